@@ -1,0 +1,53 @@
+# Every target that runs something first makes its own virtual environment, so that a fresh clone
+# needs nothing but make and Python.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The environment is reused as long as all that it was made from is the same. The name of the
+# stamp is a checksum of the contents, because git changes modification times without changing
+# contents. The directory belongs to it, because a virtual environment cannot be moved.
+KEY := $(shell { cat pyproject.toml constraints.txt; echo '$(CURDIR)'; $(PYTHON) -VV; } 2>&1 | cksum | tr ' ' '-')
+STAMP := $(VENV)/.installed-$(KEY)
+
+.PHONY: demo test test-all bench mutants lint clean
+
+demo: $(STAMP)
+	$(BIN)/secagg demo
+
+test: lint
+	$(BIN)/pytest -n 2 --cov
+
+test-all: lint
+	$(BIN)/pytest -n 2 --cov -m ""
+
+bench: $(STAMP)
+	$(BIN)/secagg bench
+
+mutants: $(STAMP)
+	$(BIN)/python scripts/mutants.py
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# The old stamps go first and the new one comes last: whatever interrupts this, no stamp is left
+# beside an incomplete environment.
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "secagg needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; \
+		exit 1; }
+	@echo "Installing into $(VENV) ..."
+	@rm -f $(VENV)/.installed-*
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[sims,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find secagg protocols fl sims tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,434 @@
+"""Remove each guard of ``secagg`` in turn, and check that a test notices.
+
+A guard is a ``raise`` of an error that says a peer misbehaved, a policy was broken or a sum
+failed. Privacy rests on the guards, and line coverage shows only that a test reached one, not
+that the test would fail without it. So each guard is replaced by ``pass`` in a scratch copy of
+the repository, and the tests that executed it are run there: if they all pass, the guard has
+survived being removed, and a test is missing.
+
+Exit status: 0 if no guard survived, 1 if one did, 2 if the tests fail even with every guard there.
+"""
+
+import argparse
+import ast
+import contextlib
+import os
+import queue
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from coverage import CoverageData
+
+from secagg import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = 2
+
+# Without a guard on sizes, a test may ask for any amount of memory. It should get an error for
+# that, rather than take down the machine.
+MEMORY_LIMIT = 8 * 2**30
+
+# Bytecode must not be in a copy: Python takes it for current if the source's size and time in
+# whole seconds are the same, which they can be for two mutants of one file.
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.egg-info"
+)
+
+# Hypothesis' own profile "ci" draws the same examples in every run.
+PYTEST = (
+    *(sys.executable, "-m", "pytest", "-x", "-q"),
+    *("-p", "no:cacheprovider", "--hypothesis-profile=ci"),
+)
+
+
+class Outcome(Enum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    TIMED_OUT = "killed by running out of time"
+    SURVIVED = "its tests pass without it"
+    NEVER_EXECUTED = "no test executes it"
+    NOT_RUN = "its tests could not be run"
+
+    @property
+    def killed(self) -> bool:
+        return self in (Outcome.KILLED, Outcome.TIMED_OUT)
+
+
+class BrokenBaseline(Exception):
+    """The unchanged copy does not pass its tests, so no mutant can be judged."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One ``raise`` statement. Columns count bytes, as those of ``ast`` do."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+# Finding guards
+
+
+def guard_classes() -> frozenset[str]:
+    """Return the names of the error classes whose raising is a guard."""
+    roots = (errors.PeerError, errors.PolicyError, errors.SumFailed)
+    return frozenset(
+        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, roots)
+    )
+
+
+def guarded_sources(root: Path) -> dict[str, str]:
+    """Return the sources to find guards in, by their path below ``root``."""
+    paths = sorted((root / "secagg").rglob("*.py"))
+    names = {path: path.relative_to(root).as_posix() for path in paths}
+    return {
+        name: path.read_text(encoding="utf-8")
+        for path, name in names.items()
+        if not name.startswith("secagg/testing/")
+    }
+
+
+def find_guards(sources: Mapping[str, str], classes: frozenset[str]) -> list[Guard]:
+    """Return every guard of ``sources`` (texts by path), in the order of the sources."""
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    names = _names_of_errors(list(trees.values()), classes)
+    return [
+        _guard(path, sources[path], node)
+        for path, tree in trees.items()
+        for node in _raises(tree)
+        if _last_name(node.exc) in names
+    ]
+
+
+def _guard(path: str, source: str, node: ast.Raise) -> Guard:
+    # ast.parse fills in the end of every statement, though its type allows for None.
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    text = source.encode().splitlines()[node.lineno - 1].decode().strip()
+    return Guard(path, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text)
+
+
+def _raises(tree: ast.Module) -> list[ast.Raise]:
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _names_of_errors(trees: Sequence[ast.Module], known: frozenset[str]) -> frozenset[str]:
+    """Return ``known`` and all names in ``trees`` that stand for, or return, one of them.
+
+    Names are not told apart by the module they are in. Where two modules share a name, a raise too
+    many is taken for a guard, which is better than one too few.
+    """
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    found = known.union(*(_names_from(node, known) for node in nodes))
+    return known if found == known else _names_of_errors(trees, found)
+
+
+def _names_from(node: ast.AST, known: frozenset[str]) -> set[str]:
+    match node:
+        case ast.alias(name=name, asname=str(asname)) if name in known:
+            return {asname}
+        case ast.ClassDef(name=name, bases=bases) if any(_last_name(b) in known for b in bases):
+            return {name}
+        case ast.FunctionDef(name=name, returns=ast.expr() as returns):
+            return {name} if known & _names_in(returns) else set()
+        case _:
+            return set()
+
+
+def _last_name(node: ast.expr | None) -> str | None:
+    """Return ``c`` for ``c``, ``a.b.c`` and a call of either."""
+    match node:
+        case ast.Call(func=func):
+            return _last_name(func)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return None
+
+
+def _names_in(annotation: ast.expr) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(annotation):
+        match node:
+            case ast.Constant(value=str(quoted)):
+                names |= _names_in(ast.parse(quoted, mode="eval").body)
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                names.add(name)
+    return names
+
+
+def without(source: str, guard: Guard) -> str:
+    """Return ``source`` with ``pass`` in the place of ``guard``."""
+    lines = source.encode().splitlines(keepends=True)
+    first, last = guard.line - 1, guard.end_line - 1
+    changed = lines[first][: guard.column] + b"pass" + lines[last][guard.end_column :]
+    return b"".join([*lines[:first], changed, *lines[last + 1 :]]).decode()
+
+
+# Running tests in a copy
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A scratch copy of the repository, in which one test run at a time takes place."""
+
+    root: Path
+
+    def check_shadows_installed(self) -> None:
+        """Make sure that tests here import this copy's ``secagg``, not the installed one."""
+        # -P keeps the working directory out of the search: PYTHONPATH alone has to do it.
+        command = [sys.executable, "-P", "-c", "import secagg.errors as e; print(e.__file__)"]
+        shown = subprocess.run(
+            command, cwd=self.root, env=self.environment(), capture_output=True, check=True
+        )
+        imported = Path(os.fsdecode(shown.stdout).strip())
+        if not imported.is_relative_to(self.root):
+            raise BrokenBaseline(f"the tests would import {imported}, outside {self.root}")
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
+            "PYTHONPATH": str(self.root),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            # The other ways in which coverage can measure do not record which test ran a line.
+            "COVERAGE_CORE": "ctrace",
+        }
+
+    @contextlib.contextmanager
+    def mutated(self, guard: Guard) -> Iterator[None]:
+        path = self.root / guard.path
+        original = path.read_text(encoding="utf-8")
+        path.write_text(without(original, guard), encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.write_text(original, encoding="utf-8")
+
+    def pytest(self, *options: str, timeout: float | None = None) -> tuple[int, str]:
+        """Run pytest, and return its exit status and output, or raise ``TimeoutExpired``."""
+        # A session of its own, so that what a test has started ends with it.
+        with subprocess.Popen(
+            [*PYTEST, *options],
+            cwd=self.root,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=timeout)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return process.returncode, output.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def copies(count: int) -> Iterator[list[Copy]]:
+    """Yield ``count`` copies of the repository that last as long as the context."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        # Coverage records resolved paths.
+        roots = [Path(folder).resolve() / str(number) for number in range(count)]
+        for root in roots:
+            shutil.copytree(ROOT, root, ignore=NOT_COPIED)
+        yield [Copy(root) for root in roots]
+
+
+# Judging mutants
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a run of all tests on the unchanged sources showed."""
+
+    tests: Mapping[tuple[str, int], frozenset[str]]  # by path and line
+    seconds: float
+
+    def tests_of(self, guard: Guard) -> list[str]:
+        # Which line of a statement counts as executed differs between versions of Python.
+        lines = range(guard.line, guard.end_line + 1)
+        return sorted({test for line in lines for test in self.tests.get((guard.path, line), ())})
+
+    @property
+    def timeout(self) -> float:
+        """Far more than any set of the tests takes, even on a busy machine."""
+        return 30 + 5 * self.seconds
+
+
+def measure(copy: Copy, paths: Iterable[str]) -> Baseline:
+    """Run all tests that are not slow, and record which of them execute which lines."""
+    started = time.monotonic()
+    status, output = copy.pytest(
+        f"--numprocesses={WORKERS}",
+        *("--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"),
+    )
+    if status != 0:
+        raise BrokenBaseline(f"the tests fail with every guard there:\n{output}")
+    return Baseline(_tests_by_line(copy, paths), time.monotonic() - started)
+
+
+def _tests_by_line(copy: Copy, paths: Iterable[str]) -> dict[tuple[str, int], frozenset[str]]:
+    data = CoverageData(str(copy.root / ".coverage"))
+    data.read()
+    return {
+        (path, line): frozenset(_test(context) for context in contexts if context)
+        for path in paths
+        for line, contexts in data.contexts_by_lineno(str(copy.root / path)).items()
+    }
+
+
+def _test(context: str) -> str:
+    # A context is the test's name and its phase, such as "tests/test_a.py::test_b|run".
+    return context.rpartition("|")[0]
+
+
+def judge(copy: Copy, guard: Guard, baseline: Baseline) -> Outcome:
+    """Run the tests of ``guard`` without it."""
+    tests = baseline.tests_of(guard)
+    if not tests:
+        return Outcome.NEVER_EXECUTED
+    # In a file, because there can be more tests than fit on a command line.
+    listing = copy.root / "mutant-tests.txt"
+    listing.write_text("\n".join(tests), encoding="utf-8")
+    with copy.mutated(guard):
+        try:
+            status, _ = copy.pytest(f"@{listing}", timeout=baseline.timeout)
+        except subprocess.TimeoutExpired:
+            return Outcome.TIMED_OUT
+    return _outcome(status)
+
+
+def _outcome(status: int) -> Outcome:
+    if status == 0:
+        return Outcome.SURVIVED
+    # 1 is a failed test and 2 one that could not be imported; below 0 is a crash. The others, such
+    # as "no tests found", say nothing about the guard, so they must not pass for a kill.
+    return Outcome.KILLED if status in (1, 2) or status < 0 else Outcome.NOT_RUN
+
+
+Report = Callable[[Mapping[Guard, Outcome]], None]
+
+
+def judge_all(guards: Sequence[Guard], report: Report) -> dict[Guard, Outcome]:
+    """Judge every guard, ``WORKERS`` at a time, calling ``report`` after each one."""
+    outcomes: dict[Guard, Outcome] = {}
+    with copies(WORKERS) as made:
+        for copy in made:
+            copy.check_shadows_installed()
+        baseline = measure(made[0], {guard.path for guard in guards})
+        for guard, outcome in _judged(guards, baseline, made):
+            outcomes[guard] = outcome
+            report(outcomes)
+    return {guard: outcomes[guard] for guard in guards}
+
+
+def _judged(
+    guards: Sequence[Guard], baseline: Baseline, made: Sequence[Copy]
+) -> Iterator[tuple[Guard, Outcome]]:
+    free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+    for copy in made:
+        free.put(copy)
+
+    def work(guard: Guard) -> Outcome:
+        copy = free.get()
+        try:
+            return judge(copy, guard, baseline)
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(made)) as pool:
+        futures = {pool.submit(work, guard): guard for guard in guards}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            # After an interrupt, the mutants not yet begun are not waited for.
+            pool.shutdown(cancel_futures=True)
+
+
+# The command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    found = find_guards(guarded_sources(ROOT), guard_classes())
+    guards = [guard for guard in found if args.only in str(guard)]
+    if args.list:
+        print(*guards, sep="\n")
+        return 0
+    _limit_memory()
+    try:
+        outcomes = judge_all(guards, _progress(len(guards)))
+    except BrokenBaseline as error:
+        print(error, file=sys.stderr)
+        return 2
+    return _summarize(outcomes)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Check that a test notices each guard's removal.")
+    parser.add_argument("--list", action="store_true", help="only list the guards")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="SUBSTRING",
+        help="only the guards whose path, line or text contains this",
+    )
+    return parser
+
+
+def _limit_memory() -> None:
+    # Every test run inherits the limit. Some systems refuse it, and there it is done without.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+
+
+def _progress(total: int) -> Report:
+    """Return what shows progress on a terminal, and nothing elsewhere."""
+
+    def show(outcomes: Mapping[Guard, Outcome]) -> None:
+        survived = sum(not outcome.killed for outcome in outcomes.values())
+        done = len(outcomes)
+        end = "\n" if done == total else ""
+        print(f"\r{done} of {total} guards, {survived} survived", end=end, file=sys.stderr, flush=True)
+
+    if not sys.stderr.isatty():
+        return lambda _outcomes: None
+    print("first, all tests with every guard there ...", file=sys.stderr)
+    return show
+
+
+def _summarize(outcomes: Mapping[Guard, Outcome]) -> int:
+    survivors = {guard: outcome for guard, outcome in outcomes.items() if not outcome.killed}
+    timed_out = [guard for guard, outcome in outcomes.items() if outcome is Outcome.TIMED_OUT]
+    for guard, outcome in survivors.items():
+        print(f"survived: {guard}\n    {outcome.value}")
+    for guard in timed_out:
+        print(f"killed by running out of time: {guard}")
+    killed = len(outcomes) - len(survivors)
+    print(f"{len(outcomes)} guards, {killed} killed, {len(survivors)} survived")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Secure sums: the only thing a server ever learns from clients is a total.
+
+`sum_securely` is the simplest use. `ClientMachine` and `ServerMachine` are the protocol, without IO;
+`LocalSession` runs them in one process. `Table`, `SumSpec` and `Part` say what is summed, `Policy` what a
+client insists on, `preflight` whether it can work.
+"""
+
+from secagg.client import Answer, ClientMachine
+from secagg.keys import Identity
+from secagg.local import LocalSession, Stage, local_machines
+from secagg.memory import FileMemory, Memory, VolatileMemory
+from secagg.policy import Policy
+from secagg.preflight import Preflight, preflight
+from secagg.registry import Registry, verify_registry
+from secagg.server import ServerMachine
+from secagg.simple import SecureSum, sum_securely
+from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table, Total
+from secagg.thresholds import Trust
+
+__all__ = [
+    "L2",
+    "Answer",
+    "ClientMachine",
+    "Count",
+    "FileMemory",
+    "Identity",
+    "LInf",
+    "LocalSession",
+    "Memory",
+    "Part",
+    "Policy",
+    "Preflight",
+    "Registry",
+    "Residue",
+    "SecureSum",
+    "ServerMachine",
+    "Stage",
+    "SumSpec",
+    "Table",
+    "Total",
+    "Trust",
+    "VolatileMemory",
+    "local_machines",
+    "preflight",
+    "sum_securely",
+    "verify_registry",
+]

@@ -1,0 +1,97 @@
+"""The server's side of set-up: whose keys are accepted, and who dealt shares.
+
+An honest server checks what honest clients would refuse, so that one bad client is turned away alone
+instead of stopping everybody.
+"""
+
+from __future__ import annotations
+
+from secagg.cohort import Cohort, session_id
+from secagg.errors import BadKey, LargeCohort, MalformedMessage, UnknownPeer
+from secagg.keys import check_public_key, verify
+from secagg.messages import Advertisement, KeyList, Shares
+from secagg.records import Advert, Format, Parcel, parse_advert, parse_envelopes
+from secagg.registry import Registry
+
+
+class Admission:
+    """Collects adverts, then envelopes."""
+
+    def __init__(self, form: Format, *, context: bytes, registry: Registry | None, most: int) -> None:
+        self._form = form
+        self._context = context
+        self._registry = registry
+        self._most = most
+        self._adverts: dict[int, Advert] = {}
+        self._keys: set[bytes] = set()
+        self._envelopes: dict[int, tuple[bytes, ...]] = {}
+        self._signatures: dict[int, bytes] = {}
+
+    @property
+    def advertised(self) -> tuple[int, ...]:
+        return tuple(sorted(self._adverts))
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        return tuple(sorted(self._envelopes))
+
+    # --- keys ---
+
+    def add_advert(self, sender: int, message: Advertisement) -> None:
+        advert = parse_advert(message.advert, self._form, sender=sender)
+        if advert.member != sender:
+            raise UnknownPeer(sender, f"advertised keys as client {advert.member}")
+        if len(self._adverts) >= self._most:
+            raise LargeCohort(sender, f"the cohort is full with {self._most} clients")
+        self._check_signature(advert)
+        self._check_keys(advert)
+        self._adverts[sender] = advert
+
+    def withdraw(self, member: int) -> None:
+        """Somebody left before the key list was made: the cohort need not count on it."""
+        self._adverts.pop(member, None)
+
+    def _check_signature(self, advert: Advert) -> None:
+        if self._registry is None:
+            return
+        key = self._registry.members.get(advert.member)
+        if key is None:
+            raise UnknownPeer(advert.member, "is not in the registry")
+        verify(key, advert.signature, "advert", self._context, advert.body, peer=advert.member)
+
+    def _check_keys(self, advert: Advert) -> None:
+        keys = [advert.channel_key, *advert.mask_keys]
+        for key in keys:
+            check_public_key(key, peer=advert.member)
+        if len(set(keys)) < len(keys) or not self._keys.isdisjoint(keys):
+            raise BadKey(advert.member, "advertised a key that is in use")
+        self._keys.update(keys)
+
+    def key_list(self, *, threshold: int, invitation: bytes) -> tuple[Cohort, bytes]:
+        """The cohort, and the frame that announces it."""
+        adverts = tuple(self._adverts[member] for member in self.advertised)
+        blob = b"".join(advert.encode() for advert in adverts)
+        frame = KeyList(self._context, threshold, blob).encode()
+        return Cohort(session_id(invitation, frame), threshold, adverts), frame
+
+    # --- shares ---
+
+    def add_shares(self, sender: int, message: Shares, cohort: Cohort) -> None:
+        envelopes = parse_envelopes(message.envelopes, self._form, cohort.size - 1, sender=sender)
+        if len(message.signature) != self._form.signature_bytes:
+            raise MalformedMessage(sender, "a signature of the wrong length")
+        if self._registry is not None:
+            key = self._registry.members[sender]
+            verify(key, message.signature, "key list", cohort.session, peer=sender)
+        self._envelopes[sender] = envelopes
+        self._signatures[sender] = message.signature
+
+    def parcels_for(self, receiver: int, cohort: Cohort) -> bytes:
+        """The envelopes that everybody else sealed for `receiver`."""
+        parcels = []
+        for sender in self.shared:
+            if sender != receiver:
+                at = cohort.position[receiver] - (receiver > sender)  # senders skip themselves
+                envelope = self._envelopes[sender][at]
+                parcels.append(Parcel(sender, envelope, self._signatures[sender]).encode())
+        return b"".join(parcels)

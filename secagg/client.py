@@ -1,0 +1,429 @@
+"""The client's machine: frames in, frames and events out. No sockets, no clock.
+
+    step = client.receive(frame)          # send step.frames, look at step.events
+    answer = client.answer(asked.sum_index, values)      # after an Asked event; send answer.frame
+
+Every frame passes three gates: the decoder (is it well-formed?), the table of moves (may it come now?) and
+the refusals (does it offer what this client insists on?). Any failure raises, erases all secrets and leaves
+the machine `FAILED` for good; `leave()` then gives the one frame that may still be sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from numpy.typing import ArrayLike
+
+from secagg import messages as m
+from secagg import refusals
+from secagg.bitmap import pack_positions, unpack_positions
+from secagg.cohort import Cohort, invitation_digest, session_id
+from secagg.encoding import Encoded
+from secagg.envelope import Channel
+from secagg.errors import SERVER, ParameterError, StateError, WrongSession
+from secagg.events import (
+    Abandoned,
+    Asked,
+    ClientEvent,
+    ClientStep,
+    Confirmed,
+    EnvelopeLost,
+    Joined,
+    SatOut,
+    SessionOver,
+)
+from secagg.groups import GroupBook
+from secagg.keys import Agreement, Identity, Random, pair_info, self_mask_seed
+from secagg.masks import SEED_BYTES, KeyStream, add_mask, subtract_mask
+from secagg.memory import Memory
+from secagg.policy import Policy
+from secagg.question import Question, content_digest, query_digest
+from secagg.records import (
+    Advert,
+    Format,
+    Parcel,
+    parse_adverts,
+    parse_parcels,
+    parse_signatures,
+)
+from secagg.registry import Registry
+from secagg.spec import Table
+from secagg.thresholds import Trust
+from secagg.transitions import ClientState, next_state
+from secagg.vault import Vault
+
+_OVERHEAD: Final = 256  # generous room for a frame's small fields
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A masked input to send, and which parts had to be clipped (which stays here)."""
+
+    frame: bytes = field(repr=False)
+    clipped: Mapping[str, float]
+
+
+class ClientMachine:
+    """One client in one session."""
+
+    _random: Random = staticmethod(secrets.token_bytes)
+
+    def __init__(
+        self,
+        *,
+        member: int,
+        table: Table,
+        policy: Policy,
+        memory: Memory,
+        identity: Identity | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        table.check_fits(policy.max_cohort)
+        _check_identity(member, policy, identity, registry)
+        if registry is not None:
+            refusals.check_registry_version(registry, memory)
+            memory.remember_registry(registry.version)
+        self.member = member
+        self._table = table
+        self._policy = policy
+        self._memory = memory
+        self._identity = identity
+        self._registry = registry
+        self._groups = GroupBook(table, memory)
+        self._state = ClientState.NEW
+        self._context = b""  # of the next message: empty, the invitation's digest, the session id
+        self._last_sum = -1
+        self._last_kind = ("", 0)  # kind and round of the last query, until the next one
+        self._vault = Vault(owner=member, sums=0, random=self._random)
+        self._session_open = False
+        self._question: Question | None = None
+        self._survivors: tuple[int, ...] = ()
+
+    @property
+    def state(self) -> ClientState:
+        return self._state
+
+    def __repr__(self) -> str:
+        return f"ClientMachine(member={self.member}, state={self._state.value})"
+
+    # --- the four calls ---
+
+    def receive(self, frame: bytes) -> ClientStep:
+        """Take one frame from the server. Raises `PeerError` and fails on anything but a legal move."""
+        try:
+            message = m.decode(frame, sender=SERVER, limit=self._frame_limit())
+            state = next_state(self._policy.trust, self._state, message)
+            self._check_context(message)
+            self._state = state
+            return self._handlers()[type(message)](message, bytes(frame))
+        except BaseException:
+            self._stop(ClientState.FAILED)
+            raise
+
+    def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
+        """Encode and mask the values for the query of sum `sum_index`, once.
+
+        Raises `StateError` if that query is no longer the current one: values belong to one question.
+        Raises `InputError` and changes nothing if they do not match the spec. The server learns nothing but
+        that this client answered, until enough clients agree on who did.
+        """
+        question = self._require_asked(sum_index)
+        encoded = question.encoding.encode(values, KeyStream(self._random(SEED_BYTES)))
+        try:
+            self._remember(question)
+            self._mask(question, encoded)
+            data = question.encoding.pack(encoded.residues)
+        except BaseException:
+            self._stop(ClientState.FAILED)
+            raise
+        self._state = ClientState.MASKED
+        frame = m.MaskedInput(self._context, question.sum_index, data).encode()
+        return Answer(frame, encoded.clipped)
+
+    def decline(self, sum_index: int) -> bytes:
+        """Sit the current query out. The frame tells the server not to wait."""
+        self._require_asked(sum_index)
+        return self._decline(sum_index)
+
+    def leave(self) -> bytes:
+        """End the session on this side, in any state. The frame is the last one to send."""
+        if self._state not in (ClientState.ENDED, ClientState.FAILED):
+            self._stop(ClientState.ENDED)
+        return m.Leave(self._context).encode()
+
+    # --- gates ---
+
+    def _frame_limit(self) -> int:
+        """The largest frame this client ever needs to accept."""
+        form = Format(self._policy.max_sums, signed=True)
+        per_member = max(form.advert_bytes, form.parcel_bytes)
+        lists = self._policy.max_cohort * per_member
+        query = self._policy.max_query_bytes + self._policy.max_cohort
+        return max(lists, query) + _OVERHEAD
+
+    def _check_context(self, message: m.Message) -> None:
+        if message.context != self._context:
+            raise WrongSession(SERVER, "a message of another session")
+
+    def _handlers(self) -> Mapping[type[m.Message], Callable[..., ClientStep]]:
+        return {
+            m.Invitation: self._on_invitation,
+            m.KeyList: self._on_key_list,
+            m.Delivery: self._on_delivery,
+            m.Query: self._on_query,
+            m.Survivors: self._on_survivors,
+            m.Confirmations: self._on_confirmations,
+            m.GroupClosed: self._on_group_closed,
+            m.Farewell: self._on_farewell,
+        }
+
+    def _stop(self, state: ClientState) -> None:
+        """Erase every secret and never come back."""
+        self._state = state
+        self._question = None
+        self._vault.erase()
+        if self._session_open:
+            self._session_open = False
+            self._memory.close_session()
+
+    # --- set-up ---
+
+    def _on_invitation(self, message: m.Invitation, frame: bytes) -> ClientStep:
+        refusals.check_trust(message, self._policy)
+        refusals.check_session_sums(message, self._policy)
+        refusals.check_table(message, self._table)
+        refusals.check_registry(message, self._registry)
+        self._memory.open_session()
+        self._session_open = True
+        self._invitation = frame
+        self._context = invitation_digest(frame)
+        self._form = Format(message.sums, signed=self._identity is not None)
+        self._vault = Vault(owner=self.member, sums=message.sums, random=self._random)
+        self._advert = self._make_advert()
+        return ClientStep((m.Advertisement(self._context, self._advert.encode()).encode(),))
+
+    def _make_advert(self) -> Advert:
+        vault = self._vault
+        keys = (vault.channel_key(), vault.mask_public_keys(), vault.commitments())
+        unsigned = Advert(self.member, *keys)
+        return Advert(self.member, *keys, self._sign("advert", self._context, unsigned.body))
+
+    def _sign(self, purpose: str, *fields: bytes) -> bytes:
+        return self._identity.sign(purpose, *fields) if self._identity else b""
+
+    def _on_key_list(self, message: m.KeyList, frame: bytes) -> ClientStep:
+        adverts = parse_adverts(message.adverts, self._form, sender=SERVER)
+        refusals.check_cohort_size(adverts, self._policy)
+        refusals.check_own_advert(adverts, self._advert)
+        refusals.check_threshold(message.threshold, len(adverts), self._policy)
+        refusals.check_keys(adverts)
+        if self._registry is not None:
+            refusals.check_members(adverts, self._registry)
+            for advert in adverts:
+                refusals.check_advert_signature(advert, self._registry, self._context)
+        session = session_id(self._invitation, frame)
+        refusals.check_new_session(session, self._memory)
+        self._memory.remember_session(session)
+        self._context = session
+        self._cohort = Cohort(session, message.threshold, adverts)
+        self._position = self._cohort.position[self.member]
+        return ClientStep((self._deal(),))
+
+    def _deal(self) -> bytes:
+        """Shares of all one-time secrets for everybody; we keep our own."""
+        cohort = self._cohort
+        plaintexts = self._vault.deal(threshold=cohort.threshold, holders=cohort.size)
+        self._vault.hold(self._position, plaintexts[self._position])
+        self._channel = self._open_channel()
+        envelopes = [
+            self._channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
+            for advert, text in zip(cohort.adverts, plaintexts, strict=True)
+            if advert.member != self.member
+        ]
+        signature = self._sign("key list", cohort.session)
+        return m.Shares(self._context, b"".join(envelopes), signature).encode()
+
+    def _open_channel(self) -> Channel:
+        secret = self._vault.channel_secret()
+        return Channel(secret, session=self._cohort.session, owner=self.member)
+
+    def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
+        parcels = parse_parcels(message.parcels, self._form, sender=SERVER)
+        events: list[ClientEvent] = []
+        for parcel in parcels:
+            refusals.check_parcel_sender(parcel, self._cohort, self.member)
+            if self._registry is not None:
+                refusals.check_parcel_signature(parcel, self._cohort, self._registry)
+            if not self._open_parcel(parcel):
+                events.append(EnvelopeLost(parcel.sender))
+        position = self._cohort.position
+        self._sharers = {self._position, *(position[parcel.sender] for parcel in parcels)}
+        refusals.check_sharers(self._sharers, self._cohort, self._policy)
+        self._vault.forget_channel()
+        del self._channel
+        events.append(Joined(self._context, self._cohort.size, self._cohort.threshold))
+        return ClientStep(events=tuple(events))
+
+    def _open_parcel(self, parcel: Parcel) -> bool:
+        """Keep the shares in the envelope; False where it does not open."""
+        position = self._cohort.position[parcel.sender]
+        key = self._cohort.adverts[position].channel_key
+        plaintext = self._channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
+        if plaintext is None:
+            return False
+        self._vault.hold(position, plaintext)
+        return True
+
+    # --- one sum ---
+
+    def _on_query(self, message: m.Query, frame: bytes) -> ClientStep:
+        refusals.check_sum_index(message.sum_index, self._last_sum, self._form.sums)
+        refusals.check_kind(message.kind, self._table)
+        roster = unpack_positions(message.roster, self._cohort.size, sender=SERVER)
+        refusals.check_roster(roster, self._sharers, self._position, self._cohort, self._policy)
+        self._groups.check_new(message.kind, message.round)
+        refusals.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
+        refusals.check_unnoised_budget(self._memory, self._policy)
+        self._last_sum = message.sum_index
+        self._last_kind = (message.kind, message.round)
+        self._vault.erase_before(message.sum_index)
+        if self._groups.missed_confirmation(message.kind, message.round):
+            declined = self._decline(message.sum_index)
+            return ClientStep((declined,), (SatOut(message.sum_index, message.kind),))
+        self._groups.check_roster(message.kind, message.round, roster)
+        self._question = self._make_question(message, frame, roster)
+        return ClientStep(events=(self._asked(self._question),))
+
+    def _make_question(self, query: m.Query, frame: bytes, roster: tuple[int, ...]) -> Question:
+        return Question(
+            cohort=self._cohort,
+            spec=self._table[query.kind],
+            query=query,
+            digest=query_digest(frame),
+            roster=roster,
+            later_in_group=self._groups.continues(query.kind, query.round),
+        )
+
+    def _asked(self, question: Question) -> Asked:
+        query = question.query
+        return Asked(
+            query.sum_index,
+            query.round,
+            query.kind,
+            query.payload,
+            question.spec,
+            invited=len(question.roster),
+        )
+
+    def _require_asked(self, sum_index: int) -> Question:
+        question = self._question
+        if self._state is not ClientState.ASKED or question is None or question.sum_index != sum_index:
+            raise StateError(f"sum {sum_index} is not being asked; the client is {self._state.value}")
+        return question
+
+    def _decline(self, sum_index: int) -> bytes:
+        self._vault.erase_before(sum_index + 1)
+        self._question = None
+        self._state = ClientState.READY
+        return m.Decline(self._context, sum_index).encode()
+
+    def _remember(self, question: Question) -> None:
+        """Written down before the masked input leaves, and never taken back."""
+        query = question.query
+        self._memory.remember_answer(
+            group=self._table.group_of(query.kind),
+            round_number=query.round,
+            content=content_digest(query.kind, query.payload),
+        )
+        self._groups.answer(query.kind, query.round)
+
+    def _mask(self, question: Question, encoded: Encoded) -> None:
+        """Add the self mask and one mask per peer; a pair's two masks cancel, +1 for the higher id."""
+        mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
+        session, context = self._cohort.session, question.mask_context
+        seed = self_mask_seed(self_mask, session=session, context=context, owner=self.member)
+        add_mask(encoded.residues, seed)
+        agreement = Agreement(mask_key)
+        for position in question.roster:
+            if position == self._position:
+                continue
+            peer = self._cohort.adverts[position]
+            info = pair_info(context, self.member, peer.member)
+            key = peer.mask_keys[question.sum_index]
+            apply = add_mask if self._position > position else subtract_mask
+            apply(encoded.residues, agreement.derive(key, salt=session, info=info))
+
+    def _on_survivors(self, message: m.Survivors, _: bytes) -> ClientStep:
+        question = self._current(message.sum_index)
+        survivors = unpack_positions(message.survivors, self._cohort.size, sender=SERVER)
+        refusals.check_survivors(survivors, question.roster, self._position)
+        refusals.check_contributors(survivors, self._cohort, self._policy)
+        if question.later_in_group:
+            refusals.check_group_survivors(survivors, question.roster)
+        self._survivors = survivors
+        if self._policy.trust is Trust.CURIOUS:
+            return self._reveal(question)
+        signature = self._sign("survivors", *question.confirmed_fields(survivors))
+        frame = m.Confirmation(self._context, question.sum_index, signature).encode()
+        return ClientStep((frame,))
+
+    def _on_confirmations(self, message: m.Confirmations, _: bytes) -> ClientStep:
+        question = self._current(message.sum_index)
+        assert self._registry is not None  # a signed session has one
+        refusals.check_confirmations(
+            parse_signatures(message.signatures, sender=SERVER),
+            question.confirmed_fields(self._survivors),
+            survivors=self._survivors,
+            cohort=self._cohort,
+            registry=self._registry,
+        )
+        return self._reveal(question)
+
+    def _reveal(self, question: Question) -> ClientStep:
+        """Release one share per member of the roster, and remember who was in the sum."""
+        shares = self._vault.take_shares(
+            question.sum_index, roster=question.roster, survivors=frozenset(self._survivors)
+        )
+        self._groups.confirm(question.query.kind, question.query.round, self._survivors)
+        self._question = None
+        holders = pack_positions(shares, self._cohort.size)
+        reveal = m.Reveal(self._context, question.sum_index, holders, b"".join(shares.values()))
+        return ClientStep((reveal.encode(),), (Confirmed(question.sum_index, len(self._survivors)),))
+
+    def _current(self, sum_index: int) -> Question:
+        question = self._question
+        assert question is not None  # the table of moves admits no survivors without a question
+        refusals.check_same_sum(sum_index, question.sum_index)
+        return question
+
+    # --- endings ---
+
+    def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
+        """Forget the sum, even one whose query never reached us, and close its group."""
+        refusals.check_not_past(message.sum_index, self._last_sum)
+        self._vault.erase_before(message.sum_index + 1)
+        if message.sum_index == self._last_sum:
+            self._groups.close(*self._last_kind)
+        self._last_sum = message.sum_index
+        self._question = None
+        return ClientStep(events=(Abandoned(message.sum_index),))
+
+    def _on_farewell(self, _: m.Farewell, __: bytes) -> ClientStep:
+        self._stop(ClientState.ENDED)
+        return ClientStep(events=(SessionOver(),))
+
+
+def _check_identity(
+    member: int, policy: Policy, identity: Identity | None, registry: Registry | None
+) -> None:
+    """A signed session needs a registry in which we are; an unsigned one must not pretend to have one."""
+    if policy.trust is Trust.CURIOUS:
+        if identity is not None or registry is not None:
+            raise ParameterError("identity and registry are for malicious_server only")
+    elif identity is None or registry is None:
+        raise ParameterError("malicious_server needs an identity and a registry")
+    elif registry.members.get(member) != identity.public:
+        raise ParameterError(f"the registry does not list this identity as client {member}")

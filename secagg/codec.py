@@ -1,0 +1,83 @@
+"""Bytes on the wire: a subset of MessagePack with exactly one encoding per value.
+
+A frame is one array of unsigned integers, byte strings and short ASCII strings; lists inside a message are
+fixed-size records in one byte string. Encoding is msgpack's. Decoding is a reader of our own that walks
+the frame once, because a general unpacker builds whatever objects a hostile frame describes (an empty
+array is one byte on the wire and 56 in memory) before anyone can judge them, and accepts integers in
+longer forms than needed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgpack
+
+from secagg.errors import MalformedMessage, Peer
+
+_UINT_FORMS: Final = {0xCC: (1, 0x80), 0xCD: (2, 1 << 8), 0xCE: (4, 1 << 16), 0xCF: (8, 1 << 32)}
+_BLOB_FORMS: Final = {0xC4: (1, 0), 0xC5: (2, 1 << 8), 0xC6: (4, 1 << 16)}
+_MAX_TEXT: Final = 64
+
+
+def encode_fields(*fields: int | bytes | str) -> bytes:
+    """The canonical frame of `fields`."""
+    packed: bytes = msgpack.packb(list(fields), use_bin_type=True)
+    return packed
+
+
+class Reader:
+    """Walks one frame. Every method raises `MalformedMessage` on anything but the canonical form."""
+
+    def __init__(self, frame: bytes, *, sender: Peer) -> None:
+        self._frame = frame
+        self._at = 0
+        self._sender = sender
+
+    def fail(self, why: str) -> MalformedMessage:
+        return MalformedMessage(self._sender, why)
+
+    def array(self, size: int) -> None:
+        """The header of an array of exactly `size` (at most 15) elements."""
+        if self._byte() != 0x90 | size:
+            raise self.fail(f"not an array of {size} fields")
+
+    def uint(self) -> int:
+        lead = self._byte()
+        return lead if lead < 0x80 else self._sized(lead, _UINT_FORMS)
+
+    def blob(self) -> bytes:
+        return self._take(self._sized(self._byte(), _BLOB_FORMS))
+
+    def text(self) -> str:
+        lead = self._byte()
+        size = lead & 0x1F if lead >> 5 == 0b101 else self._sized(lead, {0xD9: (1, 32)})
+        raw = self._take(size)
+        if size > _MAX_TEXT or not raw.isascii():
+            raise self.fail(f"text must be at most {_MAX_TEXT} ASCII characters")
+        return raw.decode("ascii")
+
+    def end(self) -> None:
+        if self._at != len(self._frame):
+            raise self.fail("bytes after the end of the message")
+
+    def _sized(self, lead: int, forms: dict[int, tuple[int, int]]) -> int:
+        """A number in one of the long `forms` (width, least value that may use it)."""
+        if lead not in forms:
+            raise self.fail("a field of another type")
+        width, least = forms[lead]
+        value = int.from_bytes(self._take(width), "big")
+        if value < least:
+            raise self.fail("a number in a longer form than it needs")
+        return value
+
+    def _byte(self) -> int:
+        return self._take(1)[0]
+
+    def _take(self, count: int) -> bytes:
+        stop = self._at + count
+        if stop > len(self._frame):
+            raise self.fail("the message ends too early")
+        taken = self._frame[self._at : stop]
+        self._at = stop
+        return taken

@@ -1,0 +1,198 @@
+"""From a client's values to residues, and from the residues of the total back to numbers.
+
+Real parts are fixed point: the scale is the largest with which `cohort` clients at their bound cannot
+wrap, `limit * scale = floor((2^(b-1) - 1) / cohort)`. Rounding is stochastic and unbiased. Behind the
+named parts travels a hidden one, a single 64-bit element to which every client adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from secagg import ring
+from secagg.errors import CorruptTotal, InputError, SpecError
+from secagg.masks import KeyStream
+from secagg.ring import Residues
+from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, Values
+
+COUNT_BITS: Final = 64
+_ROUNDING_BITS: Final = 53
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A client's residues, ready to be masked once.
+
+    `clipped` names the parts that exceeded their bound, each with the factor by which the part (`L2`) or
+    its largest coordinate (`LInf`) was scaled down. It stays on the client.
+    """
+
+    residues: tuple[Residues, ...]
+    clipped: Mapping[str, float]
+
+    def __repr__(self) -> str:  # the residues are the client's private input
+        return f"Encoded(parts={len(self.residues)}, clipped={len(self.clipped)})"
+
+
+class Encoding:
+    """The fixed-point code of `spec` for `cohort` clients. Both sides derive the same one."""
+
+    def __init__(self, spec: SumSpec, *, cohort: int) -> None:
+        if cohort < 1:
+            raise SpecError("a cohort has at least one client")
+        spec.check_fits(cohort)
+        self.spec = spec
+        self.cohort = cohort
+        self._layout = [(part.size, part.bits) for part in spec.parts] + [(1, COUNT_BITS)]
+
+    @property
+    def packed_bytes(self) -> int:
+        """Length of a masked input on the wire."""
+        return sum(ring.packed_bytes(size, bits) for size, bits in self._layout)
+
+    def levels(self, part: Part) -> int:
+        """The largest residue, in absolute value, that one client may contribute to a real part."""
+        return ((1 << (part.bits - 1)) - 1) // self.cohort
+
+    def scale(self, part: Part) -> float:
+        """Grid points per unit of a real part; 1 for whole numbers."""
+        if isinstance(part.bound, (L2, LInf)):
+            return self.levels(part) / part.bound.limit
+        return 1.0
+
+    # --- the client's side ---
+
+    def encode(self, values: Mapping[str, ArrayLike], stream: KeyStream) -> Encoded:
+        """Check, clip and round `values`. Raises `InputError` before anything is computed from them."""
+        arrays = self._check(values)
+        clipped: dict[str, float] = {}
+        residues: list[Residues] = []
+        for part, array in zip(self.spec.parts, arrays, strict=True):
+            if isinstance(part.bound, (L2, LInf)):
+                real, factor = _clip(array, part.bound)
+                if factor < 1.0:
+                    clipped[part.name] = factor
+                residues.append(self._round(part, real, stream))
+            else:
+                residues.append(array.astype(ring.dtype_for(part.bits)))
+        residues.append(np.ones(1, ring.dtype_for(COUNT_BITS)))
+        return Encoded(tuple(residues), clipped)
+
+    def _check(self, values: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
+        names = [part.name for part in self.spec.parts]
+        if not isinstance(values, Mapping) or set(values) != set(names):
+            raise InputError(f"values must be a mapping with exactly the parts {', '.join(names)}")
+        return [_checked(part, values[part.name]) for part in self.spec.parts]
+
+    def _round(self, part: Part, real: NDArray[np.float64], stream: KeyStream) -> Residues:
+        """Round each coordinate up with a probability equal to its fraction."""
+        scaled = real * self.scale(part)
+        limit = _float_at_most(self.levels(part))
+        np.clip(scaled, -limit, limit, out=scaled)  # the product may have been rounded upwards
+        whole = np.floor(scaled)
+        fraction = np.ldexp(scaled - whole, _ROUNDING_BITS)
+        draw = stream.words(part.size) >> np.uint64(64 - _ROUNDING_BITS)
+        up = draw < fraction.astype(np.uint64)
+        rounded: Residues = (whole.astype(np.int64) + up).view(np.uint64).astype(ring.dtype_for(part.bits))
+        ring.reduce(rounded, part.bits)
+        return rounded
+
+    # --- the server's side ---
+
+    def zeros(self) -> tuple[Residues, ...]:
+        """An empty accumulator."""
+        return tuple(np.zeros(size, ring.dtype_for(bits)) for size, bits in self._layout)
+
+    def pack(self, residues: Sequence[Residues]) -> bytes:
+        """Residues modulo 2^b as the bytes of a masked input; reduces them in place."""
+        chunks = []
+        for part, (_, bits) in zip(residues, self._layout, strict=True):
+            ring.reduce(part, bits)
+            chunks.append(ring.pack(part, bits))
+        return b"".join(chunks)
+
+    def unpack(self, data: bytes) -> tuple[Residues, ...] | None:
+        """Inverse of `pack`, or None where `data` has another length or a padding bit set."""
+        if len(data) != self.packed_bytes:
+            return None
+        view, parts, start = memoryview(data), [], 0
+        for size, bits in self._layout:
+            stop = start + ring.packed_bytes(size, bits)
+            if not ring.padding_is_zero(view[start:stop], size, bits):
+                return None
+            parts.append(ring.unpack(view[start:stop], size, bits))
+            start = stop
+        return tuple(parts)
+
+    def decode(self, residues: Sequence[Residues], *, contributors: int, invited: int) -> Total:
+        """The total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
+        if int(residues[-1][0]) != contributors:
+            raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
+        parts = {
+            part.name: self._numbers(part, total)
+            for part, total in zip(self.spec.parts, residues[:-1], strict=True)
+        }
+        return Total(parts, count=contributors, invited=invited)
+
+    def _numbers(self, part: Part, total: Residues) -> Values:
+        ring.reduce(total, part.bits)
+        wide: NDArray[np.uint64] = total.astype(np.uint64)
+        if not isinstance(part.bound, (L2, LInf)):
+            return wide
+        unused = np.uint64(64 - part.bits)
+        signed = (wide << unused).view(np.int64) >> np.int64(unused)
+        return signed / self.scale(part)
+
+
+def _checked(part: Part, value: ArrayLike) -> NDArray[Any]:
+    """`value` as an array that `part` can carry, or an `InputError` that says what is wrong."""
+    array = np.asarray(value)
+    if array.shape != (part.size,):
+        raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
+    if isinstance(part.bound, (L2, LInf)):
+        return _checked_real(part, array)
+    return _checked_whole(part, array)
+
+
+def _checked_real(part: Part, array: NDArray[Any]) -> NDArray[np.float64]:
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise InputError(f"part {part.name!r} needs real numbers, not {array.dtype}")
+    real = array.astype(np.float64)
+    if not np.isfinite(real).all():
+        raise InputError(f"part {part.name!r} holds NaN or infinity")
+    return real
+
+
+def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind not in "biu":
+        raise InputError(f"part {part.name!r} needs integers, not {array.dtype}")
+    limit = part.bound.limit if isinstance(part.bound, Count) else (1 << part.bits) - 1
+    if int(array.min()) < 0 or int(array.max()) > limit:
+        raise InputError(f"part {part.name!r} needs integers from 0 to {limit}")
+    return array
+
+
+def _clip(real: NDArray[np.float64], bound: L2 | LInf) -> tuple[NDArray[np.float64], float]:
+    """(values within the bound, factor by which the largest excess was reduced)."""
+    largest = float(np.abs(real).max())
+    if isinstance(bound, LInf):
+        if largest <= bound.limit:
+            return real, 1.0
+        return np.clip(real, -bound.limit, bound.limit), bound.limit / largest
+    # Dividing by the largest coordinate first keeps the squares of huge inputs finite.
+    norm = largest * float(np.linalg.norm(real / largest)) if largest else 0.0
+    if norm <= bound.limit:
+        return real, 1.0
+    direction = real / largest
+    return direction * (bound.limit / float(np.linalg.norm(direction))), bound.limit / norm
+
+
+def _float_at_most(value: int) -> float:
+    """The largest float64 that does not exceed `value`."""
+    nearest = float(value)
+    return nearest if int(nearest) <= value else float(np.nextafter(nearest, 0.0))

@@ -1,0 +1,228 @@
+"""Every way a secure sum can go wrong, sorted by whose fault it is.
+
+`LocalError`  is ours: a spec, an input or a call that cannot work. Nothing was sent.
+`PeerError`   is theirs: somebody on the wire broke the protocol. It names the peer.
+`PolicyError` is a `PeerError` of a special kind: well-formed, but less than this client accepts.
+`SumFailed`   is nobody's: too few clients, a group that changed. No total was released.
+
+The docstring of a peer's error says what would have leaked had we gone on. No message ever holds a
+key, a seed, a share or a value of an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+SERVER: Final = "server"
+Peer: TypeAlias = int | Literal["server"]
+
+
+class SecaggError(Exception):
+    """Root of everything this package raises on purpose."""
+
+
+# --- ours ---------------------------------------------------------------------------------------
+
+
+class LocalError(SecaggError):
+    """A mistake on this side, found before anything was sent."""
+
+
+class SpecError(LocalError):
+    """A sum's description is impossible; `bits_needed` says what would fit, where bits are short."""
+
+    def __init__(self, why: str, *, bits_needed: int | None = None) -> None:
+        super().__init__(why)
+        self.bits_needed = bits_needed
+
+
+class InputError(LocalError):
+    """A vector does not match its spec: shape, dtype, NaN, or a count outside its range."""
+
+
+class ParameterError(LocalError):
+    """No parameters satisfy the request, or a parameter makes no sense."""
+
+
+class StateError(LocalError):
+    """A machine was asked for something its state does not allow."""
+
+
+class MemoryFileError(LocalError):
+    """A client's memory on disk is damaged, foreign or in use. It is never silently reset."""
+
+
+# --- theirs -------------------------------------------------------------------------------------
+
+
+class PeerError(SecaggError):
+    """`peer` broke the protocol. Whoever raises this has stopped for good."""
+
+    def __init__(self, peer: Peer, why: str) -> None:
+        super().__init__(f"{peer if peer == SERVER else f'client {peer}'}: {why}")
+        self.peer = peer
+        self.why = why
+
+
+class MalformedMessage(PeerError):
+    """Not a canonical encoding of a known message. A lenient parser is an attacker's second channel."""
+
+
+class OversizeMessage(PeerError):
+    """Larger than this side agreed to hold in memory."""
+
+
+class WrongVersion(PeerError):
+    """Another version of the protocol. There is no negotiation, hence no downgrade."""
+
+
+class WrongSession(PeerError):
+    """A message of another session. Accepting it would let a server replay old answers."""
+
+
+class OutOfOrder(PeerError):
+    """A message its stage does not allow.
+
+    A second survivor list, for example, would yield both kinds of share for one peer.
+    """
+
+
+class BadKey(PeerError):
+    """A public key that changed, repeats, is ours, or is a point of small order.
+
+    Masks agreed under such a key are known to whoever planted it.
+    """
+
+
+class BadSignature(PeerError):
+    """A signature that does not verify. Behind it may stand a server that invented the client."""
+
+
+class UnknownPeer(PeerError):
+    """An identity outside the registry or the cohort: a Sybil whose shares the server holds."""
+
+
+class BadRoster(PeerError):
+    """A cohort or roster with repeats, strangers, or without ourselves."""
+
+
+class BadSurvivors(PeerError):
+    """A survivor set that is no subset of the roster, or lacks ourselves.
+
+    Calling a living client dead reveals its mask key; its late input would then be readable.
+    """
+
+
+class SecretReused(PeerError):
+    """A one-time secret asked for twice: both kinds of share for a peer open its input."""
+
+
+class RepeatedSum(PeerError):
+    """A sum index at or below one already used. Its masks would cover two inputs."""
+
+
+class RepeatedSession(PeerError):
+    """A session id seen before: keys, shares and masks would repeat."""
+
+
+class RepeatedQuery(PeerError):
+    """A question answered before. Two totals over different clients differ by those clients."""
+
+
+class GroupChanged(PeerError):
+    """A sum of a group over other clients than the last one: the difference reveals who left."""
+
+
+class GroupReopened(PeerError):
+    """A group that was closed, or belongs to an earlier round or session."""
+
+
+class BadVector(PeerError):
+    """A masked input of the wrong length, or bits outside the ring."""
+
+
+class Departed(PeerError):
+    """The peer said that it leaves the session."""
+
+
+class BadShare(PeerError):
+    """A revealed share outside the field, or not on the polynomial that the others agree on."""
+
+
+class CorruptDealer(PeerError):
+    """The shares a client dealt do not open its commitment, whichever holders are asked."""
+
+
+# --- theirs, by our policy ----------------------------------------------------------------------
+
+
+class PolicyError(PeerError):
+    """Well-formed, but less protection than this client accepts."""
+
+
+class WrongTrust(PolicyError):
+    """The server proposes another trust level than ours."""
+
+
+class WrongTable(PolicyError):
+    """The server's table of sums is not ours: other bounds, other bits, other limits."""
+
+
+class WrongRegistry(PolicyError):
+    """Another registry of identities than ours, or an older one than we have seen."""
+
+
+class SmallCohort(PolicyError):
+    """Too few clients: a sum over them says too much about each."""
+
+
+class LargeCohort(PolicyError):
+    """More clients than our encoding has room for, or than the complete graph allows."""
+
+
+class SmallThreshold(PolicyError):
+    """A threshold that the tolerated colluders could reach, alone or with a split audience."""
+
+
+class FewContributors(PolicyError):
+    """A total over fewer clients than promised."""
+
+
+class TooManySums(PolicyError):
+    """More sums than the algorithm declares, or than our policy allows without noise."""
+
+
+class UnknownSum(PolicyError):
+    """A kind of sum that our algorithm does not have."""
+
+
+class SessionLive(PolicyError):
+    """This identity already takes part in a session; a parallel one allows differencing."""
+
+
+# --- nobody's -----------------------------------------------------------------------------------
+
+
+class SumFailed(SecaggError):
+    """No total was released. The algorithm keeps its last state."""
+
+
+class TooFewClients(SumFailed):
+    """Fewer clients than the threshold were left."""
+
+
+class CorruptTotal(SumFailed):
+    """The hidden count is wrong: some masks did not cancel. The total was discarded."""
+
+
+class CohortChanged(SumFailed):
+    """Somebody left within a group. The sum was abandoned before anything was revealed."""
+
+
+class Unrecoverable(SumFailed):
+    """A mask could not be reconstructed; the `dealers` who are to blame are excluded."""
+
+    def __init__(self, dealers: Sequence[CorruptDealer]) -> None:
+        super().__init__("; ".join(str(dealer) for dealer in dealers))
+        self.dealers = tuple(dealers)

@@ -1,0 +1,179 @@
+"""What machines tell their owners. Events are plain facts; none holds a secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from secagg.errors import PeerError, SumFailed
+from secagg.spec import SumSpec, Total
+
+# --- a client's ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Keys and shares are exchanged; the session can begin."""
+
+    session: bytes
+    cohort: int
+    threshold: int
+
+
+@dataclass(frozen=True)
+class EnvelopeLost:
+    """An envelope did not open. We hold no share for `peer`; the session goes on."""
+
+    peer: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query passed every check: compute the values and call `answer`, or call `decline`."""
+
+    sum_index: int
+    round: int
+    kind: str
+    payload: bytes = field(repr=False)
+    spec: SumSpec
+    invited: int
+
+
+@dataclass(frozen=True)
+class SatOut:
+    """We do not know who was in this group's last sum, so we take no part in its next."""
+
+    sum_index: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """Our input is in the sum, together with that of `contributors - 1` others."""
+
+    sum_index: int
+    contributors: int
+
+
+@dataclass(frozen=True)
+class Abandoned:
+    """The server closed the group; this sum's secrets are erased."""
+
+    sum_index: int
+
+
+@dataclass(frozen=True)
+class SessionOver:
+    """The server ended the session."""
+
+
+ClientEvent: TypeAlias = Joined | EnvelopeLost | Asked | SatOut | Confirmed | Abandoned | SessionOver
+
+
+@dataclass(frozen=True)
+class ClientStep:
+    """Frames to send to the server, in order, and what happened."""
+
+    frames: tuple[bytes, ...] = field(default=(), repr=False)
+    events: tuple[ClientEvent, ...] = ()
+
+
+# --- the server's ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StageFull:
+    """Everybody who was expected has answered: the stage may be closed early."""
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A client broke the protocol or left; it takes no further part."""
+
+    peer: int
+    error: PeerError
+
+
+@dataclass(frozen=True)
+class Late:
+    """A message for a stage that is over. It was ignored; the client is still welcome."""
+
+    peer: int
+
+
+@dataclass(frozen=True)
+class WrongShares:
+    """`holders` revealed shares that do not fit the others of `dealer`; either side may have lied."""
+
+    dealer: int
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Clients that did not answer before the stage was closed."""
+
+    peers: tuple[int, ...]
+    stage: str
+
+
+@dataclass(frozen=True)
+class SessionReady:
+    """Set-up is done."""
+
+    session: bytes
+    members: tuple[int, ...]
+    threshold: int
+
+
+@dataclass(frozen=True)
+class SumReleased:
+    """A total was released; `contributors` are the clients in it."""
+
+    sum_index: int
+    total: Total
+    contributors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SumAborted:
+    """Nothing was released. The session lives on."""
+
+    sum_index: int
+    error: SumFailed
+
+
+@dataclass(frozen=True)
+class SessionFailed:
+    """Set-up left too few clients; there is no session."""
+
+    error: SumFailed
+
+
+ServerEvent: TypeAlias = (
+    StageFull
+    | Excluded
+    | Late
+    | WrongShares
+    | Missing
+    | SessionReady
+    | SumReleased
+    | SumAborted
+    | SessionFailed
+)
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """One frame for each of `receivers`."""
+
+    receivers: tuple[int, ...]
+    frame: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """Frames to send, in order, and what happened."""
+
+    outgoing: tuple[Outgoing, ...] = ()
+    events: tuple[ServerEvent, ...] = ()

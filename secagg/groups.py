@@ -1,0 +1,83 @@
+"""Groups: sums of one private vector, over one set of clients.
+
+Masks cannot stop differencing. If a vector is summed twice and one client left in between, the difference
+of the totals is that client's vector. So a client answers a later sum of a group only over exactly the
+survivors it saw confirmed, and never takes up a group that was closed or belongs to the past.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from secagg.errors import SERVER, GroupChanged, GroupReopened, TooManySums
+from secagg.memory import Memory
+from secagg.spec import Table
+
+
+@dataclass
+class _Group:
+    round_number: int
+    answered: Counter[str] = field(default_factory=Counter)
+    confirmed: tuple[int, ...] | None = None  # None: asked or answered, but not seen confirmed
+    closed: bool = False
+
+
+class GroupBook:
+    """The groups a client has taken part in during this session; memory knows the earlier ones."""
+
+    def __init__(self, table: Table, memory: Memory) -> None:
+        self._table = table
+        self._memory = memory
+        self._groups: dict[str, _Group] = {}
+
+    def _current(self, kind: str, round_number: int) -> _Group | None:
+        group = self._groups.get(self._table.group_of(kind))
+        return group if group is not None and group.round_number == round_number else None
+
+    def continues(self, kind: str, round_number: int) -> bool:
+        """Whether a sum would be a later one of its group."""
+        return self._current(kind, round_number) is not None
+
+    def missed_confirmation(self, kind: str, round_number: int) -> bool:
+        """Whether we answered a sum of this group and never learned who was in it."""
+        group = self._current(kind, round_number)
+        return group is not None and not group.closed and group.confirmed is None
+
+    def check_new(self, kind: str, round_number: int) -> None:
+        """Refuse a group of an earlier round or session, one that was closed, and surplus sums."""
+        group = self._current(kind, round_number)
+        name = self._table.group_of(kind)
+        if group is None:
+            if round_number <= self._memory.last_round(name):
+                raise GroupReopened(SERVER, f"group {name!r} of round {round_number} is over")
+        elif group.closed:
+            raise GroupReopened(SERVER, f"group {name!r} of round {round_number} was closed")
+        elif group.answered[kind] >= self._table[kind].times:
+            raise TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
+
+    def check_roster(self, kind: str, round_number: int, roster: tuple[int, ...]) -> None:
+        """Refuse a roster other than the survivors confirmed last in this group."""
+        group = self._current(kind, round_number)
+        if group is not None and group.confirmed is not None and roster != group.confirmed:
+            raise GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
+
+    def answer(self, kind: str, round_number: int) -> None:
+        """An answer is about to leave; until it is confirmed, the group is in the dark."""
+        name = self._table.group_of(kind)
+        group = self._current(kind, round_number) or _Group(round_number)
+        group.answered[kind] += 1
+        group.confirmed = None
+        self._groups[name] = group
+
+    def confirm(self, kind: str, round_number: int, survivors: tuple[int, ...]) -> None:
+        group = self._current(kind, round_number)
+        assert group is not None  # only an answered sum is confirmed
+        group.confirmed = survivors
+
+    def close(self, kind: str, round_number: int) -> None:
+        """No further sum of this group in this round."""
+        name = self._table.group_of(kind)
+        group = self._current(kind, round_number) or _Group(round_number)
+        group.closed = True
+        self._groups[name] = group

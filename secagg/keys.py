@@ -1,0 +1,140 @@
+"""Keys: X25519 agreement, HKDF-SHA256 derivation, Ed25519 identities.
+
+Seeds for masks are bound to a *context* that both ends must share: session, sum, query, spec, cohort and
+roster (see `mask_context`). Two clients who were shown different things derive unrelated masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secagg.errors import BadKey, BadSignature, Peer
+from secagg.hashing import digest, framed
+
+Random: TypeAlias = Callable[[int], bytes]
+
+KEY_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+
+_FIELD: Final = (1 << 255) - 19
+# u-coordinates of the points of small order on Curve25519 and its twist: agreement with them is constant.
+_SMALL_ORDER: Final = frozenset(
+    {
+        0,
+        1,
+        _FIELD - 1,
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    }
+)
+
+
+def public_key(secret: bytes) -> bytes:
+    """The X25519 public key of 32 secret bytes."""
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+def check_public_key(key: bytes, *, peer: Peer) -> None:
+    """Refuse encodings that no honest client sends: unreduced, or of a point of small order."""
+    value = int.from_bytes(key, "little")
+    if len(key) != KEY_BYTES or value >= _FIELD or value in _SMALL_ORDER:
+        raise BadKey(peer, "not the canonical encoding of a public key of full order")
+
+
+class Agreement:
+    """One end of X25519 with many peers."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._private = X25519PrivateKey.from_private_bytes(secret)
+
+    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
+        """32 bytes from HKDF-SHA256 of the shared point. `peer_key` has passed `check_public_key`."""
+        shared = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
+        return hkdf(shared, salt=salt, info=info)
+
+
+def hkdf(material: bytes, *, salt: bytes, info: bytes) -> bytes:
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=info).derive(material)
+
+
+# --- what seeds are bound to ---------------------------------------------------------------------
+
+
+def mask_context(
+    *, session: bytes, sum_index: int, query: bytes, spec: bytes, cohort: bytes, roster: bytes
+) -> bytes:
+    """Digest of everything the two ends of a mask must agree on."""
+    return digest("mask context", session, _u32(sum_index), query, spec, cohort, roster)
+
+
+def pair_info(context: bytes, one: int, other: int) -> bytes:
+    """HKDF info of the mask that clients `one` and `other` share."""
+    low, high = sorted((one, other))
+    return framed("pair mask", context, _u32(low), _u32(high))
+
+
+def self_mask_seed(secret: bytes, *, session: bytes, context: bytes, owner: int) -> bytes:
+    """Seed of a client's own mask from its 32 shared bytes."""
+    return hkdf(secret, salt=session, info=framed("self mask", context, _u32(owner)))
+
+
+def envelope_info(sender: int, receiver: int) -> bytes:
+    return framed("envelope", _u32(sender), _u32(receiver))
+
+
+def seed_commitment(secret: bytes, *, owner: int, sum_index: int) -> bytes:
+    """What a client publishes about the secret of its own mask before dealing its shares."""
+    return digest("self mask commitment", _u32(owner), _u32(sum_index), secret)
+
+
+def _u32(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+# --- identities ----------------------------------------------------------------------------------
+
+
+class Identity:
+    """A long-term Ed25519 signing key. Every signature says what it is for."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def generate(cls) -> Identity:
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> Identity:
+        return cls(Ed25519PrivateKey.from_private_bytes(secret))
+
+    @property
+    def public(self) -> bytes:
+        return self._key.public_key().public_bytes_raw()
+
+    def secret(self) -> bytes:
+        """The 32 private bytes, for whoever keeps the key file. Nothing in this package calls it."""
+        raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
+        return self._key.private_bytes(raw, serialization.PrivateFormat.Raw, none)
+
+    def sign(self, purpose: str, *fields: bytes) -> bytes:
+        return self._key.sign(framed(f"signature: {purpose}", *fields))
+
+    def __repr__(self) -> str:
+        return f"Identity(public={self.public.hex()})"
+
+
+def verify(public: bytes, signature: bytes, purpose: str, *fields: bytes, peer: Peer) -> None:
+    """Raise `BadSignature` unless `signature` is `public`'s on `fields` for this `purpose`."""
+    key = Ed25519PublicKey.from_public_bytes(public)
+    try:
+        key.verify(signature, framed(f"signature: {purpose}", *fields))
+    except InvalidSignature:
+        raise BadSignature(peer, f"signature for {purpose!r} does not verify") from None

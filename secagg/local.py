@@ -1,0 +1,203 @@
+"""A whole session in one process: real machines, frames handed over in memory.
+
+For simulations, for tests, and for anyone who wants a sum and no network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from numpy.typing import ArrayLike
+
+from secagg.client import ClientMachine
+from secagg.events import (
+    Asked,
+    ClientStep,
+    Outgoing,
+    ServerEvent,
+    ServerStep,
+    SessionFailed,
+    SumAborted,
+    SumReleased,
+)
+from secagg.keys import Identity
+from secagg.memory import VolatileMemory
+from secagg.policy import Policy
+from secagg.registry import Registry
+from secagg.server import ServerMachine
+from secagg.spec import Table, Total
+from secagg.thresholds import Trust
+from secagg.transitions import ServerState
+
+
+class Stage(Enum):
+    """Where a client can go missing: it neither hears nor answers this stage's message."""
+
+    ADVERTISE = "advertise"
+    SHARE = "share"
+    MASK = "mask"
+    CONFIRM = "confirm"
+    REVEAL = "reveal"
+
+
+AnswerFunction: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike]]
+Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum or -1 in set-up)
+Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame): all that the server sees
+
+_STAGES: Final = {
+    ServerState.INVITING: Stage.ADVERTISE,
+    ServerState.SHARING: Stage.SHARE,
+    ServerState.MASKING: Stage.MASK,
+    ServerState.CONFIRMING: Stage.CONFIRM,
+    ServerState.UNMASKING: Stage.REVEAL,
+}
+
+
+def nobody_absent(_member: int, _stage: Stage, _sum_index: int) -> bool:
+    return False
+
+
+def local_machines(
+    *,
+    table: Table,
+    trust: Trust,
+    members: Collection[int],
+    corrupt: int,
+    dropout: Fraction | float,
+    sums: int,
+) -> tuple[ServerMachine, dict[int, ClientMachine]]:
+    """A server and one client per member, with matching policies and, if need be, fresh identities."""
+    size = len(members)
+    policy = Policy(
+        trust=trust,
+        corrupt=corrupt,
+        min_cohort=corrupt + 2,
+        max_cohort=size,
+        min_contributors=corrupt + 2,
+        max_sums=sums,
+        unnoised_sums=sums,
+    )
+    identities, registry = _identities(trust, members)
+    server = ServerMachine(
+        table=table,
+        trust=trust,
+        sums=sums,
+        corrupt=corrupt,
+        dropout=dropout,
+        min_cohort=corrupt + 2,
+        max_cohort=size,
+        min_contributors=corrupt + 2,
+        registry=registry,
+    )
+    clients = {
+        member: ClientMachine(
+            member=member,
+            table=table,
+            policy=policy,
+            memory=VolatileMemory(),
+            identity=identities.get(member),
+            registry=registry,
+        )
+        for member in members
+    }
+    return server, clients
+
+
+def _identities(trust: Trust, members: Iterable[int]) -> tuple[dict[int, Identity], Registry | None]:
+    if trust is Trust.CURIOUS:
+        return {}, None
+    identities = {member: Identity.generate() for member in members}
+    return identities, Registry(0, {k: identity.public for k, identity in identities.items()})
+
+
+class LocalSession:
+    """Drives one server and its clients, stage by stage."""
+
+    def __init__(
+        self,
+        server: ServerMachine,
+        clients: Mapping[int, ClientMachine],
+        answer: AnswerFunction,
+        *,
+        absent: Absent = nobody_absent,
+        observer: Observer | None = None,
+    ) -> None:
+        self._server = server
+        self._clients = clients
+        self._answer = answer
+        self._absent = absent
+        self._observer = observer
+        self._sum_index = -1
+        self.events: list[ServerEvent] = []
+        self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
+        self.bytes_up: Counter[Stage] = Counter()
+        self.bytes_down: Counter[Stage] = Counter()
+
+    def open(self) -> None:
+        """Exchange keys and shares. Raises `SumFailed` if too few clients stay."""
+        self._send((Outgoing(tuple(self._clients), self._server.invitation),))
+        self._close()
+        if self._server.state is ServerState.SHARING:
+            self._close()
+        self._raise_failure()
+
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        """One sum. Raises `SumFailed` if no total was released."""
+        step = self._server.ask(kind, payload, round_number=round_number)
+        self._sum_index += 1
+        self._send(step.outgoing)
+        while self._server.state is not ServerState.READY:
+            self._close()
+        self._raise_failure()
+        return next(e.total for e in reversed(self.events) if isinstance(e, SumReleased))
+
+    def end(self) -> None:
+        """End the session for everybody, absent clients included."""
+        self._server.end()
+        for client in self._clients.values():
+            client.leave()
+
+    def _close(self) -> None:
+        step: ServerStep = self._server.close_stage()
+        self.events += step.events
+        self._send(step.outgoing)
+
+    def _send(self, outgoing: Iterable[Outgoing]) -> None:
+        """Hand frames to clients and their replies to the server, one client at a time."""
+        stage = _STAGES.get(self._server.state)
+        for packet in outgoing:
+            for member in packet.receivers:
+                if stage is None or not self._absent(member, stage, self._sum_index):
+                    self._hand_over(member, packet.frame, stage or Stage.SHARE)
+
+    def _hand_over(self, member: int, frame: bytes, stage: Stage) -> None:
+        self.bytes_down[stage] += len(frame)
+        for reply in self._turn(member, frame):
+            self.bytes_up[stage] += len(reply)
+            if self._observer is not None:
+                self._observer(member, reply)
+            self.events += self._server.receive(member, reply)
+
+    def _turn(self, member: int, frame: bytes) -> tuple[bytes, ...]:
+        """One client's replies to one frame."""
+        client = self._clients[member]
+        step: ClientStep = client.receive(frame)
+        asked = [event for event in step.events if isinstance(event, Asked)]
+        if not asked:
+            return step.frames
+        answer = client.answer(asked[0].sum_index, self._answer(member, asked[0]))
+        if answer.clipped:
+            self.clipped[member, asked[0].sum_index] = answer.clipped
+        return (*step.frames, answer.frame)
+
+    def _raise_failure(self) -> None:
+        """The last failure of this stage's events, if there was one."""
+        for event in reversed(self.events):
+            if isinstance(event, SumReleased):
+                return
+            if isinstance(event, (SumAborted, SessionFailed)):
+                raise event.error

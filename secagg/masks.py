@@ -1,0 +1,64 @@
+"""Masks: an AES-128-CTR keystream added to residues.
+
+A seed is 32 bytes: the key, then the initial counter block. Its keystream is consumed part by part, in
+order, `size` little-endian words of the part's own type each; nothing is skipped between parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from secagg.ring import Residues
+
+SEED_BYTES: Final = 32
+# Keystream made at a time: small enough for the second-level cache, large enough to hide call overhead.
+_BLOCK: Final = 1 << 17
+_ZEROS: Final = bytes(_BLOCK)
+
+
+class KeyStream:
+    """The cryptographic stream of one seed. Reading it twice needs the seed twice."""
+
+    def __init__(self, seed: bytes) -> None:
+        if len(seed) != SEED_BYTES:
+            raise ValueError("a seed has 32 bytes")
+        cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:]))
+        self._encryptor = cipher.encryptor()
+
+    def fill(self, buffer: NDArray[np.uint8]) -> None:
+        """Overwrite `buffer`, of at most `_BLOCK` bytes, with the next bytes of the stream."""
+        self._encryptor.update_into(memoryview(_ZEROS)[: len(buffer)], buffer.data)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` little-endian 64-bit words."""
+        out = np.empty(count * 8, np.uint8)
+        for start in range(0, len(out), _BLOCK):
+            self.fill(out[start : start + _BLOCK])
+        return out.view("<u8")
+
+
+def add_mask(residues: Iterable[Residues], seed: bytes) -> None:
+    """Add the mask of `seed` to `residues` in place, without reducing to b bits."""
+    _apply(np.add, residues, seed)
+
+
+def subtract_mask(residues: Iterable[Residues], seed: bytes) -> None:
+    """Undo `add_mask`."""
+    _apply(np.subtract, residues, seed)
+
+
+def _apply(operation: np.ufunc, residues: Iterable[Residues], seed: bytes) -> None:
+    stream = KeyStream(seed)
+    buffer = np.empty(_BLOCK, np.uint8)
+    for part in residues:
+        step = _BLOCK // part.itemsize
+        for start in range(0, len(part), step):
+            window = part[start : start + step]
+            block = buffer[: window.nbytes]
+            stream.fill(block)
+            operation(window, block.view(part.dtype), out=window)

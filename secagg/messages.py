@@ -1,0 +1,294 @@
+"""The messages of the protocol. One that exists is well-formed; `decode` is the only way in.
+
+Every frame is an array `[version, type, context, field, ...]`. The context is empty in the invitation, the
+invitation's digest until the session has an id, and the session id from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, TypeAlias
+
+from secagg.codec import Reader, encode_fields
+from secagg.errors import MalformedMessage, OversizeMessage, Peer, WrongVersion
+from secagg.hashing import DIGEST_BYTES, VERSION
+from secagg.keys import SIGNATURE_BYTES
+
+MAX_SUMS: Final = 64
+_MAX_BLOB: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Uint:
+    """An unsigned integer up to `most`."""
+
+    most: int
+
+    def read(self, reader: Reader) -> int:
+        return reader.uint()
+
+    def allows(self, value: object) -> bool:
+        return type(value) is int and 0 <= value <= self.most
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A byte string whose length is in `lengths`."""
+
+    lengths: range | tuple[int, ...] = range(1, _MAX_BLOB + 1)
+
+    def read(self, reader: Reader) -> bytes:
+        return reader.blob()
+
+    def allows(self, value: object) -> bool:
+        return type(value) is bytes and len(value) in self.lengths
+
+
+@dataclass(frozen=True)
+class Text:
+    """A short ASCII string."""
+
+    def read(self, reader: Reader) -> str:
+        return reader.text()
+
+    def allows(self, value: object) -> bool:
+        return type(value) is str and 1 <= len(value) <= 64 and value.isascii()
+
+
+Field: TypeAlias = Uint | Blob | Text
+
+_DIGEST: Final = Blob((DIGEST_BYTES,))
+_SUM: Final = Uint(MAX_SUMS - 1)
+_SIGNATURE: Final = Blob((0, SIGNATURE_BYTES))
+_ANY: Final = Blob(range(_MAX_BLOB + 1))
+
+
+@dataclass(frozen=True)
+class Message:
+    """Common to all: the context, and the schema of what follows it."""
+
+    TYPE: ClassVar[int]
+    SCHEMA: ClassVar[tuple[Field, ...]]
+
+    context: bytes
+
+    def __post_init__(self) -> None:
+        for column, schema in zip(fields(self), self.SCHEMA, strict=True):
+            if not schema.allows(getattr(self, column.name)):
+                raise ValueError(f"{type(self).__name__}.{column.name} is outside its range")
+
+    def encode(self) -> bytes:
+        values = (getattr(self, column.name) for column in fields(self))
+        return encode_fields(VERSION, self.TYPE, *values)
+
+    def __repr__(self) -> str:  # payloads, envelopes and shares stay out of logs
+        return f"{type(self).__name__}()"
+
+
+# --- from the server ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Invitation(Message):
+    """Proposes a session: trust level, number of sums, the digests of table and registry."""
+
+    TYPE = 1
+    SCHEMA = (Blob((0,)), Text(), Uint(MAX_SUMS), _DIGEST, Blob((0, DIGEST_BYTES)), _DIGEST)
+
+    trust: str
+    sums: int
+    table: bytes
+    registry: bytes
+    nonce: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class KeyList(Message):
+    """All advertised keys, and the threshold."""
+
+    TYPE = 2
+    SCHEMA = (_DIGEST, Uint(1 << 16), Blob())
+
+    threshold: int
+    adverts: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Delivery(Message):
+    """The envelopes that others sealed for the receiver."""
+
+    TYPE = 3
+    SCHEMA = (_DIGEST, Blob())
+
+    parcels: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Query(Message):
+    """Asks for one sum: which kind, in which round, over whom, and the broadcast itself."""
+
+    TYPE = 4
+    SCHEMA = (_DIGEST, _SUM, Uint((1 << 63) - 1), Text(), Blob(), _ANY)
+
+    sum_index: int
+    round: int
+    kind: str
+    roster: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Survivors(Message):
+    """Whose masked inputs arrived."""
+
+    TYPE = 5
+    SCHEMA = (_DIGEST, _SUM, Blob())
+
+    sum_index: int
+    survivors: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Confirmations(Message):
+    """Signatures of survivors on the survivor set."""
+
+    TYPE = 6
+    SCHEMA = (_DIGEST, _SUM, Blob())
+
+    sum_index: int
+    signatures: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class GroupClosed(Message):
+    """The sum is abandoned, and with it the rest of its group."""
+
+    TYPE = 7
+    SCHEMA = (_DIGEST, _SUM)
+
+    sum_index: int
+
+
+@dataclass(frozen=True, repr=False)
+class Farewell(Message):
+    """The server ends the session."""
+
+    TYPE = 8
+    SCHEMA = (_DIGEST,)
+
+
+# --- from a client --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Advertisement(Message):
+    """One client's public keys and commitments for the whole session."""
+
+    TYPE = 16
+    SCHEMA = (_DIGEST, Blob())
+
+    advert: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Shares(Message):
+    """One envelope for every other member, and a signature on the session."""
+
+    TYPE = 17
+    SCHEMA = (_DIGEST, Blob(), _SIGNATURE)
+
+    envelopes: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class MaskedInput(Message):
+    """The masked, packed residues of all parts."""
+
+    TYPE = 18
+    SCHEMA = (_DIGEST, _SUM, Blob())
+
+    sum_index: int
+    data: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Confirmation(Message):
+    """A survivor's signature on the survivor set."""
+
+    TYPE = 19
+    SCHEMA = (_DIGEST, _SUM, Blob((SIGNATURE_BYTES,)))
+
+    sum_index: int
+    signature: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Reveal(Message):
+    """Shares: of the self mask of each survivor, of the mask key of everyone else in the roster."""
+
+    TYPE = 20
+    SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
+
+    sum_index: int
+    holders: bytes
+    shares: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Decline(Message):
+    """Sits this sum out."""
+
+    TYPE = 21
+    SCHEMA = (_DIGEST, _SUM)
+
+    sum_index: int
+
+
+@dataclass(frozen=True, repr=False)
+class Leave(Message):
+    """Leaves the session for good. It gives no reason: a reason is a side channel."""
+
+    TYPE = 22
+    SCHEMA = (Blob((0, DIGEST_BYTES)),)
+
+
+FROM_SERVER: Final = (
+    Invitation, KeyList, Delivery, Query, Survivors, Confirmations, GroupClosed, Farewell,
+)  # fmt: skip
+FROM_CLIENT: Final = (Advertisement, Shares, MaskedInput, Confirmation, Reveal, Decline, Leave)
+
+_TYPES: Final[dict[int, type[Message]]] = {c.TYPE: c for c in (*FROM_SERVER, *FROM_CLIENT)}
+_HEADER: Final = 2  # version and type
+
+
+def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
+    """The message in `frame`, from a sender of either kind; raises typed errors on all else.
+
+    `limit` bounds the frame, and the memory used is a small multiple of the frame.
+    """
+    if len(frame) > limit:
+        raise OversizeMessage(sender, f"a message of {len(frame)} bytes; the limit is {limit}")
+    kind, reader = _open(bytes(frame), sender)
+    values: list[Any] = [schema.read(reader) for schema in kind.SCHEMA]
+    reader.end()
+    try:
+        return kind(*values)
+    except ValueError as error:
+        raise MalformedMessage(sender, str(error)) from None
+
+
+def _open(frame: bytes, sender: Peer) -> tuple[type[Message], Reader]:
+    """Read the header: the class of the message, and a reader at its first field."""
+    if len(frame) < 1 + _HEADER or frame[0] >> 4 != 0x9:
+        raise MalformedMessage(sender, "not a message")
+    reader = Reader(frame, sender=sender)
+    size = frame[0] & 0xF
+    reader.array(size)
+    version, code = reader.uint(), reader.uint()
+    if version != VERSION:
+        raise WrongVersion(sender, f"version {version}; this side speaks only {VERSION}")
+    kind = _TYPES.get(code)
+    if kind is None or size != _HEADER + len(kind.SCHEMA):
+        raise MalformedMessage(sender, "an unknown type of message, or one with other fields")
+    return kind, reader

@@ -1,0 +1,49 @@
+"""What a client insists on. It comes from the client's own configuration, never from the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from secagg.errors import ParameterError
+from secagg.messages import MAX_SUMS
+from secagg.thresholds import MAX_COMPLETE, Trust
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The least protection under which a client takes part.
+
+    `corrupt`            most clients that may collude with the server: of the whole registry under
+                         `malicious_server` (the server picks the cohort), of the cohort otherwise.
+    `min_cohort`, `max_cohort`  size of the cohort whose keys are exchanged.
+    `min_contributors`   least number of clients in a released total.
+    `max_sums`           most sums of one session.
+    `unnoised_sums`      most sums without noise that this identity ever answers.
+    `max_query_bytes`    largest broadcast it holds in memory.
+    """
+
+    trust: Trust
+    corrupt: int
+    min_cohort: int
+    max_cohort: int
+    min_contributors: int
+    max_sums: int
+    unnoised_sums: int
+    max_query_bytes: int = 1 << 28
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trust, Trust):
+            raise ParameterError("trust must be a Trust level")
+        if self.corrupt < 0:
+            raise ParameterError("corrupt must not be negative")
+        if not self.corrupt + 2 <= self.min_contributors <= self.min_cohort:
+            raise ParameterError(
+                "min_contributors must be at least corrupt + 2, or a total may show one honest "
+                "client's input, and at most min_cohort"
+            )
+        if not self.min_cohort <= self.max_cohort <= MAX_COMPLETE:
+            raise ParameterError(f"max_cohort must be from min_cohort to {MAX_COMPLETE}")
+        if not 1 <= self.max_sums <= MAX_SUMS:
+            raise ParameterError(f"max_sums must be from 1 to {MAX_SUMS}")
+        if self.unnoised_sums < 0 or self.max_query_bytes < 0:
+            raise ParameterError("unnoised_sums and max_query_bytes must not be negative")

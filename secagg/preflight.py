@@ -1,0 +1,107 @@
+"""Preflight: what a session will need, before anyone enrols. Reports every problem at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from secagg.encoding import Encoding
+from secagg.errors import ParameterError, SpecError
+from secagg.records import Format
+from secagg.shamir import SHARE_BYTES
+from secagg.spec import L2, LInf, SumSpec, Table, bits_for_cohort
+from secagg.thresholds import Trust, choose_threshold, least_threshold
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """One part: its bits, the least that fit, and the grid's step in the part's own unit."""
+
+    kind: str
+    part: str
+    bits: int
+    bits_needed: int
+    resolution: float | None  # None for whole numbers, which are exact, or where the part does not fit
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What was found. A session should begin only if `problems` is empty.
+
+    `quorum` clients must stay to the end of every sum; `margin` is how many may leave.
+    """
+
+    clients: int
+    trust: Trust
+    threshold: int | None
+    quorum: int
+    margin: int
+    parts: tuple[PartReport, ...]
+    setup_bytes_up: int
+    sum_bytes_up: dict[str, int]
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def preflight(
+    table: Table,
+    *,
+    clients: int,
+    trust: Trust,
+    corrupt: int,
+    dropout: Fraction | float,
+    sums: int,
+) -> Preflight:
+    """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients."""
+    problems: list[str] = []
+    threshold = None
+    try:
+        threshold = choose_threshold(clients, corrupt=corrupt, dropout=dropout, trust=trust)
+    except ParameterError as error:
+        problems.append(str(error))
+    quorum = threshold or least_threshold(clients, corrupt=corrupt, trust=trust)
+    for spec in table.values():
+        problems += _misfits(spec, clients)
+    form = Format(sums, signed=trust is Trust.MALICIOUS)
+    return Preflight(
+        clients=clients,
+        trust=trust,
+        threshold=threshold,
+        quorum=quorum,
+        margin=max(clients - quorum, 0),
+        parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
+        setup_bytes_up=form.advert_bytes + (clients - 1) * form.envelope_bytes + form.signature_bytes,
+        sum_bytes_up={kind: _sum_bytes(spec, clients, form) for kind, spec in table.items()},
+        problems=tuple(problems),
+    )
+
+
+def _misfits(spec: SumSpec, clients: int) -> list[str]:
+    misfits = []
+    for part in spec.parts:
+        try:
+            part.check_fits(clients)
+        except SpecError as error:
+            misfits.append(str(error))
+    return misfits
+
+
+def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
+    rows = []
+    for part in spec.parts:
+        needed = bits_for_cohort(part.bound, clients)
+        resolution = None
+        if isinstance(part.bound, (L2, LInf)) and needed <= part.bits:
+            alone = SumSpec(parts=(part,))
+            resolution = 1 / Encoding(alone, cohort=clients).scale(part)
+        rows.append(PartReport(kind, part.name, part.bits, needed, resolution))
+    return rows
+
+
+def _sum_bytes(spec: SumSpec, clients: int, form: Format) -> int:
+    """Payload bytes of one sum: masked input, shares, and the signature of the consistency round."""
+    packed = sum((part.size * part.bits + 7) // 8 for part in spec.parts) + 8
+    return packed + clients * SHARE_BYTES + form.signature_bytes

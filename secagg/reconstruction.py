@@ -1,0 +1,64 @@
+"""Secrets from shares that strangers sent: verified against what the dealer published.
+
+The first threshold of shares is tried with weights computed once per set of holders. If the result does not
+match, the Reed-Solomon decoder looks for the polynomial most holders agree on, then a bounded number of
+other subsets is tried. A share off the polynomial may be its holder's doing or its dealer's: both are named.
+If nothing matches, the dealer is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import combinations, islice
+from typing import Final
+
+from secagg import shamir
+from secagg.errors import CorruptDealer
+
+_MOST_SUBSETS: Final = 128
+
+
+class Reconstruction:
+    """Reconstructs the secrets of one sum. Remembers whose shares were wrong, and asks the others first."""
+
+    def __init__(self, threshold: int) -> None:
+        self._threshold = threshold
+        self.wrong: dict[int, set[int]] = {}  # dealer -> points of the holders off its polynomial
+        self._doubted: set[int] = set()
+        self._weights = lru_cache(maxsize=4)(shamir.lagrange_weights)
+
+    def secret(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
+        """The secret of `dealer` from `shares` (point -> value), or `CorruptDealer`."""
+        if len(shares) < self._threshold:
+            raise CorruptDealer(dealer, f"{len(shares)} of {self._threshold} shares are there")
+        trusted_first = sorted(shares, key=lambda point: (point in self._doubted, point))
+        secret = self._interpolate(trusted_first[: self._threshold], shares)
+        if secret is not None and matches(secret):
+            return secret
+        return self._corrected(dealer, shares, matches)
+
+    def _interpolate(self, points: list[int], shares: Mapping[int, int]) -> bytes | None:
+        return shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])
+
+    def _corrected(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
+        found = shamir.correct_errors(shares, self._threshold)
+        if found is None or not matches(found[0]):
+            found = self._other_subsets(shares, matches)
+        if found is None:
+            raise CorruptDealer(dealer, "dealt shares that do not open its commitment")
+        self.wrong[dealer] = found[1]
+        self._doubted |= found[1]
+        return found[0]
+
+    def _other_subsets(
+        self, shares: Mapping[int, int], matches: Callable[[bytes], bool]
+    ) -> tuple[bytes, set[int]] | None:
+        """Beyond the decoder's radius: leave out few shares at a time and look at the commitment."""
+        subsets = combinations(shares, self._threshold)
+        for points in islice(subsets, _MOST_SUBSETS):
+            secret = shamir.interpolate(shamir.lagrange_weights(points), [shares[x] for x in points])
+            if secret is not None and matches(secret):
+                agreed = {x: shares[x] for x in points}
+                return secret, shamir.off_polynomial(agreed, shares)
+        return None

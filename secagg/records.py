@@ -1,0 +1,141 @@
+"""The fixed-size records inside messages: adverts, parcels, signatures of members.
+
+All multi-byte integers are big-endian. Lists of records are ordered by member id, each id once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from secagg.envelope import envelope_bytes
+from secagg.errors import MalformedMessage, Peer
+from secagg.hashing import DIGEST_BYTES
+from secagg.keys import KEY_BYTES, SIGNATURE_BYTES
+
+ID_BYTES: Final = 4
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the lengths of records depend on."""
+
+    sums: int
+    signed: bool
+
+    @property
+    def signature_bytes(self) -> int:
+        return SIGNATURE_BYTES if self.signed else 0
+
+    @property
+    def advert_bytes(self) -> int:
+        body = ID_BYTES + KEY_BYTES + self.sums * (KEY_BYTES + DIGEST_BYTES)
+        return body + self.signature_bytes
+
+    @property
+    def envelope_bytes(self) -> int:
+        return envelope_bytes(self.sums)
+
+    @property
+    def parcel_bytes(self) -> int:
+        return ID_BYTES + self.envelope_bytes + self.signature_bytes
+
+
+@dataclass(frozen=True)
+class Advert:
+    """A member's id, channel key, one mask key and one commitment per sum, and its signature."""
+
+    member: int
+    channel_key: bytes
+    mask_keys: tuple[bytes, ...]
+    commitments: tuple[bytes, ...]
+    signature: bytes = b""
+
+    @property
+    def body(self) -> bytes:
+        """What the member signs."""
+        head = self.member.to_bytes(ID_BYTES, "big") + self.channel_key
+        return head + b"".join(self.mask_keys) + b"".join(self.commitments)
+
+    def encode(self) -> bytes:
+        return self.body + self.signature
+
+
+@dataclass(frozen=True, repr=False)
+class Parcel:
+    """An envelope on its way to the receiver, with its sender's signature on the session."""
+
+    sender: int
+    envelope: bytes
+    signature: bytes
+
+    def encode(self) -> bytes:
+        return self.sender.to_bytes(ID_BYTES, "big") + self.envelope + self.signature
+
+
+def parse_advert(record: bytes, form: Format, *, sender: Peer) -> Advert:
+    """The one advert in `record`."""
+    if len(record) != form.advert_bytes:
+        raise MalformedMessage(sender, "an advert of the wrong length")
+    return _advert(record, form)
+
+
+def parse_adverts(blob: bytes, form: Format, *, sender: Peer) -> tuple[Advert, ...]:
+    """All adverts in `blob`, in strictly ascending order of id."""
+    return tuple(_advert(row, form) for row in _rows(blob, form.advert_bytes, sender))
+
+
+def _advert(row: bytes, form: Format) -> Advert:
+    keys_at = ID_BYTES + KEY_BYTES
+    commitments_at = keys_at + form.sums * KEY_BYTES
+    signature_at = commitments_at + form.sums * DIGEST_BYTES
+    return Advert(
+        member=int.from_bytes(row[:ID_BYTES], "big"),
+        channel_key=row[ID_BYTES:keys_at],
+        mask_keys=_cut(row[keys_at:commitments_at], KEY_BYTES),
+        commitments=_cut(row[commitments_at:signature_at], DIGEST_BYTES),
+        signature=row[signature_at:],
+    )
+
+
+def parse_parcels(blob: bytes, form: Format, *, sender: Peer) -> tuple[Parcel, ...]:
+    """All parcels in `blob`, in strictly ascending order of sender."""
+    stop = ID_BYTES + form.envelope_bytes
+    return tuple(
+        Parcel(int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:stop], row[stop:])
+        for row in _rows(blob, form.parcel_bytes, sender)
+    )
+
+
+def parse_envelopes(blob: bytes, form: Format, count: int, *, sender: Peer) -> tuple[bytes, ...]:
+    """Exactly `count` envelopes."""
+    if len(blob) != count * form.envelope_bytes:
+        raise MalformedMessage(sender, f"not {count} envelopes")
+    return _cut(blob, form.envelope_bytes)
+
+
+def encode_signatures(signatures: Sequence[tuple[int, bytes]]) -> bytes:
+    return b"".join(member.to_bytes(ID_BYTES, "big") + sig for member, sig in signatures)
+
+
+def parse_signatures(blob: bytes, *, sender: Peer) -> tuple[tuple[int, bytes], ...]:
+    """(member, signature) pairs in strictly ascending order of member."""
+    rows = _rows(blob, ID_BYTES + SIGNATURE_BYTES, sender)
+    return tuple((int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:]) for row in rows)
+
+
+def _cut(blob: bytes, size: int) -> tuple[bytes, ...]:
+    return tuple(blob[start : start + size] for start in range(0, len(blob), size))
+
+
+def _rows(blob: bytes, size: int, sender: Peer) -> tuple[bytes, ...]:
+    """Records of `size` bytes that begin with ids in strictly ascending order."""
+    if len(blob) % size:
+        raise MalformedMessage(sender, "records of the wrong length")
+    rows = _cut(blob, size)
+    ids = [row[:ID_BYTES] for row in rows]
+    if any(one >= other for one, other in pairwise(ids)):
+        raise MalformedMessage(sender, "records that repeat an id or are out of order")
+    return rows

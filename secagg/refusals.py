@@ -1,0 +1,213 @@
+"""What a client refuses: one function per rule, each raising the error that names it.
+
+A rule compares what arrived with the client's own policy, keys and memory. Nothing here is read from the
+wire and believed. The attack suite removes each rule in turn and shows what it would have cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from secagg import errors as e
+from secagg.cohort import Cohort
+from secagg.errors import SERVER
+from secagg.keys import check_public_key, verify
+from secagg.memory import Memory
+from secagg.messages import Invitation
+from secagg.policy import Policy
+from secagg.records import Advert, Parcel
+from secagg.registry import Registry
+from secagg.spec import Table
+from secagg.thresholds import least_threshold
+
+# --- the invitation ---------------------------------------------------------------------------------
+
+
+def check_trust(invitation: Invitation, policy: Policy) -> None:
+    if invitation.trust != policy.trust:
+        raise e.WrongTrust(SERVER, f"proposes another trust level; this client needs {policy.trust}")
+
+
+def check_session_sums(invitation: Invitation, policy: Policy) -> None:
+    if not 1 <= invitation.sums <= policy.max_sums:
+        raise e.TooManySums(SERVER, f"{invitation.sums} sums; this client allows {policy.max_sums}")
+
+
+def check_table(invitation: Invitation, table: Table) -> None:
+    if invitation.table != table.digest:
+        raise e.WrongTable(SERVER, "its table of sums is not this client's")
+
+
+def check_registry(invitation: Invitation, registry: Registry | None) -> None:
+    if invitation.registry != (registry.digest if registry else b""):
+        raise e.WrongRegistry(SERVER, "its registry of identities is not this client's")
+
+
+def check_registry_version(registry: Registry, memory: Memory) -> None:
+    if registry.version < memory.registry_version:
+        raise e.WrongRegistry(
+            SERVER,
+            f"registry {registry.version} is older than {memory.registry_version}, seen before",
+        )
+
+
+# --- the key list -----------------------------------------------------------------------------------
+
+
+def check_cohort_size(adverts: Sequence[Advert], policy: Policy) -> None:
+    if len(adverts) < policy.min_cohort:
+        raise e.SmallCohort(SERVER, f"{len(adverts)} clients; this client needs {policy.min_cohort}")
+    if len(adverts) > policy.max_cohort:
+        raise e.LargeCohort(SERVER, f"{len(adverts)} clients; this client allows {policy.max_cohort}")
+
+
+def check_own_advert(adverts: Sequence[Advert], own: Advert) -> None:
+    listed = [advert for advert in adverts if advert.member == own.member]
+    if not listed:
+        raise e.BadRoster(SERVER, "the key list lacks this client")
+    if listed[0] != own:
+        raise e.BadKey(SERVER, "the key list changed this client's own keys")
+
+
+def check_keys(adverts: Iterable[Advert]) -> None:
+    """Every public key of the session is of full order and occurs once, our own included."""
+    seen: set[bytes] = set()
+    for advert in adverts:
+        for key in (advert.channel_key, *advert.mask_keys):
+            check_public_key(key, peer=advert.member)
+            if key in seen:
+                raise e.BadKey(advert.member, "advertised a key that occurs twice in the key list")
+            seen.add(key)
+
+
+def check_threshold(threshold: int, cohort: int, policy: Policy) -> None:
+    least = least_threshold(cohort, corrupt=policy.corrupt, trust=policy.trust)
+    if threshold < least:
+        raise e.SmallThreshold(SERVER, f"threshold {threshold}; this client needs {least}")
+    if threshold > cohort:
+        raise e.SmallCohort(SERVER, f"threshold {threshold} cannot be met by {cohort} clients")
+
+
+def check_members(adverts: Iterable[Advert], registry: Registry) -> None:
+    for advert in adverts:
+        if advert.member not in registry.members:
+            raise e.UnknownPeer(advert.member, "is not in the registry")
+
+
+def check_advert_signature(advert: Advert, registry: Registry, context: bytes) -> None:
+    key = registry.members[advert.member]
+    verify(key, advert.signature, "advert", context, advert.body, peer=advert.member)
+
+
+def check_new_session(session: bytes, memory: Memory) -> None:
+    if memory.knows_session(session):
+        raise e.RepeatedSession(SERVER, "a session with this transcript was seen before")
+
+
+# --- the delivery -----------------------------------------------------------------------------------
+
+
+def check_parcel_sender(parcel: Parcel, cohort: Cohort, own: int) -> None:
+    if parcel.sender not in cohort.position:
+        raise e.UnknownPeer(parcel.sender, "delivered shares, but is not in the cohort")
+    if parcel.sender == own:
+        raise e.BadRoster(SERVER, "delivered this client an envelope of its own")
+
+
+def check_parcel_signature(parcel: Parcel, cohort: Cohort, registry: Registry) -> None:
+    """Only whoever signed this very key list has seen the keys we have seen."""
+    key = registry.members[parcel.sender]
+    verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
+
+
+def check_sharers(sharers: Collection[int], cohort: Cohort, policy: Policy) -> None:
+    least = max(cohort.threshold, policy.min_contributors)
+    if len(sharers) < least:
+        raise e.FewContributors(SERVER, f"{len(sharers)} clients shared keys; {least} are needed")
+
+
+# --- a query ----------------------------------------------------------------------------------------
+
+
+def check_sum_index(index: int, last: int, sums: int) -> None:
+    if index <= last:
+        raise e.RepeatedSum(SERVER, f"sum {index} after sum {last}")
+    if index >= sums:
+        raise e.TooManySums(SERVER, f"sum {index} of a session of {sums}")
+
+
+def check_kind(kind: str, table: Table) -> None:
+    if kind not in table:
+        raise e.UnknownSum(SERVER, "a kind of sum that this client does not have")
+
+
+def check_unnoised_budget(memory: Memory, policy: Policy) -> None:
+    if memory.answers >= policy.unnoised_sums:
+        raise e.TooManySums(SERVER, f"{policy.unnoised_sums} sums without noise were answered")
+
+
+def check_query_is_new(content: bytes, memory: Memory) -> None:
+    if memory.knows_query(content):
+        raise e.RepeatedQuery(SERVER, "this query was answered before")
+
+
+def check_roster(
+    roster: Collection[int], sharers: Collection[int], own: int, cohort: Cohort, policy: Policy
+) -> None:
+    if own not in roster:
+        raise e.BadRoster(SERVER, "the roster lacks this client")
+    if not set(roster) <= set(sharers):
+        raise e.UnknownPeer(SERVER, "the roster names a client whose shares were not delivered")
+    least = max(cohort.threshold, policy.min_contributors)
+    if len(roster) < least:
+        raise e.FewContributors(SERVER, f"a roster of {len(roster)}; this client needs {least}")
+
+
+# --- the survivors ----------------------------------------------------------------------------------
+
+
+def check_same_sum(index: int, current: int) -> None:
+    if index != current:
+        raise e.OutOfOrder(SERVER, f"speaks of sum {index} during sum {current}")
+
+
+def check_not_past(index: int, last: int) -> None:
+    if index < last:
+        raise e.RepeatedSum(SERVER, f"closes sum {index} after sum {last}")
+
+
+def check_survivors(survivors: Collection[int], roster: Collection[int], own: int) -> None:
+    if own not in survivors:
+        raise e.BadSurvivors(SERVER, "calls this client dead")
+    if not set(survivors) <= set(roster):
+        raise e.BadSurvivors(SERVER, "a survivor who was not in the roster")
+
+
+def check_contributors(survivors: Collection[int], cohort: Cohort, policy: Policy) -> None:
+    least = max(cohort.threshold, policy.min_contributors)
+    if len(survivors) < least:
+        raise e.FewContributors(SERVER, f"{len(survivors)} survivors; this client needs {least}")
+
+
+def check_group_survivors(survivors: Collection[int], roster: Collection[int]) -> None:
+    """The later sums of a group are unmasked over their whole roster or not at all."""
+    if set(survivors) != set(roster):
+        raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
+
+
+def check_confirmations(
+    signatures: Sequence[tuple[int, bytes]],
+    fields: tuple[bytes, ...],
+    *,
+    survivors: Collection[int],
+    cohort: Cohort,
+    registry: Registry,
+) -> None:
+    """At least a threshold of survivors signed exactly what we signed."""
+    alive = {cohort.ids[position] for position in survivors}
+    for member, signature in signatures:
+        if member not in alive:
+            raise e.UnknownPeer(member, "confirmed the survivors without being one")
+        verify(registry.members[member], signature, "survivors", *fields, peer=member)
+    if len(signatures) < cohort.threshold:
+        raise e.FewContributors(SERVER, f"{len(signatures)} confirmations; {cohort.threshold} are needed")

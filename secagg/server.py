@@ -1,0 +1,433 @@
+"""The server's machine: frames in, frames and events out. No sockets, no clock.
+
+    events = server.receive(sender, frame)      # never raises on what a client sends
+    step = server.close_stage()                 # whoever owns the deadline calls this
+    step = server.ask(kind, payload, round_number=r)
+
+A client that breaks the protocol is excluded, one that is late is ignored, one that is missing is a
+drop-out; none of them stops the others. A server that is restarted has no session: it says so by not
+knowing the session id, and no client reveals anything more for the old one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from secagg import messages as m
+from secagg.admission import Admission
+from secagg.bitmap import pack_positions
+from secagg.cohort import invitation_digest
+from secagg.errors import (
+    CohortChanged,
+    Departed,
+    OutOfOrder,
+    ParameterError,
+    PeerError,
+    StateError,
+    SumFailed,
+    TooFewClients,
+    Unrecoverable,
+    WrongSession,
+)
+from secagg.events import (
+    Excluded,
+    Late,
+    Missing,
+    Outgoing,
+    ServerEvent,
+    ServerStep,
+    SessionFailed,
+    SessionReady,
+    StageFull,
+    SumAborted,
+    SumReleased,
+)
+from secagg.keys import Random, verify
+from secagg.question import Question, content_digest, query_digest
+from secagg.records import Format, encode_signatures
+from secagg.registry import Registry
+from secagg.shamir import SHARE_BYTES
+from secagg.spec import Table
+from secagg.tally import Tally
+from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold
+from secagg.transitions import COLLECTED, ServerState
+
+NONCE_BYTES: Final = 32
+_OVERHEAD: Final = 256
+_S: Final = ServerState
+_ORDER: Final = list(COLLECTED)
+
+
+@dataclass
+class _Group:
+    """Where a group of sums stands: over whom it was confirmed, and whether all of them revealed."""
+
+    round_number: int
+    survivors: tuple[int, ...]
+    intact: bool
+
+
+class ServerMachine:
+    """One session with one cohort."""
+
+    _random: Random = staticmethod(secrets.token_bytes)
+
+    def __init__(
+        self,
+        *,
+        table: Table,
+        trust: Trust,
+        sums: int,
+        corrupt: int,
+        dropout: Fraction | float,
+        min_cohort: int,
+        max_cohort: int,
+        min_contributors: int,
+        registry: Registry | None = None,
+    ) -> None:
+        table.check_fits(max_cohort)
+        if (registry is not None) != (trust is Trust.MALICIOUS):
+            raise ParameterError("a registry is needed under malicious_server, and only there")
+        if not 1 <= sums <= m.MAX_SUMS:
+            raise ParameterError(f"sums must be from 1 to {m.MAX_SUMS}")
+        if not 2 <= min_contributors <= min_cohort <= max_cohort <= MAX_COMPLETE:
+            raise ParameterError("2 <= min_contributors <= min_cohort <= max_cohort must hold")
+        self._table = table
+        self._trust = trust
+        self._sums = sums
+        self._corrupt = corrupt
+        self._dropout = dropout
+        self._min_cohort = min_cohort
+        self._max_cohort = max_cohort
+        self._min_contributors = min_contributors
+        self._registry = registry
+        self._state = _S.INVITING
+        self._gone: set[int] = set()
+        self._answered: set[int] = set()
+        self._next_sum = 0
+        self._groups: dict[str, _Group] = {}
+        self._contents: set[bytes] = set()
+        self.invitation = self._make_invitation()
+        self._invited = self._context = invitation_digest(self.invitation)
+        self._admission = Admission(
+            Format(sums, signed=registry is not None),
+            context=self._invited,
+            registry=registry,
+            most=max_cohort,
+        )
+
+    def _make_invitation(self) -> bytes:
+        """The same frame for everybody."""
+        registry = self._registry.digest if self._registry else b""
+        nonce = self._random(NONCE_BYTES)
+        trust, table = str(self._trust), self._table.digest
+        return m.Invitation(b"", trust, self._sums, table, registry, nonce).encode()
+
+    def __repr__(self) -> str:
+        return f"ServerMachine(state={self._state.value}, next_sum={self._next_sum})"
+
+    # --- what its owner can see ---
+
+    @property
+    def state(self) -> ServerState:
+        return self._state
+
+    @property
+    def sums_left(self) -> int:
+        return self._sums - self._next_sum
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Clients that dealt shares and are still welcome."""
+        return tuple(member for member in self._admission.shared if member not in self._gone)
+
+    @property
+    def waiting_for(self) -> tuple[int, ...]:
+        """Who has yet to answer in this stage; in the first one, anybody may."""
+        return tuple(sorted(self._expected() - self._answered - self._gone))
+
+    # --- the calls ---
+
+    def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
+        """Take one frame from a client. Misbehaviour becomes an event, never an exception."""
+        if sender in self._gone:
+            return ()
+        try:
+            message = m.decode(frame, sender=sender, limit=self._frame_limit())
+            if isinstance(message, m.Leave):
+                raise Departed(sender, "left the session")
+            if message.context != self._context_of(message):
+                raise WrongSession(sender, "a message of another session")
+            if self._is_late(message):
+                return (Late(sender),)
+            self._check_turn(sender, message)
+            self._collect(sender, message)
+        except PeerError as error:
+            return (Excluded(sender, error), *self.drop(sender))
+        self._answered.add(sender)
+        return self._full()
+
+    def drop(self, member: int) -> tuple[ServerEvent, ...]:
+        """The transport lost this client for good."""
+        self._gone.add(member)
+        if self._state is _S.INVITING:
+            self._admission.withdraw(member)
+        return self._full()
+
+    def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
+        """Begin a sum. Raises `CohortChanged` if its group has lost somebody, before anyone is asked."""
+        self._require(_S.READY)
+        if kind not in self._table:
+            raise ParameterError(f"the table has no kind of sum {kind!r}")
+        if self._next_sum >= self._sums:
+            raise StateError(f"all {self._sums} sums of this session are used")
+        if content_digest(kind, payload) in self._contents:
+            raise StateError("this query was asked before; clients would refuse it")
+        question, frame = self._make_question(kind, payload, round_number)
+        self._contents.add(content_digest(kind, payload))
+        self._tally = Tally(question)
+        self._next_sum += 1
+        self._enter(_S.MASKING)
+        return ServerStep((self._to(question.roster, frame),))
+
+    def close_stage(self) -> ServerStep:
+        """End the current stage with whoever has answered."""
+        closers = {
+            _S.INVITING: self._close_inviting,
+            _S.SHARING: self._close_sharing,
+            _S.MASKING: self._close_masking,
+            _S.CONFIRMING: self._close_confirming,
+            _S.UNMASKING: self._close_unmasking,
+        }
+        if self._state not in closers:
+            raise StateError(f"there is no stage to close; the server is {self._state.value}")
+        stage, missing = self._state, self.waiting_for
+        try:
+            step = closers[stage]()
+        except SumFailed as error:
+            in_setup = stage in (_S.INVITING, _S.SHARING)
+            step = self._fail(error) if in_setup else self._abort(error)
+        events = (Missing(missing, stage.value),) if missing else ()
+        return ServerStep(step.outgoing, (*events, *step.events))
+
+    def end(self) -> ServerStep:
+        """End the session and tell everybody."""
+        if self._state in (_S.ENDED, _S.FAILED):
+            return ServerStep()
+        told = tuple(member for member in self._admission.advertised if member not in self._gone)
+        self._state = _S.ENDED
+        return ServerStep((Outgoing(told, m.Farewell(self._context).encode()),))
+
+    # --- gates ---
+
+    def _frame_limit(self) -> int:
+        """The largest frame any client may send in this stage or was allowed to send before."""
+        form = Format(self._sums, signed=True)
+        per_member = max(form.envelope_bytes, SHARE_BYTES)
+        vectors = [self._tally.question.encoding.packed_bytes] if self._next_sum else []
+        return max(form.advert_bytes, self._max_cohort * per_member, *vectors) + _OVERHEAD
+
+    def _context_of(self, message: m.Message) -> bytes:
+        return self._invited if isinstance(message, m.Advertisement) else self._context
+
+    def _is_late(self, message: m.Message) -> bool:
+        """Whether the stage that collects this message is over."""
+        stage = next((state for state, kind in COLLECTED.items() if kind is type(message)), None)
+        index = getattr(message, "sum_index", -1)
+        current = self._next_sum - 1
+        if isinstance(message, m.Decline):
+            return index < current or self._state is not _S.MASKING
+        if stage is None:
+            return False
+        if stage in (_S.INVITING, _S.SHARING):
+            return self._state not in (_S.INVITING, _S.SHARING) or _before(stage, self._state)
+        between = self._state not in COLLECTED
+        return index < current or (index == current and (between or _before(stage, self._state)))
+
+    def _check_turn(self, sender: int, message: m.Message) -> None:
+        """The message this stage collects, from somebody it was asked of, for the first time."""
+        kind = COLLECTED.get(self._state)
+        declines = isinstance(message, m.Decline) and self._state is _S.MASKING
+        wrong_sum = getattr(message, "sum_index", self._next_sum - 1) != self._next_sum - 1
+        if not (declines or type(message) is kind) or wrong_sum:
+            raise OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
+        if sender in self._answered:
+            raise OutOfOrder(sender, f"a second answer while {self._state.value}")
+        if self._state is not _S.INVITING and sender not in self._expected():
+            raise OutOfOrder(sender, "was not asked")
+
+    def _expected(self) -> set[int]:
+        if self._state is _S.SHARING:
+            return set(self._admission.advertised)
+        if self._state is _S.MASKING:
+            return self._ids(self._tally.question.roster)
+        if self._state is _S.CONFIRMING:
+            return self._ids(self._tally.survivors)
+        if self._state is _S.UNMASKING:
+            return self._ids(tuple(self._tally.confirmations) or self._tally.survivors)
+        return set()
+
+    def _full(self) -> tuple[ServerEvent, ...]:
+        waiting = self._state in COLLECTED and self._state is not _S.INVITING
+        return (StageFull(),) if waiting and not self.waiting_for else ()
+
+    def _collect(self, sender: int, message: m.Message) -> None:
+        match message:
+            case m.Advertisement():
+                self._admission.add_advert(sender, message)
+            case m.Shares():
+                self._admission.add_shares(sender, message, self._cohort)
+            case m.MaskedInput():
+                self._tally.add_input(self._cohort.position[sender], message.data)
+            case m.Confirmation():
+                self._add_confirmation(sender, message)
+            case m.Reveal():
+                self._tally.add_reveal(self._cohort.position[sender], message)
+
+    def _add_confirmation(self, sender: int, message: m.Confirmation) -> None:
+        assert self._registry is not None  # the consistency round exists only in signed sessions
+        fields = self._tally.question.confirmed_fields(self._tally.survivors)
+        key = self._registry.members[sender]
+        verify(key, message.signature, "survivors", *fields, peer=sender)
+        self._tally.confirmations[self._cohort.position[sender]] = message.signature
+
+    # --- stages ---
+
+    def _close_inviting(self) -> ServerStep:
+        present = len(self._admission.advertised)
+        if present < self._min_cohort:
+            raise TooFewClients(f"{present} of at least {self._min_cohort} clients came")
+        threshold = self._choose_threshold(present)
+        self._cohort, frame = self._admission.key_list(threshold=threshold, invitation=self.invitation)
+        self._context = self._cohort.session
+        self._enter(_S.SHARING)
+        return ServerStep((Outgoing(self._here(self._cohort.ids), frame),))
+
+    def _choose_threshold(self, present: int) -> int:
+        try:
+            return choose_threshold(present, corrupt=self._corrupt, dropout=self._dropout, trust=self._trust)
+        except ParameterError as error:
+            raise TooFewClients(str(error)) from None
+
+    def _close_sharing(self) -> ServerStep:
+        shared, least = self._admission.shared, self._least()
+        if len(shared) < least:
+            raise TooFewClients(f"{len(shared)} of {least} clients dealt shares")
+        self._enter(_S.READY)
+        outgoing = tuple(
+            Outgoing((member,), m.Delivery(self._context, parcels).encode())
+            for member in self.members
+            if (parcels := self._admission.parcels_for(member, self._cohort))
+        )
+        ready = SessionReady(self._context, self.members, self._cohort.threshold)
+        return ServerStep(outgoing, (ready,))
+
+    def _close_masking(self) -> ServerStep:
+        survivors, least = self._tally.fix_survivors(), self._least()
+        question = self._tally.question
+        if len(survivors) < least:
+            raise TooFewClients(f"{len(survivors)} of {least} clients sent inputs")
+        if question.later_in_group and survivors != question.roster:
+            raise CohortChanged("a client left in the midst of a group")
+        bitmap = pack_positions(survivors, self._cohort.size)
+        self._enter(_S.CONFIRMING if self._trust is Trust.MALICIOUS else _S.UNMASKING)
+        frame = m.Survivors(self._context, question.sum_index, bitmap).encode()
+        return ServerStep((self._to(survivors, frame),))
+
+    def _close_confirming(self) -> ServerStep:
+        confirmations, least = self._tally.confirmations, self._cohort.threshold
+        if len(confirmations) < least:
+            raise TooFewClients(f"{len(confirmations)} of {least} clients confirmed")
+        signers = tuple(sorted(confirmations))
+        blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
+        self._enter(_S.UNMASKING)
+        frame = m.Confirmations(self._context, self._tally.question.sum_index, blob).encode()
+        return ServerStep((self._to(signers, frame),))
+
+    def _close_unmasking(self) -> ServerStep:
+        tally, least = self._tally, self._cohort.threshold
+        if len(tally.revealed) < least:
+            raise TooFewClients(f"{len(tally.revealed)} of {least} clients revealed shares")
+        total, wrong = tally.unmask()
+        self._remember_group(intact=tally.revealed == set(tally.survivors))
+        self._enter(_S.READY)
+        contributors = tuple(sorted(self._ids(tally.survivors)))
+        released = SumReleased(tally.question.sum_index, total, contributors)
+        return ServerStep(events=(*wrong, released))
+
+    # --- groups and failures ---
+
+    def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
+        group = self._groups.get(self._table.group_of(kind))
+        later = group is not None and group.round_number == round_number
+        roster = self._positions(self.members)
+        if later and group is not None:
+            roster = self._group_roster(group)
+        if len(roster) < self._least():
+            raise TooFewClients(f"{len(roster)} of {self._least()} clients are left")
+        bitmap = pack_positions(roster, self._cohort.size)
+        query = m.Query(self._context, self._next_sum, round_number, kind, bitmap, payload)
+        frame = query.encode()
+        question = Question(self._cohort, self._table[kind], query, query_digest(frame), roster, later)
+        return question, frame
+
+    def _group_roster(self, group: _Group) -> tuple[int, ...]:
+        """The one roster a later sum of a group may have."""
+        if not group.intact or self._ids(group.survivors) & self._gone:
+            raise CohortChanged("a client of this group has left; its last total stands")
+        return group.survivors
+
+    def _remember_group(self, *, intact: bool) -> None:
+        query = self._tally.question.query
+        name = self._table.group_of(query.kind)
+        self._groups[name] = _Group(query.round, self._tally.survivors, intact)
+
+    def _abort(self, error: SumFailed) -> ServerStep:
+        """Release nothing, close the group, keep the session."""
+        question = self._tally.question
+        self._remember_group(intact=False)
+        self._enter(_S.READY)
+        events: list[ServerEvent] = [SumAborted(question.sum_index, error)]
+        if isinstance(error, Unrecoverable):
+            for dealer in error.dealers:
+                assert isinstance(dealer.peer, int)
+                events += [Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
+        closed = m.GroupClosed(self._context, question.sum_index).encode()
+        return ServerStep((self._to(question.roster, closed),), tuple(events))
+
+    def _fail(self, error: SumFailed) -> ServerStep:
+        farewell = self.end()
+        self._state = _S.FAILED
+        return ServerStep(farewell.outgoing, (SessionFailed(error),))
+
+    # --- small helpers ---
+
+    def _enter(self, state: ServerState) -> None:
+        self._state = state
+        self._answered = set()
+
+    def _require(self, state: ServerState) -> None:
+        if self._state is not state:
+            raise StateError(f"the server is {self._state.value}, not {state.value}")
+
+    def _least(self) -> int:
+        return max(self._cohort.threshold, self._min_contributors)
+
+    def _positions(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self._cohort.position[member] for member in members)
+
+    def _ids(self, positions: tuple[int, ...]) -> set[int]:
+        return {self._cohort.ids[position] for position in positions}
+
+    def _here(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(member for member in members if member not in self._gone)
+
+    def _to(self, positions: tuple[int, ...], frame: bytes) -> Outgoing:
+        return Outgoing(self._here(tuple(self._cohort.ids[p] for p in positions)), frame)
+
+
+def _before(one: ServerState, other: ServerState) -> bool:
+    return _ORDER.index(one) < _ORDER.index(other)

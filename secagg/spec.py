@@ -1,0 +1,220 @@
+"""What is summed: parts with bounds, specs of parts, tables of specs. Agreed before the run.
+
+Nothing in this file is ever read from the wire. Both sides hold the same table and compare digests,
+so a server can neither widen a bound nor ask for one more sum than the algorithm declares.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import SpecError
+from secagg.hashing import digest
+
+MAX_ELEMENTS: Final = 1 << 32
+MAX_TIMES: Final = 1 << 16
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def check_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise SpecError(f"{what} must be a letter followed by up to 63 of A-Z a-z 0-9 _ . -")
+
+
+def _check_whole(value: object, what: str, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise SpecError(f"{what} must be a whole number from {least} to {most}")
+
+
+def _check_limit(limit: object) -> None:
+    if not isinstance(limit, (int, float)) or isinstance(limit, bool):
+        raise SpecError("a bound must be a number")
+    if not (math.isfinite(limit) and limit > 0):
+        raise SpecError("a bound must be finite and above zero")
+
+
+@dataclass(frozen=True)
+class L2:
+    """A real vector; one whose Euclidean norm exceeds `limit` is scaled down to it."""
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
+
+
+@dataclass(frozen=True)
+class LInf:
+    """A real vector; coordinates beyond +-`limit` are clipped to it."""
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Whole numbers from 0 to `limit`, summed exactly. One outside raises; it is never clipped."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        _check_whole(self.limit, "the limit of a count", 1, (1 << 64) - 1)
+
+
+@dataclass(frozen=True)
+class Residue:
+    """Elements of Z / 2^b themselves. The total wraps by definition: parities, checksums, hashes."""
+
+
+Bound: TypeAlias = L2 | LInf | Count | Residue
+
+
+def bits_for_cohort(bound: Bound, cohort: int) -> int:
+    """The least bits with which `cohort` honest clients cannot wrap."""
+    match bound:
+        case Residue():
+            return 1
+        case Count(limit):
+            return (cohort * limit).bit_length()
+        case L2() | LInf():  # each client needs at least the levels -1, 0 and 1, plus a sign
+            return cohort.bit_length() + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A named vector of `size` elements in Z / 2^`bits`, sent as exactly `bits` bits each."""
+
+    name: str
+    size: int
+    bits: int
+    bound: Bound
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "the name of a part")
+        _check_whole(self.size, f"the size of part {self.name!r}", 1, MAX_ELEMENTS)
+        _check_whole(self.bits, f"the bits of part {self.name!r}", 1, 64)
+        if not isinstance(self.bound, (L2, LInf, Count, Residue)):
+            raise SpecError(f"the bound of part {self.name!r} must be L2, LInf, Count or Residue")
+
+    def check_fits(self, cohort: int) -> None:
+        """Raise unless the honest total of `cohort` clients stays inside the ring."""
+        needed = bits_for_cohort(self.bound, cohort)
+        if needed > 64:
+            raise SpecError(
+                f"part {self.name!r} needs {needed} bits for {cohort} clients, and 64 is the most; "
+                "lower its bound or the cohort",
+                bits_needed=needed,
+            )
+        if needed > self.bits:
+            raise SpecError(
+                f"part {self.name!r} has {self.bits} bits, but {cohort} clients need {needed}",
+                bits_needed=needed,
+            )
+
+    def canonical(self) -> list[Any]:
+        limit = getattr(self.bound, "limit", 0)
+        value = limit if isinstance(self.bound, Count) else float(limit)
+        return [self.name, self.size, self.bits, type(self.bound).__name__, value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumSpec:
+    """One kind of sum.
+
+    `times`  most sums of this kind that a client answers in one round.
+    `group`  sums with one group name carry the *same private vector*: within a round, clients insist
+             on one survivor set for all of them. A kind is a group of its own by default.
+    """
+
+    parts: tuple[Part, ...]
+    times: int = 1
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not self.parts:
+            raise SpecError("a spec needs a tuple of at least one part")
+        if not all(isinstance(part, Part) for part in self.parts):
+            raise SpecError("the parts of a spec must be Part objects")
+        names = [part.name for part in self.parts]
+        if len(set(names)) != len(names):
+            raise SpecError("two parts of a spec have the same name")
+        _check_whole(self.times, "times", 1, MAX_TIMES)
+        if self.group is not None:
+            check_name(self.group, "the name of a group")
+
+    def check_fits(self, cohort: int) -> None:
+        for part in self.parts:
+            part.check_fits(cohort)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What both sides bind into the masks, so that unequal specs never cancel."""
+        rows = [part.canonical() for part in self.parts]
+        return digest("spec", msgpack.packb([rows, self.times, self.group or ""]))
+
+
+@dataclass(frozen=True)
+class Table(Mapping[str, SumSpec]):
+    """The sums of an algorithm by name: all that its server can ever ask for."""
+
+    kinds: Mapping[str, SumSpec] = field()
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise SpecError("a table needs at least one kind of sum")
+        for kind, spec in self.kinds.items():
+            check_name(kind, "the name of a kind of sum")
+            if not isinstance(spec, SumSpec):
+                raise SpecError(f"kind {kind!r} must be described by a SumSpec")
+        object.__setattr__(self, "kinds", MappingProxyType(dict(self.kinds)))
+
+    def __getitem__(self, kind: str) -> SumSpec:
+        return self.kinds[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kinds)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def group_of(self, kind: str) -> str:
+        return self.kinds[kind].group or kind
+
+    def check_fits(self, cohort: int) -> None:
+        for spec in self.kinds.values():
+            spec.check_fits(cohort)
+
+    @cached_property
+    def digest(self) -> bytes:
+        fields = [part for kind in sorted(self) for part in (kind.encode(), self[kind].digest)]
+        return digest("table", *fields)
+
+
+Values: TypeAlias = NDArray[np.float64] | NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """All that an algorithm ever learns: the sums of the parts, and over how many clients."""
+
+    parts: Mapping[str, Values]
+    count: int
+    invited: int
+
+    def __getitem__(self, name: str) -> Values:
+        return self.parts[name]

@@ -1,0 +1,140 @@
+"""The server's side of one sum: one accumulator, who is in it, and how it is unmasked.
+
+A masked vector is added and forgotten; memory is that of one vector, however many clients there are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from secagg.bitmap import unpack_positions
+from secagg.errors import (
+    BadShare,
+    BadVector,
+    CorruptDealer,
+    MalformedMessage,
+    Unrecoverable,
+)
+from secagg.events import WrongShares
+from secagg.keys import Agreement, pair_info, public_key, seed_commitment, self_mask_seed
+from secagg.masks import add_mask, subtract_mask
+from secagg.messages import Reveal
+from secagg.question import Question
+from secagg.reconstruction import Reconstruction
+from secagg.shamir import SHARE_BYTES, share_from_bytes
+from secagg.spec import Total
+
+
+class Tally:
+    """What the server knows of one sum. Positions are those of the cohort."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self._accumulator = question.encoding.zeros()
+        self.contributors: set[int] = set()
+        self.survivors: tuple[int, ...] = ()
+        self.confirmations: dict[int, bytes] = {}
+        self.revealed: set[int] = set()
+        self._shares: dict[int, dict[int, int]] = {position: {} for position in question.roster}
+
+    # --- collecting ---
+
+    def add_input(self, position: int, data: bytes) -> None:
+        """Add a masked input to the accumulator; it is not kept."""
+        residues = self.question.encoding.unpack(data)
+        if residues is None:
+            raise BadVector(self._id(position), "a masked input that does not fit the spec")
+        for total, part in zip(self._accumulator, residues, strict=True):
+            total += part
+        self.contributors.add(position)
+
+    def fix_survivors(self) -> tuple[int, ...]:
+        """From here on, nobody else is in the sum."""
+        self.survivors = tuple(sorted(self.contributors))
+        return self.survivors
+
+    def add_reveal(self, position: int, reveal: Reveal) -> None:
+        """Keep the shares that one survivor released."""
+        size, sender = self.question.cohort.size, self._id(position)
+        dealers = unpack_positions(reveal.holders, size, sender=sender)
+        if len(reveal.shares) != SHARE_BYTES * len(dealers) or not set(dealers) <= set(self._shares):
+            raise MalformedMessage(sender, "shares that do not match the roster")
+        values = [
+            share_from_bytes(reveal.shares[start : start + SHARE_BYTES])
+            for start in range(0, len(reveal.shares), SHARE_BYTES)
+        ]
+        if None in values:
+            raise BadShare(sender, "a share outside the field")
+        for dealer, value in zip(dealers, values, strict=True):
+            if value is not None:
+                self._shares[dealer][position + 1] = value
+        self.revealed.add(position)
+
+    # --- unmasking ---
+
+    def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
+        """The total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
+        reconstruction = Reconstruction(self.question.cohort.threshold)
+        secrets, blamed = self._reconstruct(reconstruction)
+        if blamed:
+            raise Unrecoverable(blamed)
+        for position, secret in secrets.items():
+            if position in self.contributors:
+                subtract_mask(self._accumulator, self._self_seed(position, secret))
+            else:
+                self._cancel_pairs(position, secret)
+        total = self.question.encoding.decode(
+            self._accumulator,
+            contributors=len(self.survivors),
+            invited=len(self.question.roster),
+        )
+        return total, self._wrong_shares(reconstruction)
+
+    def _reconstruct(self, reconstruction: Reconstruction) -> tuple[dict[int, bytes], list[CorruptDealer]]:
+        """Everybody's secret, or all the dealers whose secret cannot be had."""
+        secrets: dict[int, bytes] = {}
+        blamed: list[CorruptDealer] = []
+        for position, shares in self._shares.items():
+            try:
+                matches = partial(self._matches, position)
+                secrets[position] = reconstruction.secret(self._id(position), shares, matches)
+            except CorruptDealer as error:
+                blamed.append(error)
+        return secrets, blamed
+
+    def _matches(self, position: int, secret: bytes) -> bool:
+        """Whether `secret` is what the dealer published a commitment or public key of."""
+        advert, index = self.question.cohort.adverts[position], self.question.sum_index
+        if position in self.contributors:
+            commitment = seed_commitment(secret, owner=advert.member, sum_index=index)
+            return commitment == advert.commitments[index]
+        return public_key(secret) == advert.mask_keys[index]
+
+    def _self_seed(self, position: int, secret: bytes) -> bytes:
+        return self_mask_seed(
+            secret,
+            session=self.question.cohort.session,
+            context=self.question.mask_context,
+            owner=self._id(position),
+        )
+
+    def _cancel_pairs(self, dropped: int, secret: bytes) -> None:
+        """Remove the masks that the survivors agreed with one who then sent nothing."""
+        cohort, agreement = self.question.cohort, Agreement(secret)
+        for position in self.survivors:
+            peer = cohort.adverts[position]
+            info = pair_info(self.question.mask_context, self._id(dropped), peer.member)
+            key = peer.mask_keys[self.question.sum_index]
+            seed = agreement.derive(key, salt=cohort.session, info=info)
+            # The survivor added the mask if it stands above the one who dropped.
+            undo = subtract_mask if position > dropped else add_mask
+            undo(self._accumulator, seed)
+
+    def _wrong_shares(self, reconstruction: Reconstruction) -> tuple[WrongShares, ...]:
+        return tuple(
+            WrongShares(dealer, tuple(self._id(point - 1) for point in sorted(points)))
+            for dealer, points in reconstruction.wrong.items()
+        )
+
+    def _id(self, position: int) -> int:
+        return self.question.cohort.ids[position]

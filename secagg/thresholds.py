@@ -1,0 +1,65 @@
+"""Trust levels and the least threshold each of them needs on the complete graph.
+
+With n members, of whom at most c collude with the server:
+
+* `curious_server` follows the protocol and reads everything: c shares must not be enough, t > c
+  (Bonawitz et al., Practical Secure Aggregation, 2017).
+* `malicious_server` may tell different clients different things: two audiences that share only the
+  colluders must not both reach t, 2t > n + c.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fractions import Fraction
+from math import floor
+from typing import Final
+
+from secagg.errors import ParameterError
+
+# Every member deals every other one an envelope: beyond this the set-up outgrows the vectors.
+MAX_COMPLETE: Final = 1024
+
+
+class Trust(StrEnum):
+    """What the server may do."""
+
+    CURIOUS = "curious_server"
+    MALICIOUS = "malicious_server"
+
+
+def least_threshold(cohort: int, *, corrupt: int, trust: Trust) -> int:
+    """The smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""
+    if trust is Trust.MALICIOUS:
+        return max(2, (cohort + corrupt) // 2 + 1)
+    return max(2, corrupt + 1)
+
+
+def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
+    """The number of clients that a fraction `dropout` of the cohort means."""
+    fraction = Fraction(str(dropout)) if isinstance(dropout, float) else Fraction(dropout)
+    if not 0 <= fraction < 1:
+        raise ParameterError("the drop-out fraction must be at least 0 and below 1")
+    return floor(fraction * cohort)
+
+
+def choose_threshold(cohort: int, *, corrupt: int, dropout: Fraction | float, trust: Trust) -> int:
+    """The threshold for a cohort that must survive `dropout`; raises where there is none.
+
+    Under `malicious_server` it is the least safe one. Under `curious_server` a majority, where that many
+    survive: more than c colluders needs, and it costs nothing.
+    """
+    if not 2 <= cohort <= MAX_COMPLETE:
+        raise ParameterError(f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {cohort}")
+    if not 0 <= corrupt < cohort:
+        raise ParameterError(f"{corrupt} colluders in a cohort of {cohort} leave nobody to protect")
+    least = least_threshold(cohort, corrupt=corrupt, trust=trust)
+    survivors = cohort - dropouts_allowed(cohort, dropout)
+    if least > survivors:
+        raise ParameterError(
+            f"{cohort} clients with {corrupt} colluders under {trust} need {least} survivors, "
+            f"but a drop-out of {dropout} leaves {survivors}"
+        )
+    if trust is Trust.MALICIOUS:
+        return least
+    return min(max(least, cohort // 2 + 1), survivors)

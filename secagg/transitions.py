@@ -1,0 +1,97 @@
+"""The legal moves of both machines. What is not in these tables is refused.
+
+A client's move is (state, message) -> state; the tables differ by trust level only in the consistency
+round. `answer` and `decline` are the client's own moves. A server's stage names the one message it collects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, TypeAlias
+
+from secagg import messages as m
+from secagg.errors import SERVER, OutOfOrder
+from secagg.thresholds import Trust
+
+
+class ClientState(Enum):
+    """Where a client stands. The value is what the docs call it."""
+
+    NEW = "new"
+    ADVERTISED = "advertised"  # keys sent, waiting for everybody's
+    SHARED = "shared"  # shares sent, waiting for ours
+    READY = "ready"  # between sums
+    ASKED = "asked"  # a query is with the caller
+    MASKED = "masked"  # input sent, waiting for the survivors
+    SIGNED = "signed"  # survivors signed, waiting for the others' signatures
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+class ServerState(Enum):
+    """Which stage a server is in."""
+
+    INVITING = "inviting"
+    SHARING = "sharing"
+    READY = "ready"
+    MASKING = "masking"
+    CONFIRMING = "confirming"
+    UNMASKING = "unmasking"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+ClientMoves: TypeAlias = Mapping[tuple[ClientState, type[m.Message]], ClientState]
+
+_C: Final = ClientState
+_COMMON: Final[ClientMoves] = {
+    (_C.NEW, m.Invitation): _C.ADVERTISED,
+    (_C.ADVERTISED, m.KeyList): _C.SHARED,
+    (_C.SHARED, m.Delivery): _C.READY,
+    (_C.READY, m.Query): _C.ASKED,
+    # A client that was too slow is asked again: the server has gone on to the next sum.
+    (_C.ASKED, m.Query): _C.ASKED,
+    (_C.MASKED, m.Query): _C.ASKED,
+    (_C.READY, m.GroupClosed): _C.READY,
+    (_C.ASKED, m.GroupClosed): _C.READY,
+    (_C.MASKED, m.GroupClosed): _C.READY,
+    (_C.ADVERTISED, m.Farewell): _C.ENDED,
+    (_C.SHARED, m.Farewell): _C.ENDED,
+    (_C.READY, m.Farewell): _C.ENDED,
+    (_C.ASKED, m.Farewell): _C.ENDED,
+    (_C.MASKED, m.Farewell): _C.ENDED,
+}
+
+CLIENT_MOVES: Final[Mapping[Trust, ClientMoves]] = {
+    Trust.CURIOUS: {
+        **_COMMON,
+        (_C.MASKED, m.Survivors): _C.READY,
+    },
+    Trust.MALICIOUS: {
+        **_COMMON,
+        (_C.MASKED, m.Survivors): _C.SIGNED,
+        (_C.SIGNED, m.Confirmations): _C.READY,
+        (_C.SIGNED, m.Query): _C.ASKED,
+        (_C.SIGNED, m.GroupClosed): _C.READY,
+        (_C.SIGNED, m.Farewell): _C.ENDED,
+    },
+}
+
+_S: Final = ServerState
+# In the order in which the stages come; the last three repeat with every sum.
+COLLECTED: Final[Mapping[ServerState, type[m.Message]]] = {
+    _S.INVITING: m.Advertisement,
+    _S.SHARING: m.Shares,
+    _S.MASKING: m.MaskedInput,
+    _S.CONFIRMING: m.Confirmation,
+    _S.UNMASKING: m.Reveal,
+}
+
+
+def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientState:
+    """Where `message` takes a client in `state`; raises `OutOfOrder` where it must not come."""
+    move = CLIENT_MOVES[trust].get((state, type(message)))
+    if move is None:
+        raise OutOfOrder(SERVER, f"{type(message).__name__} to a client that is {state.value}")
+    return move

@@ -1,0 +1,54 @@
+"""The command ``secagg``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import NoReturn
+
+from sims.cli import registry
+from sims.cli.errors import UserError
+from sims.cli.extras import require
+
+__all__ = ["main"]
+
+USER_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that ``argv`` (by default the process's arguments) asks for."""
+    try:
+        return _dispatch(_parser(), argv)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return USER_ERROR
+
+
+def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    args = parser.parse_args(argv)
+    if args.run is None:
+        parser.print_help()
+        return 0
+    if args.extra is not None:
+        require(args.extra)
+    status: int = args.run(args)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = _Parser(
+        prog="secagg",
+        description="Privacy-preserving federated learning: a server only ever learns sums.",
+    )
+    version = f"secagg {metadata.version('secagg')}"
+    parser.add_argument("--version", action="version", version=version)
+    parser.set_defaults(run=None, extra=None)
+    registry.add_all(parser.add_subparsers(title="commands", metavar="COMMAND"))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, instead of the usage and then a sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self.prog}: {message} (try {self.prog} --help)")

@@ -1,0 +1,152 @@
+"""Which package may import what.
+
+The protocols must run the same on a network, in a simulation and in a test, so they have no
+sockets, clocks, threads or randomness of their own, and nothing imports against the direction
+sims -> protocols -> secagg. The check reads the sources instead of importing them, so it also
+sees imports inside functions.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("secagg", "protocols", "fl", "sims")
+
+STDLIB = frozenset(sys.stdlib_module_names)
+DENIED = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "multiprocessing",
+        "pickle",
+        "random",
+        "select",
+        "selectors",
+        "socket",
+        "ssl",
+        "subprocess",
+        "threading",
+        "time",
+    }
+)
+PURE = STDLIB - DENIED
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the modules of one folder may import, as names of top-level modules."""
+
+    allowed: frozenset[str]
+    denied: str | None = None  # a module below an allowed one
+
+    def forbids(self, module: str) -> bool:
+        if self.denied is not None and f"{module}.".startswith(f"{self.denied}."):
+            return True
+        return module.partition(".")[0] not in self.allowed
+
+
+# The longest folder that matches counts. A folder not listed here (sims) may import anything.
+RULES = {
+    "secagg": Rule(PURE | {"secagg", "numpy", "cryptography", "msgpack"}, denied="secagg.net"),
+    "secagg/net": Rule(PURE | {"secagg", "numpy", "cryptography", "msgpack", "trio", "socket", "ssl"}),
+    "protocols": Rule(PURE | {"protocols", "secagg", "numpy"}),
+    "fl": Rule(STDLIB | {"fl", "numpy", "torch"}),
+}
+
+
+def rule_for(path: str) -> Rule | None:
+    matches = [folder for folder in RULES if path.startswith(f"{folder}/")]
+    return RULES[max(matches, key=len)] if matches else None
+
+
+def imported(source: str, path: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the absolute name of everything that ``source`` imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # `from a import b` may import the module a.b, so the name includes b.
+            base = absolute(node, path)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def absolute(node: ast.ImportFrom, path: str) -> str:
+    # One dot is the folder of the file, and each further dot the folder above.
+    folders = list(Path(path).parts[: -node.level]) if node.level else []
+    return ".".join(folders + ([node.module] if node.module else []))
+
+
+def violations(source: str, path: str) -> list[str]:
+    """Return the forbidden imports of ``source``, as ``path:line: name``."""
+    rule = rule_for(path)
+    if rule is None:
+        return []
+    return [f"{path}:{line}: {name}" for line, name in imported(source, path) if rule.forbids(name)]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_imports_only_what_it_may(package: str) -> None:
+    paths = sorted((ROOT / package).rglob("*.py"))
+    assert paths, "nothing was checked"
+
+    found = [
+        violation
+        for path in paths
+        for violation in violations(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        *(("secagg/masks.py", f"import {module}") for module in sorted(DENIED)),
+        *(("protocols/mean.py", f"import {module}") for module in sorted(DENIED)),
+        ("secagg/masks.py", "import torch"),
+        ("secagg/masks.py", "import trio"),
+        ("secagg/masks.py", "import concurrent.futures"),
+        ("secagg/masks.py", "from time import monotonic"),
+        ("secagg/masks.py", "def f():\n    import time"),
+        ("secagg/masks.py", "import os, time"),
+        ("secagg/masks.py", "import protocols.mean"),
+        ("secagg/masks.py", "from secagg.net import server"),
+        ("secagg/masks.py", "from secagg import net"),
+        ("secagg/masks.py", "from . import net"),
+        ("secagg/testing/run.py", "from ..net import server"),
+        ("secagg/network.py", "import trio"),
+        ("secagg/net/server.py", "import random"),
+        ("secagg/net/server.py", "import sims"),
+        ("protocols/mean.py", "import cryptography"),
+        ("protocols/mean.py", "import sims"),
+        ("protocols/mean.py", "from fl import train"),
+        ("fl/train.py", "import secagg"),
+        ("fl/train.py", "import protocols"),
+        ("fl/train.py", "import sims"),
+    ],
+)
+def test_forbidden_import_is_caught(path: str, line: str) -> None:
+    assert violations(f"import math\n{line}\n", path) != []
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("secagg/memory.py", "import fcntl, os"),
+        ("secagg/masks.py", "import secrets\nimport numpy as np\nimport msgpack"),
+        ("secagg/masks.py", "from cryptography.hazmat.primitives import hashes"),
+        ("secagg/masks.py", "from . import errors\nfrom .errors import PeerError"),
+        ("secagg/masks.py", "from secagg import network"),
+        ("secagg/net/server.py", "import ssl\nimport trio\nfrom ..errors import PeerError"),
+        ("protocols/mean.py", "import numpy\nfrom secagg.spec import Spec\nfrom . import sums"),
+        ("fl/train.py", "import random\nimport torch"),
+        ("sims/run.py", "import fl, protocols, secagg, threading, time, rich"),
+    ],
+)
+def test_permitted_import_is_not_caught(path: str, line: str) -> None:
+    assert violations(line, path) == []
