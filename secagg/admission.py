@@ -33,7 +33,7 @@ class Admission:
 
     @property
     def shared(self) -> tuple[int, ...]:
-        return tuple(sorted(self._envelopes))
+        return tuple(sorted(self._signatures))
 
     # --- keys ---
 
@@ -95,3 +95,7 @@ class Admission:
                 envelope = self._envelopes[sender][at]
                 parcels.append(Parcel(sender, envelope, self._signatures[sender]).encode())
         return b"".join(parcels)
+
+    def forget_envelopes(self) -> None:
+        """They are delivered; nobody will ask for them again."""
+        self._envelopes.clear()

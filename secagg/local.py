@@ -149,7 +149,11 @@ class LocalSession:
         """One sum. Raises `SumFailed` if no total was released."""
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
-        self._send(step.outgoing)
+        try:
+            self._send(step.outgoing)
+        except BaseException:  # a client could not answer: its vector does not fit, or its code failed
+            self._send(self._server.abandon().outgoing)
+            raise
         while self._server.state is not ServerState.READY:
             self._close()
         self._raise_failure()

@@ -213,6 +213,12 @@ class ServerMachine:
         events = (Missing(missing, stage.value),) if missing else ()
         return ServerStep(step.outgoing, (*events, *step.events))
 
+    def abandon(self) -> ServerStep:
+        """Give the current sum up, whatever its stage: nothing is released, the session lives on."""
+        if self._state not in (_S.MASKING, _S.CONFIRMING, _S.UNMASKING):
+            raise StateError(f"there is no sum to abandon; the server is {self._state.value}")
+        return self._abort(SumFailed("abandoned by the server's owner"))
+
     def end(self) -> ServerStep:
         """End the session and tell everybody."""
         if self._state in (_S.ENDED, _S.FAILED):
@@ -322,6 +328,7 @@ class ServerMachine:
             for member in self.members
             if (parcels := self._admission.parcels_for(member, self._cohort))
         )
+        self._admission.forget_envelopes()
         ready = SessionReady(self._context, self.members, self._cohort.threshold)
         return ServerStep(outgoing, (ready,))
 

@@ -16,20 +16,23 @@ from typing import Final
 PRIME: Final = (1 << 256) + 297
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
+_DRAW_BYTES: Final = 48
 
 
 def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int], bytes]) -> list[int]:
     """The values at 1..`holders` of a fresh polynomial through `secret`."""
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= holders:
         raise ValueError("a secret has 32 bytes, and 1 <= threshold <= holders")
-    coefficients = [_field_element(random) for _ in range(threshold - 1)]
+    coefficients = _field_elements(threshold - 1, random)
     coefficients.append(int.from_bytes(secret, "big"))
     return [_evaluate(coefficients, x) for x in range(1, holders + 1)]
 
 
-def _field_element(random: Callable[[int], bytes]) -> int:
-    """Uniform below the prime up to a bias of 2^-127: 48 bytes, reduced."""
-    return int.from_bytes(random(48), "big") % PRIME
+def _field_elements(count: int, random: Callable[[int], bytes]) -> list[int]:
+    """Uniform below the prime up to a bias of 2^-127: 48 bytes each, reduced."""
+    pool = random(_DRAW_BYTES * count)
+    starts = range(0, len(pool), _DRAW_BYTES)
+    return [int.from_bytes(pool[start : start + _DRAW_BYTES], "big") % PRIME for start in starts]
 
 
 def _evaluate(coefficients: Sequence[int], x: int) -> int:
