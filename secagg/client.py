@@ -49,7 +49,8 @@ from secagg.records import (
     parse_parcels,
     parse_signatures,
 )
-from secagg.registry import Registry
+from secagg.registry import MAX_ID, Registry
+from secagg.shamir import all_shares
 from secagg.spec import Table
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, next_state
@@ -94,9 +95,10 @@ class ClientMachine:
         self._registry = registry
         self._groups = GroupBook(table, memory)
         self._state = ClientState.NEW
+        self._invited = b""
         self._context = b""  # of the next message: empty, the invitation's digest, the session id
         self._last_sum = -1
-        self._last_kind = ("", 0)  # kind and round of the last query, until the next one
+        self._last_kind: tuple[str, int] | None = None  # kind and round of the last sum, if we saw its query
         self._vault = Vault(owner=member, sums=0, random=self._random)
         self._session_open = False
         self._question: Question | None = None
@@ -165,7 +167,8 @@ class ClientMachine:
         return max(lists, query) + _OVERHEAD
 
     def _check_context(self, message: m.Message) -> None:
-        if message.context != self._context:
+        expected = self._invited if isinstance(message, m.Farewell) else self._context
+        if message.context != expected:
             raise WrongSession(SERVER, "a message of another session")
 
     def _handlers(self) -> Mapping[type[m.Message], Callable[..., ClientStep]]:
@@ -199,7 +202,7 @@ class ClientMachine:
         self._memory.open_session()
         self._session_open = True
         self._invitation = frame
-        self._context = invitation_digest(frame)
+        self._context = self._invited = invitation_digest(frame)
         self._form = Format(message.sums, signed=self._identity is not None)
         self._vault = Vault(owner=self.member, sums=message.sums, random=self._random)
         self._advert = self._make_advert()
@@ -268,11 +271,11 @@ class ClientMachine:
         return ClientStep(events=tuple(events))
 
     def _open_parcel(self, parcel: Parcel) -> bool:
-        """Keep the shares in the envelope; False where it does not open."""
+        """Keep the shares in the envelope; False where it does not open, or holds no shares."""
         position = self._cohort.position[parcel.sender]
         key = self._cohort.adverts[position].channel_key
         plaintext = self._channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
-        if plaintext is None:
+        if plaintext is None or not all_shares(plaintext):
             return False
         self._vault.hold(position, plaintext)
         return True
@@ -403,9 +406,11 @@ class ClientMachine:
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
         """Forget the sum, even one whose query never reached us, and close its group."""
-        refusals.check_not_past(message.sum_index, self._last_sum)
+        refusals.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
-        if message.sum_index == self._last_sum:
+        if message.sum_index > self._last_sum:
+            self._last_kind = None
+        if self._last_kind is not None:
             self._groups.close(*self._last_kind)
         self._last_sum = message.sum_index
         self._question = None
@@ -420,6 +425,8 @@ def _check_identity(
     member: int, policy: Policy, identity: Identity | None, registry: Registry | None
 ) -> None:
     """A signed session needs a registry in which we are; an unsigned one must not pretend to have one."""
+    if not 0 <= member <= MAX_ID:
+        raise ParameterError(f"the id of a client must be from 0 to {MAX_ID}")
     if policy.trust is Trust.CURIOUS:
         if identity is not None or registry is not None:
             raise ParameterError("identity and registry are for malicious_server only")

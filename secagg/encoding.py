@@ -18,9 +18,8 @@ from secagg import ring
 from secagg.errors import CorruptTotal, InputError, SpecError
 from secagg.masks import KeyStream
 from secagg.ring import Residues
-from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, Values
+from secagg.spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
-COUNT_BITS: Final = 64
 _ROUNDING_BITS: Final = 53
 
 
@@ -49,11 +48,6 @@ class Encoding:
         self.spec = spec
         self.cohort = cohort
         self._layout = [(part.size, part.bits) for part in spec.parts] + [(1, COUNT_BITS)]
-
-    @property
-    def packed_bytes(self) -> int:
-        """Length of a masked input on the wire."""
-        return sum(ring.packed_bytes(size, bits) for size, bits in self._layout)
 
     def levels(self, part: Part) -> int:
         """The largest residue, in absolute value, that one client may contribute to a real part."""
@@ -118,7 +112,7 @@ class Encoding:
 
     def unpack(self, data: bytes) -> tuple[Residues, ...] | None:
         """Inverse of `pack`, or None where `data` has another length or a padding bit set."""
-        if len(data) != self.packed_bytes:
+        if len(data) != self.spec.packed_bytes:
             return None
         view, parts, start = memoryview(data), [], 0
         for size, bits in self._layout:

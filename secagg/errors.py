@@ -151,7 +151,15 @@ class BadShare(PeerError):
 
 
 class CorruptDealer(PeerError):
-    """The shares a client dealt do not open its commitment, whichever holders are asked."""
+    """The shares of a client's secret do not open its commitment.
+
+    `proven` if even the tolerated number of lying holders could not explain it; otherwise nobody can tell
+    the dealer's lie from theirs.
+    """
+
+    def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
+        super().__init__(peer, why)
+        self.proven = proven
 
 
 # --- theirs, by our policy ----------------------------------------------------------------------
@@ -221,7 +229,7 @@ class CohortChanged(SumFailed):
 
 
 class Unrecoverable(SumFailed):
-    """A mask could not be reconstructed; the `dealers` who are to blame are excluded."""
+    """A mask could not be reconstructed. Of its `dealers`, those proven corrupt are excluded."""
 
     def __init__(self, dealers: Sequence[CorruptDealer]) -> None:
         super().__init__("; ".join(str(dealer) for dealer in dealers))

@@ -24,7 +24,10 @@ class _Group:
 
 
 class GroupBook:
-    """The groups a client has taken part in during this session; memory knows the earlier ones."""
+    """The groups of a session; memory knows the earlier ones.
+
+    A client enforces it. An honest server keeps one too, so as not to ask what clients would refuse.
+    """
 
     def __init__(self, table: Table, memory: Memory) -> None:
         self._table = table
@@ -44,6 +47,15 @@ class GroupBook:
         group = self._current(kind, round_number)
         return group is not None and not group.closed and group.confirmed is None
 
+    def is_closed(self, kind: str, round_number: int) -> bool:
+        group = self._current(kind, round_number)
+        return group is not None and group.closed
+
+    def confirmed(self, kind: str, round_number: int) -> tuple[int, ...] | None:
+        """The survivors of this group's last sum, if they are known."""
+        group = self._current(kind, round_number)
+        return group.confirmed if group is not None else None
+
     def check_new(self, kind: str, round_number: int) -> None:
         """Refuse a group of an earlier round or session, one that was closed, and surplus sums."""
         group = self._current(kind, round_number)
@@ -58,8 +70,8 @@ class GroupBook:
 
     def check_roster(self, kind: str, round_number: int, roster: tuple[int, ...]) -> None:
         """Refuse a roster other than the survivors confirmed last in this group."""
-        group = self._current(kind, round_number)
-        if group is not None and group.confirmed is not None and roster != group.confirmed:
+        confirmed = self.confirmed(kind, round_number)
+        if confirmed is not None and roster != confirmed:
             raise GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
 
     def answer(self, kind: str, round_number: int) -> None:

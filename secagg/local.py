@@ -31,7 +31,7 @@ from secagg.registry import Registry
 from secagg.server import ServerMachine
 from secagg.spec import Table, Total
 from secagg.thresholds import Trust
-from secagg.transitions import ServerState
+from secagg.transitions import ClientState, ServerState
 
 
 class Stage(Enum):
@@ -175,6 +175,8 @@ class LocalSession:
         stage = _STAGES.get(self._server.state)
         for packet in outgoing:
             for member in packet.receivers:
+                if self._clients[member].state in (ClientState.FAILED, ClientState.ENDED):
+                    continue
                 if stage is None or not self._absent(member, stage, self._sum_index):
                     self._hand_over(member, packet.frame, stage or Stage.SHARE)
 

@@ -11,12 +11,12 @@ import errno
 import fcntl
 import hashlib
 import os
+import struct
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from secagg.codec import Reader, encode_fields
-from secagg.errors import MalformedMessage, MemoryFileError, SessionLive
+from secagg.errors import MemoryFileError, SessionLive
 
 NEVER: Final = -1
 
@@ -92,14 +92,17 @@ _SESSION: Final = 1
 _ANSWER: Final = 2
 _REGISTRY: Final = 3
 _CHECK_BYTES: Final = 16
+_NAME_BYTES: Final = 64
+_ENTRY: Final = struct.Struct(f">BQ{_NAME_BYTES}s32s")
+_ROW_BYTES: Final = _ENTRY.size + _CHECK_BYTES
 
 
 class FileMemory(VolatileMemory):
     """Memory in an append-only file, synced before an answer leaves, locked while it is open.
 
-    Each entry is `length (4 bytes) | entry | check (16 bytes)`; the check hashes everything before it, so a
-    changed byte anywhere is an error. A torn last entry, from a crash in the middle of a write, is cut
-    off: its answer never left.
+    Rows have one size: kind (1 byte), number (8), group (64), digest (32), and a check (16) that hashes
+    everything up to here, so a changed byte anywhere is an error. A torn last row, from a crash in the
+    middle of a write, is cut off: its answer never left. A file from an older backup is not detected.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
@@ -129,26 +132,18 @@ class FileMemory(VolatileMemory):
         data = os.pread(self._file, os.fstat(self._file).st_size, 0)
         if not data.startswith(_MAGIC):
             raise MemoryFileError(f"{path} is not a memory file of this version")
-        at = len(_MAGIC)
-        while (stop := _entry_end(data, at)) <= len(data):
-            self._replay(path, data[at:stop])
-            at = stop
-        os.ftruncate(self._file, at)
+        rows = (len(data) - len(_MAGIC)) // _ROW_BYTES
+        for start in range(len(_MAGIC), len(_MAGIC) + rows * _ROW_BYTES, _ROW_BYTES):
+            self._replay(path, data[start : start + _ROW_BYTES])
+        os.ftruncate(self._file, len(_MAGIC) + rows * _ROW_BYTES)
 
     def _replay(self, path: Path, row: bytes) -> None:
-        self._chain.update(row[:-_CHECK_BYTES])
-        if self._chain.digest()[:_CHECK_BYTES] != row[-_CHECK_BYTES:]:
+        entry, check = row[: _ENTRY.size], row[_ENTRY.size :]
+        self._chain.update(entry)
+        if self._chain.digest()[:_CHECK_BYTES] != check:
             raise MemoryFileError(f"{path} is damaged; restore it, do not delete it")
-        try:
-            self._apply(row[4:-_CHECK_BYTES])
-        except MalformedMessage:
-            raise MemoryFileError(f"{path} holds an entry of another version") from None
-
-    def _apply(self, entry: bytes) -> None:
-        reader = Reader(entry, sender="server")
-        reader.array(4)
-        kind, number, group, value = reader.uint(), reader.uint(), reader.text(), reader.blob()
-        reader.end()
+        kind, number, name, value = _ENTRY.unpack(entry)
+        group = name.rstrip(b"\0").decode("ascii")
         if kind == _SESSION:
             super().remember_session(value)
         elif kind == _ANSWER:
@@ -156,12 +151,11 @@ class FileMemory(VolatileMemory):
         else:
             super().remember_registry(number)
 
-    def _append(self, *fields: int | bytes | str) -> None:
-        entry = encode_fields(*fields)
-        row = len(entry).to_bytes(4, "big") + entry
+    def _append(self, kind: int, number: int, group: str, value: bytes) -> None:
+        entry = _ENTRY.pack(kind, number, group.encode("ascii"), value)
         chain = self._chain.copy()
-        chain.update(row)
-        self._write(row + chain.digest()[:_CHECK_BYTES])
+        chain.update(entry)
+        self._write(entry + chain.digest()[:_CHECK_BYTES])
         self._chain = chain
 
     def _write(self, data: bytes) -> None:
@@ -201,13 +195,6 @@ class FileMemory(VolatileMemory):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _entry_end(data: bytes, at: int) -> int:
-    """Where the entry at `at` ends; beyond the data if it is torn or missing."""
-    if at + 4 > len(data):
-        return len(data) + 1
-    return at + 4 + int.from_bytes(data[at : at + 4], "big") + _CHECK_BYTES
 
 
 def _opening_failed(path: Path, create: bool, error: OSError) -> str:

@@ -15,6 +15,7 @@ from secagg.hashing import DIGEST_BYTES, VERSION
 from secagg.keys import SIGNATURE_BYTES
 
 MAX_SUMS: Final = 64
+MAX_ROUND: Final = (1 << 63) - 1
 _MAX_BLOB: Final = (1 << 32) - 1
 
 
@@ -128,7 +129,7 @@ class Query(Message):
     """Asks for one sum: which kind, in which round, over whom, and the broadcast itself."""
 
     TYPE = 4
-    SCHEMA = (_DIGEST, _SUM, Uint((1 << 63) - 1), Text(), Blob(), _ANY)
+    SCHEMA = (_DIGEST, _SUM, Uint(MAX_ROUND), Text(), Blob(), _ANY)
 
     sum_index: int
     round: int

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError, SpecError
+from secagg.messages import MAX_SUMS
 from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, LInf, SumSpec, Table, bits_for_cohort
@@ -56,12 +57,18 @@ def preflight(
     sums: int,
 ) -> Preflight:
     """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients."""
+    if clients < 1:
+        raise ParameterError("a session needs at least one client")
     problems: list[str] = []
     threshold = None
     try:
         threshold = choose_threshold(clients, corrupt=corrupt, dropout=dropout, trust=trust)
     except ParameterError as error:
         problems.append(str(error))
+    if clients < corrupt + 2:
+        problems.append(f"{clients} clients with {corrupt} colluders: a total may show one honest input")
+    if not 1 <= sums <= MAX_SUMS:
+        problems.append(f"a session has from 1 to {MAX_SUMS} sums, not {sums}")
     quorum = threshold or least_threshold(clients, corrupt=corrupt, trust=trust)
     for spec in table.values():
         problems += _misfits(spec, clients)
@@ -103,5 +110,4 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
 
 def _sum_bytes(spec: SumSpec, clients: int, form: Format) -> int:
     """Payload bytes of one sum: masked input, shares, and the signature of the consistency round."""
-    packed = sum((part.size * part.bits + 7) // 8 for part in spec.parts) + 8
-    return packed + clients * SHARE_BYTES + form.signature_bytes
+    return spec.packed_bytes + clients * SHARE_BYTES + form.signature_bytes

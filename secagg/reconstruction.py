@@ -3,7 +3,8 @@
 The first threshold of shares is tried with weights computed once per set of holders. If the result does not
 match, the Reed-Solomon decoder looks for the polynomial most holders agree on, then a bounded number of
 other subsets is tried. A share off the polynomial may be its holder's doing or its dealer's: both are named.
-If nothing matches, the dealer is to blame.
+If nothing matches, the dealer is to blame; with at least threshold + 2 * corrupt shares that is proven,
+because the decoder corrects as many lies as there may be corrupt holders.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _MOST_SUBSETS: Final = 128
 class Reconstruction:
     """Reconstructs the secrets of one sum. Remembers whose shares were wrong, and asks the others first."""
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, threshold: int, *, corrupt: int) -> None:
         self._threshold = threshold
+        self._corrupt = corrupt
         self.wrong: dict[int, set[int]] = {}  # dealer -> points of the holders off its polynomial
         self._doubted: set[int] = set()
         self._weights = lru_cache(maxsize=4)(shamir.lagrange_weights)
@@ -31,7 +33,8 @@ class Reconstruction:
     def secret(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
         """The secret of `dealer` from `shares` (point -> value), or `CorruptDealer`."""
         if len(shares) < self._threshold:
-            raise CorruptDealer(dealer, f"{len(shares)} of {self._threshold} shares are there")
+            why = f"{len(shares)} of {self._threshold} shares are there"
+            raise CorruptDealer(dealer, why, proven=False)
         trusted_first = sorted(shares, key=lambda point: (point in self._doubted, point))
         secret = self._interpolate(trusted_first[: self._threshold], shares)
         if secret is not None and matches(secret):
@@ -46,7 +49,8 @@ class Reconstruction:
         if found is None or not matches(found[0]):
             found = self._other_subsets(shares, matches)
         if found is None:
-            raise CorruptDealer(dealer, "dealt shares that do not open its commitment")
+            proven = len(shares) >= self._threshold + 2 * self._corrupt
+            raise CorruptDealer(dealer, "its shares do not open its commitment", proven=proven)
         self.wrong[dealer] = found[1]
         self._doubted |= found[1]
         return found[0]

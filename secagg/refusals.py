@@ -171,9 +171,9 @@ def check_same_sum(index: int, current: int) -> None:
         raise e.OutOfOrder(SERVER, f"speaks of sum {index} during sum {current}")
 
 
-def check_not_past(index: int, last: int) -> None:
-    if index < last:
-        raise e.RepeatedSum(SERVER, f"closes sum {index} after sum {last}")
+def check_closed_sum(index: int, last: int, sums: int) -> None:
+    if not last <= index < sums:
+        raise e.RepeatedSum(SERVER, f"closes sum {index} after sum {last} of {sums}")
 
 
 def check_survivors(survivors: Collection[int], roster: Collection[int], own: int) -> None:

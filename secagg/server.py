@@ -12,7 +12,6 @@ knowing the session id, and no client reveals anything more for the old one.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -45,29 +44,20 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
+from secagg.groups import GroupBook
 from secagg.keys import Random, verify
+from secagg.memory import VolatileMemory
 from secagg.question import Question, content_digest, query_digest
 from secagg.records import Format, encode_signatures
 from secagg.registry import Registry
-from secagg.shamir import SHARE_BYTES
 from secagg.spec import Table
 from secagg.tally import Tally
 from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold
-from secagg.transitions import COLLECTED, ServerState
+from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
 
 NONCE_BYTES: Final = 32
 _OVERHEAD: Final = 256
 _S: Final = ServerState
-_ORDER: Final = list(COLLECTED)
-
-
-@dataclass
-class _Group:
-    """Where a group of sums stands: over whom it was confirmed, and whether all of them revealed."""
-
-    round_number: int
-    survivors: tuple[int, ...]
-    intact: bool
 
 
 class ServerMachine:
@@ -108,8 +98,8 @@ class ServerMachine:
         self._gone: set[int] = set()
         self._answered: set[int] = set()
         self._next_sum = 0
-        self._groups: dict[str, _Group] = {}
-        self._contents: set[bytes] = set()
+        self._memory = VolatileMemory()
+        self._groups = GroupBook(table, self._memory)
         self.invitation = self._make_invitation()
         self._invited = self._context = invitation_digest(self.invitation)
         self._admission = Admission(
@@ -161,9 +151,10 @@ class ServerMachine:
                 raise Departed(sender, "left the session")
             if message.context != self._context_of(message):
                 raise WrongSession(sender, "a message of another session")
-            if self._is_late(message):
+            if is_late(self._state, self._next_sum - 1, message):
                 return (Late(sender),)
-            self._check_turn(sender, message)
+            check_turn(self._state, self._next_sum - 1, message, sender=sender)
+            self._check_asked(sender)
             self._collect(sender, message)
         except PeerError as error:
             return (Excluded(sender, error), *self.drop(sender))
@@ -180,15 +171,15 @@ class ServerMachine:
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
         """Begin a sum. Raises `CohortChanged` if its group has lost somebody, before anyone is asked."""
         self._require(_S.READY)
-        if kind not in self._table:
-            raise ParameterError(f"the table has no kind of sum {kind!r}")
-        if self._next_sum >= self._sums:
-            raise StateError(f"all {self._sums} sums of this session are used")
-        if content_digest(kind, payload) in self._contents:
-            raise StateError("this query was asked before; clients would refuse it")
+        self._check_askable(kind, payload, round_number)
         question, frame = self._make_question(kind, payload, round_number)
-        self._contents.add(content_digest(kind, payload))
-        self._tally = Tally(question)
+        self._memory.remember_answer(
+            group=self._table.group_of(kind),
+            round_number=round_number,
+            content=content_digest(kind, payload),
+        )
+        self._groups.answer(kind, round_number)
+        self._tally = Tally(question, corrupt=self._corrupt)
         self._next_sum += 1
         self._enter(_S.MASKING)
         return ServerStep((self._to(question.roster, frame),))
@@ -225,41 +216,21 @@ class ServerMachine:
             return ServerStep()
         told = tuple(member for member in self._admission.advertised if member not in self._gone)
         self._state = _S.ENDED
-        return ServerStep((Outgoing(told, m.Farewell(self._context).encode()),))
+        return ServerStep((Outgoing(told, m.Farewell(self._invited).encode()),))
 
     # --- gates ---
 
     def _frame_limit(self) -> int:
-        """The largest frame any client may send in this stage or was allowed to send before."""
+        """The largest frame an honest client may send in any stage, or be late with."""
         form = Format(self._sums, signed=True)
-        per_member = max(form.envelope_bytes, SHARE_BYTES)
-        vectors = [self._tally.question.encoding.packed_bytes] if self._next_sum else []
-        return max(form.advert_bytes, self._max_cohort * per_member, *vectors) + _OVERHEAD
+        vector = max(spec.packed_bytes for spec in self._table.values())
+        return max(form.advert_bytes, self._max_cohort * form.envelope_bytes, vector) + _OVERHEAD
 
     def _context_of(self, message: m.Message) -> bytes:
         return self._invited if isinstance(message, m.Advertisement) else self._context
 
-    def _is_late(self, message: m.Message) -> bool:
-        """Whether the stage that collects this message is over."""
-        stage = next((state for state, kind in COLLECTED.items() if kind is type(message)), None)
-        index = getattr(message, "sum_index", -1)
-        current = self._next_sum - 1
-        if isinstance(message, m.Decline):
-            return index < current or self._state is not _S.MASKING
-        if stage is None:
-            return False
-        if stage in (_S.INVITING, _S.SHARING):
-            return self._state not in (_S.INVITING, _S.SHARING) or _before(stage, self._state)
-        between = self._state not in COLLECTED
-        return index < current or (index == current and (between or _before(stage, self._state)))
-
-    def _check_turn(self, sender: int, message: m.Message) -> None:
-        """The message this stage collects, from somebody it was asked of, for the first time."""
-        kind = COLLECTED.get(self._state)
-        declines = isinstance(message, m.Decline) and self._state is _S.MASKING
-        wrong_sum = getattr(message, "sum_index", self._next_sum - 1) != self._next_sum - 1
-        if not (declines or type(message) is kind) or wrong_sum:
-            raise OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
+    def _check_asked(self, sender: int) -> None:
+        """Somebody the stage was opened for, for the first time."""
         if sender in self._answered:
             raise OutOfOrder(sender, f"a second answer while {self._state.value}")
         if self._state is not _S.INVITING and sender not in self._expected():
@@ -359,7 +330,10 @@ class ServerMachine:
         if len(tally.revealed) < least:
             raise TooFewClients(f"{len(tally.revealed)} of {least} clients revealed shares")
         total, wrong = tally.unmask()
-        self._remember_group(intact=tally.revealed == set(tally.survivors))
+        kind, round_number = tally.question.query.kind, tally.question.query.round
+        self._groups.confirm(kind, round_number, tally.survivors)
+        if tally.revealed != set(tally.survivors):  # whoever is missing would sit the next sum out
+            self._groups.close(kind, round_number)
         self._enter(_S.READY)
         contributors = tuple(sorted(self._ids(tally.survivors)))
         released = SumReleased(tally.question.sum_index, total, contributors)
@@ -367,41 +341,47 @@ class ServerMachine:
 
     # --- groups and failures ---
 
+    def _check_askable(self, kind: str, payload: bytes, round_number: int) -> None:
+        """Refuse to ask what honest clients would refuse to answer."""
+        if kind not in self._table:
+            raise ParameterError(f"the table has no kind of sum {kind!r}")
+        if not 0 <= round_number <= m.MAX_ROUND:
+            raise ParameterError(f"a round must be from 0 to {m.MAX_ROUND}")
+        if self._next_sum >= self._sums:
+            raise StateError(f"all {self._sums} sums of this session are used")
+        if self._groups.is_closed(kind, round_number):
+            raise CohortChanged("a client of this group has left; its last total stands")
+        if self._memory.knows_query(content_digest(kind, payload)):
+            raise StateError("this query was asked before; clients would refuse it")
+        try:
+            self._groups.check_new(kind, round_number)
+        except PeerError as error:
+            raise StateError(error.why) from None
+
     def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
-        group = self._groups.get(self._table.group_of(kind))
-        later = group is not None and group.round_number == round_number
-        roster = self._positions(self.members)
-        if later and group is not None:
-            roster = self._group_roster(group)
+        later = self._groups.confirmed(kind, round_number)
+        roster = self._positions(self.members) if later is None else later
+        if self._ids(roster) & self._gone:
+            self._groups.close(kind, round_number)
+            raise CohortChanged("a client of this group has left; its last total stands")
         if len(roster) < self._least():
             raise TooFewClients(f"{len(roster)} of {self._least()} clients are left")
         bitmap = pack_positions(roster, self._cohort.size)
         query = m.Query(self._context, self._next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
-        question = Question(self._cohort, self._table[kind], query, query_digest(frame), roster, later)
-        return question, frame
-
-    def _group_roster(self, group: _Group) -> tuple[int, ...]:
-        """The one roster a later sum of a group may have."""
-        if not group.intact or self._ids(group.survivors) & self._gone:
-            raise CohortChanged("a client of this group has left; its last total stands")
-        return group.survivors
-
-    def _remember_group(self, *, intact: bool) -> None:
-        query = self._tally.question.query
-        name = self._table.group_of(query.kind)
-        self._groups[name] = _Group(query.round, self._tally.survivors, intact)
+        digest, spec = query_digest(frame), self._table[kind]
+        return Question(self._cohort, spec, query, digest, roster, later is not None), frame
 
     def _abort(self, error: SumFailed) -> ServerStep:
         """Release nothing, close the group, keep the session."""
         question = self._tally.question
-        self._remember_group(intact=False)
+        self._groups.close(question.query.kind, question.query.round)
         self._enter(_S.READY)
         events: list[ServerEvent] = [SumAborted(question.sum_index, error)]
         if isinstance(error, Unrecoverable):
             for dealer in error.dealers:
-                assert isinstance(dealer.peer, int)
-                events += [Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
+                if dealer.proven and isinstance(dealer.peer, int):
+                    events += [Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()
         return ServerStep((self._to(question.roster, closed),), tuple(events))
 
@@ -434,7 +414,3 @@ class ServerMachine:
 
     def _to(self, positions: tuple[int, ...], frame: bytes) -> Outgoing:
         return Outgoing(self._here(tuple(self._cohort.ids[p] for p in positions)), frame)
-
-
-def _before(one: ServerState, other: ServerState) -> bool:
-    return _ORDER.index(one) < _ORDER.index(other)

@@ -53,6 +53,12 @@ def share_from_bytes(data: bytes) -> int | None:
     return share if share < PRIME and len(data) == SHARE_BYTES else None
 
 
+def all_shares(data: bytes) -> bool:
+    """Whether `data` is a row of shares, each a field element."""
+    starts = range(0, len(data), SHARE_BYTES)
+    return all(share_from_bytes(data[start : start + SHARE_BYTES]) is not None for start in starts)
+
+
 def lagrange_weights(points: Sequence[int]) -> list[int]:
     """Weights w with f(0) = sum of w[i] * f(points[i]); computed once per set of holders."""
     weights = []

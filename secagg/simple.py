@@ -48,7 +48,7 @@ def sum_securely(
         raise InputError(f"vectors must have one dimension, not shape {first}")
     table = Table({_KIND: SumSpec(parts=(Part(name=_KIND, size=first[0], bits=bits, bound=bound),))})
     server, clients = local_machines(
-        table=table, trust=Trust(trust), members=tuple(named), corrupt=corrupt, dropout=0, sums=1
+        table=table, trust=Trust.parse(trust), members=tuple(named), corrupt=corrupt, dropout=0, sums=1
     )
     session = LocalSession(
         server,

@@ -6,7 +6,6 @@ so a server can neither widen a bound nor ask for one more sum than the algorith
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +19,11 @@ from numpy.typing import NDArray
 
 from secagg.errors import SpecError
 from secagg.hashing import digest
+from secagg.ring import packed_bytes
 
 MAX_ELEMENTS: Final = 1 << 32
+MAX_PACKED: Final = 1 << 31
+COUNT_BITS: Final = 64  # of the hidden part that every sum carries
 MAX_TIMES: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -36,11 +38,13 @@ def _check_whole(value: object, what: str, least: int, most: int) -> None:
         raise SpecError(f"{what} must be a whole number from {least} to {most}")
 
 
-def _check_limit(limit: object) -> None:
+def _real_limit(limit: object) -> float:
+    """`limit` as the float that both sides use; an int beyond 2^53 would not be the number it looks like."""
     if not isinstance(limit, (int, float)) or isinstance(limit, bool):
         raise SpecError("a bound must be a number")
-    if not (math.isfinite(limit) and limit > 0):
-        raise SpecError("a bound must be finite and above zero")
+    if not 2.0**-500 <= limit <= 2.0**500:
+        raise SpecError("a bound must be above zero, from 2^-500 to 2^500")
+    return float(limit)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class L2:
     limit: float
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        object.__setattr__(self, "limit", _real_limit(self.limit))
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class LInf:
     limit: float
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        object.__setattr__(self, "limit", _real_limit(self.limit))
 
 
 @dataclass(frozen=True)
@@ -150,9 +154,17 @@ class SumSpec:
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):
             raise SpecError("two parts of a spec have the same name")
+        if self.packed_bytes > MAX_PACKED:
+            raise SpecError(f"a spec must pack into at most {MAX_PACKED} bytes; split it into several sums")
         _check_whole(self.times, "times", 1, MAX_TIMES)
         if self.group is not None:
             check_name(self.group, "the name of a group")
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        """Length of a masked input on the wire: the parts, each padded to a byte, and the hidden count."""
+        parts = sum(packed_bytes(part.size, part.bits) for part in self.parts)
+        return parts + packed_bytes(1, COUNT_BITS)
 
     def check_fits(self, cohort: int) -> None:
         for part in self.parts:

@@ -28,8 +28,9 @@ from secagg.spec import Total
 class Tally:
     """What the server knows of one sum. Positions are those of the cohort."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, *, corrupt: int) -> None:
         self.question = question
+        self._corrupt = corrupt
         self._accumulator = question.encoding.zeros()
         self.contributors: set[int] = set()
         self.survivors: tuple[int, ...] = ()
@@ -74,7 +75,7 @@ class Tally:
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
         """The total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
-        reconstruction = Reconstruction(self.question.cohort.threshold)
+        reconstruction = Reconstruction(self.question.cohort.threshold, corrupt=self._corrupt)
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
             raise Unrecoverable(blamed)

@@ -27,6 +27,14 @@ class Trust(StrEnum):
     CURIOUS = "curious_server"
     MALICIOUS = "malicious_server"
 
+    @classmethod
+    def parse(cls, name: str) -> Trust:
+        """The level called `name`; raises `ParameterError` with the names there are."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise ParameterError(f"trust must be one of {', '.join(cls)}") from None
+
 
 def least_threshold(cohort: int, *, corrupt: int, trust: Trust) -> int:
     """The smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""

@@ -88,6 +88,9 @@ COLLECTED: Final[Mapping[ServerState, type[m.Message]]] = {
     _S.UNMASKING: m.Reveal,
 }
 
+_STAGE_OF: Final = {**{kind: state for state, kind in COLLECTED.items()}, m.Decline: _S.MASKING}
+_ORDER: Final = list(COLLECTED)
+
 
 def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientState:
     """Where `message` takes a client in `state`; raises `OutOfOrder` where it must not come."""
@@ -95,3 +98,22 @@ def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientSt
     if move is None:
         raise OutOfOrder(SERVER, f"{type(message).__name__} to a client that is {state.value}")
     return move
+
+
+def is_late(state: ServerState, current_sum: int, message: m.Message) -> bool:
+    """Whether a server in `state` has closed the stage that collects `message`."""
+    stage = _STAGE_OF.get(type(message))
+    if stage is None:
+        return False
+    if stage in (_S.INVITING, _S.SHARING):
+        return state not in _ORDER or _ORDER.index(stage) < _ORDER.index(state)
+    index = getattr(message, "sum_index", current_sum)
+    closed = state not in _ORDER or _ORDER.index(stage) < _ORDER.index(state)
+    return index < current_sum or (index == current_sum and closed)
+
+
+def check_turn(state: ServerState, current_sum: int, message: m.Message, *, sender: int) -> None:
+    """Refuse a client's message that is not what a server in `state` collects."""
+    index = getattr(message, "sum_index", current_sum)
+    if _STAGE_OF.get(type(message)) is not state or index != current_sum:
+        raise OutOfOrder(sender, f"{type(message).__name__} while {state.value}")
