@@ -6,10 +6,13 @@ instead of stopping everybody.
 
 from __future__ import annotations
 
+from collections import Counter
+
+from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort, session_id
-from secagg.errors import BadKey, LargeCohort, MalformedMessage, UnknownPeer
+from secagg.errors import BadKey, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
 from secagg.keys import check_public_key, verify
-from secagg.messages import Advertisement, KeyList, Shares
+from secagg.messages import Advertisement, KeyList, Lost, Shares
 from secagg.records import Advert, Format, Parcel, parse_advert, parse_envelopes
 from secagg.registry import Registry
 
@@ -26,6 +29,7 @@ class Admission:
         self._keys: set[bytes] = set()
         self._envelopes: dict[int, tuple[bytes, ...]] = {}
         self._signatures: dict[int, bytes] = {}
+        self._lost: dict[int, tuple[int, ...]] = {}  # reporter -> dealers
 
     @property
     def advertised(self) -> tuple[int, ...]:
@@ -99,3 +103,15 @@ class Admission:
     def forget_envelopes(self) -> None:
         """They are delivered; nobody will ask for them again."""
         self._envelopes.clear()
+
+    def add_lost(self, sender: int, message: Lost, cohort: Cohort) -> None:
+        """Somebody could not open some envelopes; it says so once."""
+        if sender not in self._signatures or sender in self._lost:
+            raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
+        positions = unpack_positions(message.dealers, cohort.size, sender=sender)
+        self._lost[sender] = tuple(cohort.ids[position] for position in positions)
+
+    def convicted(self, *, corrupt: int) -> tuple[int, ...]:
+        """Dealers of whom more clients than may be lying say that their envelope did not open."""
+        reports = Counter(dealer for dealers in self._lost.values() for dealer in dealers)
+        return tuple(sorted(dealer for dealer, count in reports.items() if count > corrupt))

@@ -11,8 +11,9 @@ the machine `FAILED` for good; `leave()` then gives the one frame that may still
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from numpy.typing import ArrayLike
@@ -27,7 +28,6 @@ from secagg.errors import SERVER, ParameterError, StateError, WrongSession
 from secagg.events import (
     Abandoned,
     Asked,
-    ClientEvent,
     ClientStep,
     Confirmed,
     EnvelopeLost,
@@ -116,7 +116,7 @@ class ClientMachine:
     def receive(self, frame: bytes) -> ClientStep:
         """Take one frame from the server. Raises `PeerError` and fails on anything but a legal move."""
         try:
-            message = m.decode(frame, sender=SERVER, limit=self._frame_limit())
+            message = m.decode(frame, sender=SERVER, limit=self.frame_limit)
             state = next_state(self._policy.trust, self._state, message)
             self._check_context(message)
             self._state = state
@@ -158,7 +158,8 @@ class ClientMachine:
 
     # --- gates ---
 
-    def _frame_limit(self) -> int:
+    @cached_property
+    def frame_limit(self) -> int:
         """The largest frame this client ever needs to accept."""
         form = Format(self._policy.max_sums, signed=True)
         per_member = max(form.advert_bytes, form.parcel_bytes)
@@ -255,20 +256,25 @@ class ClientMachine:
 
     def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
         parcels = parse_parcels(message.parcels, self._form, sender=SERVER)
-        events: list[ClientEvent] = []
         for parcel in parcels:
             refusals.check_parcel_sender(parcel, self._cohort, self.member)
             if self._registry is not None:
                 refusals.check_parcel_signature(parcel, self._cohort, self._registry)
-            if not self._open_parcel(parcel):
-                events.append(EnvelopeLost(parcel.sender))
+        lost = [parcel.sender for parcel in parcels if not self._open_parcel(parcel)]
         position = self._cohort.position
         self._sharers = {self._position, *(position[parcel.sender] for parcel in parcels)}
         refusals.check_sharers(self._sharers, self._cohort, self._policy)
         self._vault.forget_channel()
         del self._channel
-        events.append(Joined(self._context, self._cohort.size, self._cohort.threshold))
-        return ClientStep(events=tuple(events))
+        joined = Joined(self._context, self._cohort.size, self._cohort.threshold)
+        return ClientStep(self._report(lost), (*map(EnvelopeLost, lost), joined))
+
+    def _report(self, lost: Sequence[int]) -> tuple[bytes, ...]:
+        """Tell the server whose envelopes did not open, so that it can do without them in time."""
+        if not lost:
+            return ()
+        dealers = pack_positions((self._cohort.position[sender] for sender in lost), self._cohort.size)
+        return (m.Lost(self._context, dealers).encode(),)
 
     def _open_parcel(self, parcel: Parcel) -> bool:
         """Keep the shares in the envelope; False where it does not open, or holds no shares."""

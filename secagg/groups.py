@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from secagg.errors import SERVER, GroupChanged, GroupReopened, TooManySums
-from secagg.memory import Memory
+from secagg.memory import NEVER, Memory
 from secagg.spec import Table
 
 
@@ -38,6 +38,10 @@ class GroupBook:
         group = self._groups.get(self._table.group_of(kind))
         return group if group is not None and group.round_number == round_number else None
 
+    def _last_round(self, name: str) -> int:
+        """The latest round of this session's groups, which a close without an answer may have set."""
+        return self._groups[name].round_number if name in self._groups else NEVER
+
     def continues(self, kind: str, round_number: int) -> bool:
         """Whether a sum would be a later one of its group."""
         return self._current(kind, round_number) is not None
@@ -61,7 +65,7 @@ class GroupBook:
         group = self._current(kind, round_number)
         name = self._table.group_of(kind)
         if group is None:
-            if round_number <= self._memory.last_round(name):
+            if round_number <= max(self._memory.last_round(name), self._last_round(name)):
                 raise GroupReopened(SERVER, f"group {name!r} of round {round_number} is over")
         elif group.closed:
             raise GroupReopened(SERVER, f"group {name!r} of round {round_number} was closed")

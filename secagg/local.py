@@ -132,6 +132,7 @@ class LocalSession:
         self._absent = absent
         self._observer = observer
         self._sum_index = -1
+        self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
         self.events: list[ServerEvent] = []
         self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
         self.bytes_up: Counter[Stage] = Counter()
@@ -172,13 +173,13 @@ class LocalSession:
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         """Hand frames to clients and their replies to the server, one client at a time."""
-        stage = _STAGES.get(self._server.state)
+        stage = self._stage = _STAGES.get(self._server.state, self._stage)
         for packet in outgoing:
             for member in packet.receivers:
                 if self._clients[member].state in (ClientState.FAILED, ClientState.ENDED):
                     continue
-                if stage is None or not self._absent(member, stage, self._sum_index):
-                    self._hand_over(member, packet.frame, stage or Stage.SHARE)
+                if not self._absent(member, stage, self._sum_index):
+                    self._hand_over(member, packet.frame, stage)
 
     def _hand_over(self, member: int, frame: bytes, stage: Stage) -> None:
         self.bytes_down[stage] += len(frame)

@@ -232,7 +232,7 @@ class Reveal(Message):
     SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
 
     sum_index: int
-    holders: bytes
+    dealers: bytes  # whose shares follow
     shares: bytes
 
 
@@ -254,10 +254,20 @@ class Leave(Message):
     SCHEMA = (Blob((0, DIGEST_BYTES)),)
 
 
+@dataclass(frozen=True, repr=False)
+class Lost(Message):
+    """Reports whose envelopes did not open, right after the delivery."""
+
+    TYPE = 23
+    SCHEMA = (_DIGEST, Blob())
+
+    dealers: bytes
+
+
 FROM_SERVER: Final = (
     Invitation, KeyList, Delivery, Query, Survivors, Confirmations, GroupClosed, Farewell,
 )  # fmt: skip
-FROM_CLIENT: Final = (Advertisement, Shares, MaskedInput, Confirmation, Reveal, Decline, Leave)
+FROM_CLIENT: Final = (Advertisement, Shares, MaskedInput, Confirmation, Reveal, Decline, Leave, Lost)
 
 _TYPES: Final[dict[int, type[Message]]] = {c.TYPE: c for c in (*FROM_SERVER, *FROM_CLIENT)}
 _HEADER: Final = 2  # version and type

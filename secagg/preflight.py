@@ -11,7 +11,7 @@ from secagg.messages import MAX_SUMS
 from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, LInf, SumSpec, Table, bits_for_cohort
-from secagg.thresholds import Trust, choose_threshold, least_threshold
+from secagg.thresholds import Trust, choose_threshold, dropouts_allowed, least_threshold
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,15 @@ def preflight(
         threshold = choose_threshold(clients, corrupt=corrupt, dropout=dropout, trust=trust)
     except ParameterError as error:
         problems.append(str(error))
-    if clients < corrupt + 2:
-        problems.append(f"{clients} clients with {corrupt} colluders: a total may show one honest input")
     if not 1 <= sums <= MAX_SUMS:
         problems.append(f"a session has from 1 to {MAX_SUMS} sums, not {sums}")
-    quorum = threshold or least_threshold(clients, corrupt=corrupt, trust=trust)
+    least = threshold or least_threshold(clients, corrupt=corrupt, trust=trust)
+    quorum = max(least, corrupt + 2)
+    if clients - dropouts_allowed(clients, dropout) < quorum:
+        problems.append(
+            f"a total over fewer than {quorum} clients may show one honest input to {corrupt} colluders, "
+            f"but a drop-out of {dropout} leaves {clients - dropouts_allowed(clients, dropout)}"
+        )
     for spec in table.values():
         problems += _misfits(spec, clients)
     form = Format(sums, signed=trust is Trust.MALICIOUS)

@@ -3,8 +3,9 @@
 The first threshold of shares is tried with weights computed once per set of holders. If the result does not
 match, the Reed-Solomon decoder looks for the polynomial most holders agree on, then a bounded number of
 other subsets is tried. A share off the polynomial may be its holder's doing or its dealer's: both are named.
-If nothing matches, the dealer is to blame; with at least threshold + 2 * corrupt shares that is proven,
-because the decoder corrects as many lies as there may be corrupt holders.
+If nothing matches, the dealer is to blame. That is proven where the holders' possible lies cannot explain it:
+more of them lack a share than may be corrupt, or the decoder (or a search of all subsets) would have
+corrected as many lies as there may be corrupt holders.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import combinations, islice
+from math import comb
 from typing import Final
 
 from secagg import shamir
@@ -23,9 +25,10 @@ _MOST_SUBSETS: Final = 128
 class Reconstruction:
     """Reconstructs the secrets of one sum. Remembers whose shares were wrong, and asks the others first."""
 
-    def __init__(self, threshold: int, *, corrupt: int) -> None:
+    def __init__(self, threshold: int, *, corrupt: int, revealed: int) -> None:
         self._threshold = threshold
         self._corrupt = corrupt
+        self._revealed = revealed  # how many holders answered
         self.wrong: dict[int, set[int]] = {}  # dealer -> points of the holders off its polynomial
         self._doubted: set[int] = set()
         self._weights = lru_cache(maxsize=4)(shamir.lagrange_weights)
@@ -34,7 +37,8 @@ class Reconstruction:
         """The secret of `dealer` from `shares` (point -> value), or `CorruptDealer`."""
         if len(shares) < self._threshold:
             why = f"{len(shares)} of {self._threshold} shares are there"
-            raise CorruptDealer(dealer, why, proven=False)
+            proven = self._revealed - len(shares) > self._corrupt
+            raise CorruptDealer(dealer, why, proven=proven)
         trusted_first = sorted(shares, key=lambda point: (point in self._doubted, point))
         secret = self._interpolate(trusted_first[: self._threshold], shares)
         if secret is not None and matches(secret):
@@ -49,11 +53,16 @@ class Reconstruction:
         if found is None or not matches(found[0]):
             found = self._other_subsets(shares, matches)
         if found is None:
-            proven = len(shares) >= self._threshold + 2 * self._corrupt
+            proven = self._no_lie_explains(len(shares))
             raise CorruptDealer(dealer, "its shares do not open its commitment", proven=proven)
         self.wrong[dealer] = found[1]
         self._doubted |= found[1]
         return found[0]
+
+    def _no_lie_explains(self, shares: int) -> bool:
+        """Whether an honest dealer's secret would have been found, however the corrupt holders lied."""
+        searched_all = comb(shares, self._threshold) <= _MOST_SUBSETS
+        return shares - self._threshold >= (self._corrupt if searched_all else 2 * self._corrupt)
 
     def _other_subsets(
         self, shares: Mapping[int, int], matches: Callable[[bytes], bool]

@@ -12,7 +12,9 @@ knowing the session id, and no client reveals anything more for the old one.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from fractions import Fraction
+from functools import cached_property
 from typing import Final
 
 from secagg import messages as m
@@ -21,6 +23,7 @@ from secagg.bitmap import pack_positions
 from secagg.cohort import invitation_digest
 from secagg.errors import (
     CohortChanged,
+    CorruptDealer,
     Departed,
     OutOfOrder,
     ParameterError,
@@ -96,6 +99,8 @@ class ServerMachine:
         self._registry = registry
         self._state = _S.INVITING
         self._gone: set[int] = set()
+        self._asked: frozenset[int] = frozenset()  # by this stage
+        self._waiting: set[int] = set()  # of those, who has neither answered nor gone
         self._answered: set[int] = set()
         self._next_sum = 0
         self._memory = VolatileMemory()
@@ -108,6 +113,13 @@ class ServerMachine:
             registry=registry,
             most=max_cohort,
         )
+
+    @cached_property
+    def frame_limit(self) -> int:
+        """The largest frame an honest client may send in any stage, or be late with."""
+        form = Format(self._sums, signed=True)
+        vector = max(spec.packed_bytes for spec in self._table.values())
+        return max(form.advert_bytes, self._max_cohort * form.envelope_bytes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
         """The same frame for everybody."""
@@ -137,7 +149,7 @@ class ServerMachine:
     @property
     def waiting_for(self) -> tuple[int, ...]:
         """Who has yet to answer in this stage; in the first one, anybody may."""
-        return tuple(sorted(self._expected() - self._answered - self._gone))
+        return tuple(sorted(self._waiting))
 
     # --- the calls ---
 
@@ -146,11 +158,13 @@ class ServerMachine:
         if sender in self._gone:
             return ()
         try:
-            message = m.decode(frame, sender=sender, limit=self._frame_limit())
+            message = m.decode(frame, sender=sender, limit=self.frame_limit)
             if isinstance(message, m.Leave):
                 raise Departed(sender, "left the session")
             if message.context != self._context_of(message):
                 raise WrongSession(sender, "a message of another session")
+            if isinstance(message, m.Lost):
+                return self._take_report(sender, message)
             if is_late(self._state, self._next_sum - 1, message):
                 return (Late(sender),)
             check_turn(self._state, self._next_sum - 1, message, sender=sender)
@@ -159,11 +173,13 @@ class ServerMachine:
         except PeerError as error:
             return (Excluded(sender, error), *self.drop(sender))
         self._answered.add(sender)
+        self._waiting.discard(sender)
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
         """The transport lost this client for good."""
         self._gone.add(member)
+        self._waiting.discard(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
         return self._full()
@@ -181,7 +197,7 @@ class ServerMachine:
         self._groups.answer(kind, round_number)
         self._tally = Tally(question, corrupt=self._corrupt)
         self._next_sum += 1
-        self._enter(_S.MASKING)
+        self._enter(_S.MASKING, self._ids(question.roster))
         return ServerStep((self._to(question.roster, frame),))
 
     def close_stage(self) -> ServerStep:
@@ -220,12 +236,6 @@ class ServerMachine:
 
     # --- gates ---
 
-    def _frame_limit(self) -> int:
-        """The largest frame an honest client may send in any stage, or be late with."""
-        form = Format(self._sums, signed=True)
-        vector = max(spec.packed_bytes for spec in self._table.values())
-        return max(form.advert_bytes, self._max_cohort * form.envelope_bytes, vector) + _OVERHEAD
-
     def _context_of(self, message: m.Message) -> bytes:
         return self._invited if isinstance(message, m.Advertisement) else self._context
 
@@ -233,23 +243,12 @@ class ServerMachine:
         """Somebody the stage was opened for, for the first time."""
         if sender in self._answered:
             raise OutOfOrder(sender, f"a second answer while {self._state.value}")
-        if self._state is not _S.INVITING and sender not in self._expected():
+        if self._state is not _S.INVITING and sender not in self._asked:
             raise OutOfOrder(sender, "was not asked")
-
-    def _expected(self) -> set[int]:
-        if self._state is _S.SHARING:
-            return set(self._admission.advertised)
-        if self._state is _S.MASKING:
-            return self._ids(self._tally.question.roster)
-        if self._state is _S.CONFIRMING:
-            return self._ids(self._tally.survivors)
-        if self._state is _S.UNMASKING:
-            return self._ids(tuple(self._tally.confirmations) or self._tally.survivors)
-        return set()
 
     def _full(self) -> tuple[ServerEvent, ...]:
         waiting = self._state in COLLECTED and self._state is not _S.INVITING
-        return (StageFull(),) if waiting and not self.waiting_for else ()
+        return (StageFull(),) if waiting and not self._waiting else ()
 
     def _collect(self, sender: int, message: m.Message) -> None:
         match message:
@@ -271,6 +270,18 @@ class ServerMachine:
         verify(key, message.signature, "survivors", *fields, peer=sender)
         self._tally.confirmations[self._cohort.position[sender]] = message.signature
 
+    def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
+        """Do without a dealer whose envelopes did not open for more clients than may be lying."""
+        if self._state in (_S.INVITING, _S.SHARING):
+            raise OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
+        self._admission.add_lost(sender, message, self._cohort)
+        events: list[ServerEvent] = []
+        for dealer in self._admission.convicted(corrupt=self._corrupt):
+            if dealer not in self._gone:
+                error = CorruptDealer(dealer, "its envelopes do not open", proven=True)
+                events += [Excluded(dealer, error), *self.drop(dealer)]
+        return tuple(events)
+
     # --- stages ---
 
     def _close_inviting(self) -> ServerStep:
@@ -280,7 +291,7 @@ class ServerMachine:
         threshold = self._choose_threshold(present)
         self._cohort, frame = self._admission.key_list(threshold=threshold, invitation=self.invitation)
         self._context = self._cohort.session
-        self._enter(_S.SHARING)
+        self._enter(_S.SHARING, self._cohort.ids)
         return ServerStep((Outgoing(self._here(self._cohort.ids), frame),))
 
     def _choose_threshold(self, present: int) -> int:
@@ -311,7 +322,8 @@ class ServerMachine:
         if question.later_in_group and survivors != question.roster:
             raise CohortChanged("a client left in the midst of a group")
         bitmap = pack_positions(survivors, self._cohort.size)
-        self._enter(_S.CONFIRMING if self._trust is Trust.MALICIOUS else _S.UNMASKING)
+        stage = _S.CONFIRMING if self._trust is Trust.MALICIOUS else _S.UNMASKING
+        self._enter(stage, self._ids(survivors))
         frame = m.Survivors(self._context, question.sum_index, bitmap).encode()
         return ServerStep((self._to(survivors, frame),))
 
@@ -321,7 +333,7 @@ class ServerMachine:
             raise TooFewClients(f"{len(confirmations)} of {least} clients confirmed")
         signers = tuple(sorted(confirmations))
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
-        self._enter(_S.UNMASKING)
+        self._enter(_S.UNMASKING, self._ids(signers))
         frame = m.Confirmations(self._context, self._tally.question.sum_index, blob).encode()
         return ServerStep((self._to(signers, frame),))
 
@@ -392,8 +404,11 @@ class ServerMachine:
 
     # --- small helpers ---
 
-    def _enter(self, state: ServerState) -> None:
+    def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
+        """Begin a stage that waits for `asked` (ids)."""
         self._state = state
+        self._asked = frozenset(asked)
+        self._waiting = set(self._asked - self._gone)
         self._answered = set()
 
     def _require(self, state: ServerState) -> None:

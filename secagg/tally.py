@@ -57,7 +57,7 @@ class Tally:
     def add_reveal(self, position: int, reveal: Reveal) -> None:
         """Keep the shares that one survivor released."""
         size, sender = self.question.cohort.size, self._id(position)
-        dealers = unpack_positions(reveal.holders, size, sender=sender)
+        dealers = unpack_positions(reveal.dealers, size, sender=sender)
         if len(reveal.shares) != SHARE_BYTES * len(dealers) or not set(dealers) <= set(self._shares):
             raise MalformedMessage(sender, "shares that do not match the roster")
         values = [
@@ -75,7 +75,8 @@ class Tally:
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
         """The total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
-        reconstruction = Reconstruction(self.question.cohort.threshold, corrupt=self._corrupt)
+        threshold, revealed = self.question.cohort.threshold, len(self.revealed)
+        reconstruction = Reconstruction(threshold, corrupt=self._corrupt, revealed=revealed)
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
             raise Unrecoverable(blamed)

@@ -36,9 +36,17 @@ PART = "x"
 KIND = "vector"
 
 
-def residue_table(size: int = 4, *, bits: int = 32, times: int = 1, kinds: Sequence[str] = (KIND,)) -> Table:
+def residue_table(
+    size: int = 4,
+    *,
+    bits: int = 32,
+    times: int = 1,
+    kinds: Sequence[str] = (KIND,),
+    group: str | None = None,
+) -> Table:
     """A table of raw residue vectors: what is recovered can be compared bit for bit."""
-    spec = SumSpec(parts=(Part(name=PART, size=size, bits=bits, bound=Residue()),), times=times)
+    part = Part(name=PART, size=size, bits=bits, bound=Residue())
+    spec = SumSpec(parts=(part,), times=times, group=group)
     return Table(dict.fromkeys(kinds, spec))
 
 
@@ -233,7 +241,7 @@ class Rig:
         """Point -> share of `dealer` in what was revealed."""
         found: dict[int, int] = {}
         for holder, reveal in reveals:
-            dealers = unpack_positions(reveal.holders, cohort.size, sender=holder)
+            dealers = unpack_positions(reveal.dealers, cohort.size, sender=holder)
             if cohort.position[dealer] in dealers:
                 at = dealers.index(cohort.position[dealer]) * shamir.SHARE_BYTES
                 value = shamir.share_from_bytes(reveal.shares[at : at + shamir.SHARE_BYTES])

@@ -1,0 +1,113 @@
+"""A colluder: a member of the cohort whose keys, shares and signature are in the server's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from secagg import shamir
+from secagg.cohort import Cohort, invitation_digest
+from secagg.envelope import SHARES_BYTES, Channel
+from secagg.question import Question
+from secagg.records import Advert, Parcel
+from secagg.shamir import SHARE_BYTES
+from secagg.testing.rig import Rig
+from secagg.testing.seeded import SeededRandom
+from secagg.thresholds import Trust
+from secagg.vault import Vault
+
+
+class Colluder:
+    """Takes part in set-up like anybody else, keeps what it is dealt, and signs whatever it is shown."""
+
+    def __init__(self, rig: Rig, member: int) -> None:
+        self.member = member
+        self._sums = rig.sums
+        self._identity = rig.identity(member) if rig.trust is Trust.MALICIOUS else None
+        random = SeededRandom(rig.seed, b"colluder", member.to_bytes(4, "big"))
+        self._vault = Vault(owner=member, sums=rig.sums, random=random)
+        self._dealt: dict[int, bytes] = {}  # dealer -> plaintext of its envelope
+        self.mask_keys: dict[int, bytes] = {}
+
+    def _sign(self, purpose: str, *fields: bytes) -> bytes:
+        return self._identity.sign(purpose, *fields) if self._identity else b""
+
+    def advert(self, invitation: bytes) -> Advert:
+        vault = self._vault
+        keys = (vault.channel_key(), vault.mask_public_keys(), vault.commitments())
+        body = Advert(self.member, *keys).body
+        return Advert(self.member, *keys, self._sign("advert", invitation_digest(invitation), body))
+
+    def deal(self, cohort: Cohort) -> tuple[tuple[bytes, ...], bytes]:
+        """(envelopes in cohort order, signature), as an honest client deals them."""
+        texts = self._vault.deal(threshold=cohort.threshold, holders=cohort.size)
+        channel = self._channel(cohort)
+        envelopes = tuple(
+            channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
+            for advert, text in zip(cohort.adverts, texts, strict=True)
+            if advert.member != self.member
+        )
+        self.mask_keys = {k: self._vault.take_mask_secrets(k)[0] for k in range(self._sums)}
+        return envelopes, self._sign("key list", cohort.session)
+
+    def _channel(self, cohort: Cohort) -> Channel:
+        return Channel(self._vault.channel_secret(), session=cohort.session, owner=self.member)
+
+    def open(self, cohort: Cohort, parcels: Iterable[Parcel]) -> None:
+        """Read the envelopes that honest clients sealed for this member."""
+        channel = self._channel(cohort)
+        for parcel in parcels:
+            key = cohort.adverts[cohort.position[parcel.sender]].channel_key
+            text = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
+            assert text is not None  # it was sealed for us
+            self._dealt[parcel.sender] = text
+
+    def share(self, dealer: int, sum_index: int, *, alive: bool) -> int:
+        """Of the dealer's self mask (`alive`) or of its mask key: a colluder has both."""
+        start = sum_index * SHARES_BYTES + (0 if alive else SHARE_BYTES)
+        share = shamir.share_from_bytes(self._dealt[dealer][start : start + SHARE_BYTES])
+        assert share is not None  # honest clients deal field elements
+        return share
+
+    def confirm(self, question: Question, survivors: tuple[int, ...]) -> bytes:
+        """Its signature on a survivor set (positions), and on as many others as the server likes."""
+        return self._sign("survivors", *question.confirmed_fields(survivors))
+
+
+def set_up_with(
+    rig: Rig,
+    colluders: Iterable[Colluder],
+    *,
+    threshold: int,
+    members: Iterable[int] | None = None,
+) -> Cohort:
+    """Set-up as an honest server would run it, among honest clients and colluders."""
+    corrupt = tuple(colluders)
+    invitation = rig.invitation()
+    honest = rig.advertise(invitation, members)
+    adverts = {**honest, **{colluder.member: colluder.advert(invitation) for colluder in corrupt}}
+    return set_up_over(rig, invitation, adverts, corrupt, threshold=threshold)
+
+
+def set_up_over(
+    rig: Rig,
+    invitation: bytes,
+    adverts: Mapping[int, Advert],
+    colluders: Iterable[Colluder],
+    *,
+    threshold: int,
+) -> Cohort:
+    """The rest of set-up, over a key list of the attacker's choice; who is no colluder is honest."""
+    corrupt = {colluder.member: colluder for colluder in colluders}
+    honest = [member for member in adverts if member not in corrupt]
+    key_list = rig.key_list(invitation, adverts, threshold)
+    cohort = rig.cohort(invitation, key_list, adverts, threshold)
+    shares: Mapping[int, tuple[tuple[bytes, ...], bytes]] = {
+        **{k: rig.share(k, key_list, cohort.size) for k in honest},
+        **{k: colluder.deal(cohort) for k, colluder in corrupt.items()},
+    }
+    for member in honest:
+        rig.send(member, rig.delivery(cohort, rig.parcels(cohort, shares, member)))
+    for member, colluder in corrupt.items():
+        dealt = [parcel for parcel in rig.parcels(cohort, shares, member) if parcel.sender in honest]
+        colluder.open(cohort, dealt)
+    return cohort

@@ -1,0 +1,36 @@
+"""Functions of a package, replaced for a while in every module that imported them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any, Self, TypeAlias
+
+Function: TypeAlias = Callable[..., Any]
+Wrap: TypeAlias = Callable[[Function], Function]
+
+
+class Patches(ExitStack):
+    """A context that puts every original back when it ends."""
+
+    def __enter__(self) -> Self:
+        return super().__enter__()
+
+    def replace(self, owner: type | ModuleType, name: str, wrap: Wrap) -> None:
+        """Put `wrap(original)` in the place of `owner.name`, for a module wherever it was imported."""
+        original: Function = vars(owner)[name]
+        wrapped = wrap(original)
+        holders = [owner] if isinstance(owner, type) else _importers(owner, original)
+        for holder in holders:
+            for attribute in [key for key, value in vars(holder).items() if value is original]:
+                setattr(holder, attribute, wrapped)
+                self.callback(setattr, holder, attribute, original)
+
+
+def _importers(owner: ModuleType, original: Function) -> list[ModuleType]:
+    """The modules of the owner's package that hold `original` under any name."""
+    package = owner.__name__.partition(".")[0]
+    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+    return [module for module in modules if any(value is original for value in vars(module).values())]

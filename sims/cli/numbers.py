@@ -1,0 +1,41 @@
+"""Numbers on the command line: whole ones within limits, and fractions read exactly."""
+
+import argparse
+from collections.abc import Callable
+from fractions import Fraction
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return number
+
+    return parse
+
+
+def fraction(text: str) -> Fraction:
+    """A type for argparse: 0.1 is one tenth, not the nearest binary number."""
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.1 or 1/10") from None
+
+
+def proportion(text: str) -> Fraction:
+    """A type for argparse: a fraction from 0 up to, but not including, 1."""
+    share = fraction(text)
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not at least 0 and below 1")
+    return share
+
+
+def number_or_proportion(text: str) -> int | Fraction:
+    """A type for argparse: a whole number as it stands, or a proportion such as 0.1 or 1/10."""
+    return int(text) if text.isdecimal() else proportion(text)

@@ -1,0 +1,67 @@
+"""How the tests of attacks take guards away, and what they expect of a machine that refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from secagg.client import ClientMachine
+from secagg.events import ClientStep
+from secagg.messages import Message
+from secagg.question import Question
+from secagg.shamir import SHARE_BYTES
+from secagg.thresholds import Trust
+from secagg.transitions import CLIENT_MOVES, ClientState
+from secagg.vault import Vault
+
+BOTH = list(Trust)
+
+
+def allow(*_: object, **__: object) -> None:
+    """A rule that refuses nothing."""
+
+
+def assert_refused(machine: ClientMachine) -> None:
+    """The machine has failed for good, and there is nothing left in it to reveal."""
+    assert machine.state is ClientState.FAILED
+    vault = machine._vault
+    secrets = [vault._channel, vault._mask_keys, vault._self_masks, vault._held]
+    assert not any(secrets)
+    assert machine._question is None
+
+
+def allow_move(
+    patch: pytest.MonkeyPatch, trust: Trust, state: ClientState, message: type[Message], then: ClientState
+) -> None:
+    """Add one move to the table of legal ones."""
+    patch.setitem(CLIENT_MOVES[trust], (state, message), then)
+
+
+def keep_secrets(patch: pytest.MonkeyPatch) -> None:
+    """A vault whose secrets can be taken again and again, of any sum."""
+
+    def mask_secrets(self: Vault, sum_index: int) -> tuple[bytes, bytes]:
+        return self._mask_keys[sum_index], self._self_masks[sum_index]
+
+    def shares(
+        self: Vault, sum_index: int, *, roster: Sequence[int], survivors: frozenset[int]
+    ) -> dict[int, bytes]:
+        held = self._held[sum_index]
+        return {k: held[k][:SHARE_BYTES] if k in survivors else held[k][SHARE_BYTES:] for k in roster}
+
+    patch.setattr(Vault, "take_mask_secrets", mask_secrets)
+    patch.setattr(Vault, "take_shares", shares)
+    patch.setattr(Vault, "erase_before", allow)
+
+
+def keep_question(patch: pytest.MonkeyPatch) -> None:
+    """A machine that stays in a sum after it has revealed its shares."""
+    original = ClientMachine._reveal
+
+    def reveal(self: ClientMachine, question: Question) -> ClientStep:
+        step = original(self, question)
+        self._question, self._state = question, ClientState.MASKED
+        return step
+
+    patch.setattr(ClientMachine, "_reveal", reveal)

@@ -1,0 +1,251 @@
+"""``secagg bench``: that it counts what it says it counts. Nothing here depends on how long things take."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from secagg import ClientMachine, Trust, hashing, keys, refusals
+from sims.bench import primitives
+from sims.bench.balance import Balance, Entry
+from sims.bench.costs import AROUND, PRIMITIVES, Cost
+from sims.bench.leaves import LEAVES, Leaf
+from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
+from sims.bench.patches import Function, Patches
+from sims.bench.primitives import PrimitivesReport, Progress, Setting, measure
+from sims.cli import main
+
+SIZE = 6
+SUMS = 2
+SMALL = ("--clients", str(SIZE), "--dim", "9", "--sums", str(SUMS))
+
+
+def recorded(trust: Trust) -> Recorder:
+    recorder = Recorder((0, SERVER))
+    primitives.run_session(Setting(SIZE, 9, SUMS, 24), trust, recorder)
+    return recorder
+
+
+def calls(recorder: Recorder, owner: int, phase: Phase) -> dict[Cost, int]:
+    """How often the primitives were called."""
+    replays = recorder.replays[owner, phase]
+    return {cost: len(replays[cost]) for cost in PRIMITIVES if replays[cost] and cost is not Cost.HASHING}
+
+
+def test_client_calls_are_all_recorded() -> None:
+    """The counts of the protocol: one key per sum and one for envelopes, one agreement per pair and use."""
+    peers = SIZE - 1
+    recorder = recorded(Trust.MALICIOUS)
+
+    assert calls(recorder, 0, Phase.SETUP) == {
+        Cost.DH: 1 + SUMS + 1 + 2 * peers,  # public keys, the channel's secret key, agreements
+        Cost.HKDF: 2 * peers,
+        Cost.SHAMIR: 2 * SUMS,
+        Cost.AEAD: 2 * peers,
+        Cost.SIGN: 2,
+        Cost.VERIFY: SIZE + peers,
+    }
+    assert calls(recorder, 0, Phase.SUM) == {
+        Cost.DH: SUMS * (1 + peers),
+        Cost.HKDF: SUMS * (1 + peers),
+        Cost.SIGN: SUMS,
+        Cost.VERIFY: SUMS * SIZE,
+        Cost.MASKS: SUMS * SIZE,
+    }
+
+
+def test_curious_client_signs_nothing() -> None:
+    recorder = recorded(Trust.CURIOUS)
+
+    for phase in Phase:
+        assert not {Cost.SIGN, Cost.VERIFY} & calls(recorder, 0, phase).keys()
+
+
+def test_server_calls_are_all_recorded() -> None:
+    recorder = recorded(Trust.MALICIOUS)
+
+    assert calls(recorder, SERVER, Phase.SETUP) == {Cost.VERIFY: 2 * SIZE}
+    assert calls(recorder, SERVER, Phase.SUM) == {
+        Cost.HKDF: SUMS * SIZE,
+        Cost.SHAMIR: SUMS * (SIZE + 1),  # the weights once, then a secret each
+        Cost.VERIFY: SUMS * SIZE,
+        Cost.MASKS: SUMS * SIZE,
+    }
+
+
+def test_only_the_chosen_machines_are_recorded() -> None:
+    assert {owner for owner, _ in recorded(Trust.CURIOUS).replays} == {0, SERVER}
+
+
+def test_stopwatch_sees_every_machine() -> None:
+    watch = Stopwatch()
+
+    primitives.run_session(Setting(SIZE, 9, SUMS, 24), Trust.CURIOUS, watch)
+
+    owners = (SERVER, *range(SIZE))
+    assert set(watch.seconds) == {(owner, phase) for owner in owners for phase in Phase}
+    assert all(seconds > 0 for seconds in watch.seconds.values())
+
+
+def leaf(name: str) -> Leaf:
+    (found,) = (each for each in LEAVES if each.name == name)
+    return found
+
+
+def replayed(name: str, original: Function, *args: Any, **kwargs: Any) -> object:
+    return leaf(name).replay(original, *args, **kwargs)()
+
+
+def test_bare_primitives_do_the_same_work() -> None:
+    secret, salt, info = bytes(range(32)), b"salt", b"info"
+
+    assert replayed("public_key", keys.public_key, secret) == keys.public_key(secret)
+    derived = keys.hkdf(secret, salt=salt, info=info)
+    assert replayed("hkdf", keys.hkdf, secret, salt=salt, info=info) == derived
+    assert replayed("digest", hashing.digest, "test", salt, info) == hashing.digest("test", salt, info)
+
+
+def test_patches_reach_every_importer_and_are_undone() -> None:
+    originals = [vars(keys)["verify"], vars(refusals)["verify"], vars(ClientMachine)["leave"]]
+
+    def patched(*_args: object) -> None: ...
+
+    with Patches() as patches:
+        patches.replace(keys, "verify", lambda _: patched)
+        patches.replace(ClientMachine, "leave", lambda _: patched)
+        within = [vars(keys)["verify"], vars(refusals)["verify"], vars(ClientMachine)["leave"]]
+
+    assert within == [patched] * 3
+    assert [vars(keys)["verify"], vars(refusals)["verify"], vars(ClientMachine)["leave"]] == originals
+
+
+def test_recording_leaves_no_trace() -> None:
+    before = [vars(each.owner)[each.name] for each in LEAVES]
+
+    recorded(Trust.CURIOUS)
+
+    assert [vars(each.owner)[each.name] for each in LEAVES] == before
+
+
+def test_balance() -> None:
+    entries = dict.fromkeys(Cost, Entry(setup=0.0, each_sum=0.0))
+    entries[Cost.DH] = Entry(setup=6.0, each_sum=1.0)
+    entries[Cost.CODEC] = Entry(setup=0.0, each_sum=2.0)
+    entries[Cost.REST] = Entry(setup=3.0, each_sum=0.5)
+
+    balance = Balance(Trust.CURIOUS, "client", 3, entries)
+
+    assert (balance.primitives, balance.around) == (3.0, 3.5)
+    assert balance.ratio == pytest.approx(3.5 / 3)
+    assert not balance.holds
+
+
+def test_costs_are_on_one_side_or_the_other() -> None:
+    assert sorted((*PRIMITIVES, *AROUND)) == sorted(Cost)
+
+
+# --- the command ---
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "primitives", *SMALL, "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)["primitives"]
+    assert (found["clients"], found["dim"], found["sums"], found["bits"]) == (SIZE, 9, SUMS, 24)
+    sides = [(each["trust"], each["role"]) for each in found["balances"]]
+    assert sides == [(str(trust), role) for trust in Trust for role in ("client", "server")]
+    for each in found["balances"]:
+        assert set(each["cpu_ms"]) == set(Cost)
+        total = sum(row["amortised"] for row in each["cpu_ms"].values())
+        assert total == pytest.approx(each["primitives_ms"] + each["around_ms"])
+        assert each["holds"] == (each["ratio"] <= 1)
+    malicious = found["bytes_per_client"]["malicious_server"]
+    assert malicious["setup_up"] > found["bytes_per_client"]["curious_server"]["setup_up"] > 0
+
+
+def test_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert main(["bench", "primitives", *SMALL]) == 0
+
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.count("around / primitives = ") == 4
+    assert out.count("hold") == 2, "the bar is the client's, under both trust levels"
+    for word in (
+        "DH: X25519",
+        "HKDF",
+        "Shamir",
+        "AEAD",
+        "sign",
+        "verify",
+        "masks",
+        "codec",
+        "Bytes per client",
+    ):
+        assert word in out
+
+
+class FakeMeasure:
+    """Remembers the setting it was asked for, and measures a small one instead."""
+
+    def __init__(self) -> None:
+        self.asked: list[Setting] = []
+
+    def __call__(self, setting: Setting, progress: Progress) -> PrimitivesReport:
+        self.asked.append(setting)
+        return measure(Setting(SIZE, 4, 1, 24), progress)
+
+
+@pytest.mark.parametrize("options", [("--json",), ("--json", "primitives"), ("primitives", "--json")])
+def test_bench_alone_runs_all_with_their_defaults(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    fake = FakeMeasure()
+    monkeypatch.setattr(primitives, "measure", fake)
+
+    assert main(["bench", *options]) == 0
+
+    assert fake.asked == [Setting(clients=100, dim=1000, sums=3, bits=24)]
+    assert list(json.loads(capsys.readouterr().out)) == ["primitives"]
+
+
+def test_progress_is_for_terminals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(primitives, "measure", FakeMeasure())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+    assert main(["bench", "--json"]) == 0
+
+    out, err = capsys.readouterr()
+    assert "malicious_server: a session, timed" in err
+    json.loads(out)
+
+
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+
+    assert main(["bench", "primitives", *SMALL]) == 2
+
+    assert "pip install 'secagg[sims]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("primitives", "--bits", "3"), "part 'update' has 3 bits, but 100 clients need 8"),
+        (("primitives", "--clients", "2"), "'2' is not a whole number from 3 to 1024"),
+        (("no-such-benchmark",), "invalid choice: 'no-such-benchmark'"),
+    ],
+)
+def test_bad_argument_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], sentence: str
+) -> None:
+    assert main(["bench", *options]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert err.count("\n") == 1

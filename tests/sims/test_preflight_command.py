@@ -1,0 +1,126 @@
+"""``secagg preflight``."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from secagg import Trust
+from sims.cli import main
+from sims.cli.preflight import TRUST_LEVELS
+
+
+def report(capsys: pytest.CaptureFixture[str], *options: str, status: int = 0) -> dict[str, Any]:
+    assert main(["preflight", "--json", *options]) == status
+    out, err = capsys.readouterr()
+    assert err == ""
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_json_by_default_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys)
+
+    bytes_up = found.pop("bytes_up")
+    resolution = found.pop("resolution")
+    assert found == {
+        "clients": 50,
+        "corrupt": 5,
+        "dropout": "1/10",
+        "trust": "malicious_server",
+        "sums": 3,
+        "dim": 1000,
+        "norm": "linf",
+        "bound": 1.0,
+        "threshold": 28,
+        "quorum": 28,
+        "margin": 22,
+        "bits": 32,
+        "bits_needed": 7,
+        "ok": True,
+        "problems": [],
+    }
+    assert bytes_up["each_sum"] > 4000
+    assert bytes_up["setup"] > 49 * 6 * 33
+    assert resolution == pytest.approx(50 / 2**31, rel=1e-6)
+
+
+@pytest.mark.parametrize("text", ["0.29", "29/100", "29"])
+def test_colluders_are_counted_exactly(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    # In binary, 0.29 * 100 is less than 29.
+    assert report(capsys, "--clients", "100", "--corrupt", text, "--dropout", "0")["corrupt"] == 29
+
+
+def test_text_has_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "--norm", "l2", "--bound", "2.5"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "clients", "threshold", "quorum", "margin", "bits", "resolution", "bytes",
+    ]  # fmt: skip
+    assert lines[1].endswith("28 shares open a mask")
+    assert lines[3].endswith("22 may leave; 5 are expected to")
+    assert lines[4].endswith("32 given, 7 needed")
+    assert lines[5].endswith("5.82e-08 in the vector's own unit")
+
+
+def test_counts_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "--norm", "count", "--bound", "1000", "--bits", "16"]) == 0
+
+    assert "resolution  exact" in capsys.readouterr().out
+
+
+def test_problems_come_all_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--corrupt", "40", "--dropout", "1/2", "--bits", "6")
+    found = report(capsys, *options, status=2)
+
+    assert not found["ok"]
+    assert found["threshold"] is None
+    assert found["resolution"] is None
+    survivors, bits = found["problems"]
+    assert survivors.endswith("need 46 survivors, but a drop-out of 1/2 leaves 25")
+    assert bits == "part 'update' has 6 bits, but 50 clients need 7"
+
+    assert main(["preflight", *options]) == 2
+    out = capsys.readouterr().out
+    assert f"problem     {survivors}" in out
+    assert f"problem     {bits}" in out
+    assert "threshold   none" in out
+    assert "resolution  none" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--norm", "count", "--bound", "1.5"), "a count has a whole bound, not 1.5"),
+        (("--bound", "-1"), "a bound must be above zero"),
+        (("--bound", "1e400"), "the bound is too large"),
+        (("--bound", "wide"), "'wide' is not a number such as 0.1 or 1/10"),
+        (("--corrupt", "3/2"), "'3/2' is not at least 0 and below 1"),
+        (("--dropout", "1"), "'1' is not at least 0 and below 1"),
+        (("--bits", "65"), "'65' is not a whole number from 1 to 64"),
+        (("--sums", "0"), "'0' is not a whole number from 1 to 64"),
+        (("--trust", "blind"), "invalid choice: 'blind'"),
+    ],
+)
+def test_bad_argument_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], sentence: str
+) -> None:
+    assert main(["preflight", *options]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("secagg preflight: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+
+    assert main(["preflight"]) == 0
+
+
+def test_trust_levels_are_those_of_the_library() -> None:
+    assert tuple(Trust) == TRUST_LEVELS

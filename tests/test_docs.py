@@ -1,0 +1,187 @@
+"""The documentation is current: examples run, diagrams and sizes are those of the code, links lead on."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from scripts import draw_states
+from secagg import errors
+from secagg import messages as m
+from secagg.bitmap import bitmap_bytes
+from secagg.records import ID_BYTES, Format
+from secagg.shamir import SHARE_BYTES
+from secagg.spec import L2, Part, SumSpec
+from secagg.thresholds import Trust
+
+ROOT = Path(__file__).resolve().parent.parent
+MESSAGES: tuple[type[m.Message], ...] = (*m.FROM_SERVER, *m.FROM_CLIENT)
+PAGES = ("README.md", "docs/protocol.md", "docs/threat-model.md", "docs/design.md")
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def section(page: str, start: str, stop: str) -> str:
+    """What stands between two lines of a page."""
+    return read(page).split(start, 1)[1].split(stop, 1)[0]
+
+
+# --- the README's examples ---------------------------------------------------------------------------
+
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", read("README.md"), re.DOTALL | re.MULTILINE)
+
+
+def test_readme_has_examples() -> None:
+    assert len(EXAMPLES) >= 2
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_readme_example_runs(number: int) -> None:
+    code = compile(EXAMPLES[number], f"README.md, example {number}", "exec")
+    exec(code, {"__name__": "__example__"})  # noqa: S102  (the repository's own text)
+
+
+# --- the diagrams ------------------------------------------------------------------------------------
+
+
+def test_diagrams_are_current() -> None:
+    page = read("docs/protocol.md")
+    assert draw_states.redraw(page) == page, "run python scripts/draw_states.py"
+
+
+def test_stale_diagram_is_noticed() -> None:
+    page = read("docs/protocol.md").replace("ready --> asked: Query", "ready --> masked: Query")
+    assert draw_states.redraw(page) != page
+
+
+def test_missing_diagram_is_noticed() -> None:
+    page = read("docs/protocol.md").replace("<!-- states: client-curious_server -->", "")
+    with pytest.raises(ValueError, match="the page has the diagrams"):
+        draw_states.redraw(page)
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_check_writes_nothing(
+    stale: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = read("docs/protocol.md")
+    page = tmp_path / "protocol.md"
+    page.write_text(text.replace(": Query", ": Question") if stale else text, encoding="utf-8")
+    before = page.read_bytes()
+    monkeypatch.setattr(draw_states, "PAGE", page)
+
+    assert draw_states.main(["--check"]) == stale
+    assert page.read_bytes() == before
+    assert ("stale" in capsys.readouterr().out) == stale
+
+
+def test_redrawing_repairs_a_stale_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = read("docs/protocol.md")
+    page = tmp_path / "protocol.md"
+    page.write_text(text.replace(": Query", ": Question"), encoding="utf-8")
+    monkeypatch.setattr(draw_states, "PAGE", page)
+
+    assert draw_states.main([]) == 0
+    assert page.read_text(encoding="utf-8") == text
+
+
+# --- the sizes ---------------------------------------------------------------------------------------
+
+
+def frames(trust: Trust) -> Mapping[str, int]:
+    """Lengths of the frames of the worked example: n = 100, L = 3, 1000 elements of 32 bits."""
+    n, sums = 100, 3
+    form = Format(sums, signed=trust is Trust.MALICIOUS)
+    spec = SumSpec(parts=(Part(name="delta", size=1000, bits=32, bound=L2(1.0)),))
+    vector = bytes(spec.packed_bytes)
+    context, members = bytes(32), bytes(bitmap_bytes(n))
+    messages: list[m.Message] = [
+        m.Invitation(b"", str(trust), sums, bytes(32), bytes(32 if form.signed else 0), bytes(32)),
+        m.Advertisement(context, bytes(form.advert_bytes)),
+        m.KeyList(context, n // 2 + 1, bytes(n * form.advert_bytes)),
+        m.Shares(context, bytes((n - 1) * form.envelope_bytes), bytes(form.signature_bytes)),
+        m.Delivery(context, bytes((n - 1) * form.parcel_bytes)),
+        m.Query(context, 0, 0, "update", members, b"0"),
+        m.MaskedInput(context, 0, vector),
+        m.Survivors(context, 0, members),
+        m.Reveal(context, 0, members, bytes(n * SHARE_BYTES)),
+    ]
+    if form.signed:
+        messages += [
+            m.Confirmation(context, 0, bytes(form.signature_bytes)),
+            m.Confirmations(context, 0, bytes(n * (ID_BYTES + form.signature_bytes))),
+        ]
+    return {type(message).__name__: len(message.encode()) for message in messages}
+
+
+def documented_sizes(trust: Trust) -> Mapping[str, int]:
+    rows = section("docs/protocol.md", "<!-- sizes -->", "<!-- end sizes -->").strip().splitlines()
+    cells = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows]
+    column = cells[0].index(trust)
+    return {row[0]: int(row[column]) for row in cells[2:] if row[column] != "-"}
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_worked_example_of_sizes(trust: Trust) -> None:
+    assert documented_sizes(trust) == frames(trust)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/protocol.md"])
+@pytest.mark.parametrize("trust", list(Trust))
+def test_bytes_per_client(page: str, trust: Trust) -> None:
+    size = frames(trust)
+    figures = (
+        size["Advertisement"] + size["Shares"],
+        size["Invitation"] + size["KeyList"] + size["Delivery"],
+        size["MaskedInput"] + size.get("Confirmation", 0) + size["Reveal"],
+        size["Query"] + size["Survivors"] + size.get("Confirmations", 0),
+    )
+    numbers = set(re.findall(r"\b\d[\d,]*\b", read(page)))
+    assert {f"{figure:,}" for figure in figures} - numbers == set()
+
+
+# --- names and links ---------------------------------------------------------------------------------
+
+
+def test_every_message_is_specified_with_its_number() -> None:
+    page = section("docs/protocol.md", "## 7 Messages", "## 8 ")
+    rows = {(int(code), name) for code, name in re.findall(r"^\| (\d+) \| `(\w+)`", page, re.MULTILINE)}
+    assert rows == {(kind.TYPE, kind.__name__) for kind in MESSAGES}
+
+
+def test_every_peer_error_is_specified() -> None:
+    kinds = (*errors.PeerError.__subclasses__(), *errors.PolicyError.__subclasses__())
+    abstract = {errors.PolicyError}
+    # A dealer is blamed inside `Unrecoverable`; it is a check on secrets, not on a message.
+    names = {kind.__name__ for kind in kinds if kind not in abstract} - {"CorruptDealer"}
+    page = read("docs/protocol.md")
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_error_names_exist(page: str) -> None:
+    """Whatever stands in the last column of a table as a class is an error or a message."""
+    cells = re.findall(r"\| (?:excluded: )?((?:`[A-Z]\w+`(?:, )?)+) \|$", read(page), re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"\w+", cell)}
+    known = {*vars(errors), *(kind.__name__ for kind in MESSAGES)}
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = [t for t in re.findall(r"\]\(([^)]+)\)", read(page)) if "://" not in t]
+    files = {target.partition("#")[0] for target in targets} - {""}
+    assert [name for name in files if not ((ROOT / page).parent / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_anchors_lead_to_headings(page: str) -> None:
+    for target in re.findall(r"\]\(([^)]*#[^)]+)\)", read(page)):
+        name, _, anchor = target.partition("#")
+        path = ROOT / page if not name else (ROOT / page).parent / name
+        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in slugs
