@@ -18,26 +18,17 @@ from typing import Final
 
 from numpy.typing import ArrayLike
 
+from secagg import errors, events, refusals
 from secagg import messages as m
-from secagg import refusals
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.cohort import Cohort, invitation_digest, session_id
-from secagg.encoding import Encoded
 from secagg.envelope import Channel
-from secagg.errors import SERVER, ParameterError, StateError, WrongSession
-from secagg.events import (
-    Abandoned,
-    Asked,
-    ClientStep,
-    Confirmed,
-    EnvelopeLost,
-    Joined,
-    SatOut,
-    SessionOver,
-)
+from secagg.errors import SERVER
+from secagg.events import ClientStep
 from secagg.groups import GroupBook
-from secagg.keys import Agreement, Identity, Random, pair_info, self_mask_seed
-from secagg.masks import SEED_BYTES, KeyStream, add_mask, subtract_mask
+from secagg.keys import Identity, Random
+from secagg.masking import put_on
+from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import Memory
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
@@ -49,7 +40,7 @@ from secagg.records import (
     parse_parcels,
     parse_signatures,
 )
-from secagg.registry import MAX_ID, Registry
+from secagg.registry import Registry, check_identity
 from secagg.shamir import all_shares
 from secagg.spec import Table
 from secagg.thresholds import Trust
@@ -83,7 +74,7 @@ class ClientMachine:
         registry: Registry | None = None,
     ) -> None:
         table.check_fits(policy.max_cohort)
-        _check_identity(member, policy, identity, registry)
+        check_identity(member, policy.trust, identity, registry)
         if registry is not None:
             refusals.check_registry_version(registry, memory)
             memory.remember_registry(registry.version)
@@ -136,7 +127,14 @@ class ClientMachine:
         encoded = question.encoding.encode(values, KeyStream(self._random(SEED_BYTES)))
         try:
             self._remember(question)
-            self._mask(question, encoded)
+            mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
+            put_on(
+                encoded.residues,
+                question,
+                position=self._position,
+                mask_key=mask_key,
+                self_mask=self_mask,
+            )
             data = question.encoding.pack(encoded.residues)
         except BaseException:
             self._stop(ClientState.FAILED)
@@ -170,7 +168,7 @@ class ClientMachine:
     def _check_context(self, message: m.Message) -> None:
         expected = self._invited if isinstance(message, m.Farewell) else self._context
         if message.context != expected:
-            raise WrongSession(SERVER, "a message of another session")
+            raise errors.WrongSession(SERVER, "a message of another session")
 
     def _handlers(self) -> Mapping[type[m.Message], Callable[..., ClientStep]]:
         return {
@@ -266,8 +264,8 @@ class ClientMachine:
         refusals.check_sharers(self._sharers, self._cohort, self._policy)
         self._vault.forget_channel()
         del self._channel
-        joined = Joined(self._context, self._cohort.size, self._cohort.threshold)
-        return ClientStep(self._report(lost), (*map(EnvelopeLost, lost), joined))
+        joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
+        return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
 
     def _report(self, lost: Sequence[int]) -> tuple[bytes, ...]:
         """Tell the server whose envelopes did not open, so that it can do without them in time."""
@@ -301,10 +299,14 @@ class ClientMachine:
         self._vault.erase_before(message.sum_index)
         if self._groups.missed_confirmation(message.kind, message.round):
             declined = self._decline(message.sum_index)
-            return ClientStep((declined,), (SatOut(message.sum_index, message.kind),))
+            return ClientStep((declined,), (events.SatOut(message.sum_index, message.kind),))
         self._groups.check_roster(message.kind, message.round, roster)
         self._question = self._make_question(message, frame, roster)
-        return ClientStep(events=(self._asked(self._question),))
+        spec = self._question.spec
+        asked = events.Asked(
+            message.sum_index, message.round, message.kind, message.payload, spec, invited=len(roster)
+        )
+        return ClientStep(events=(asked,))
 
     def _make_question(self, query: m.Query, frame: bytes, roster: tuple[int, ...]) -> Question:
         return Question(
@@ -316,21 +318,10 @@ class ClientMachine:
             later_in_group=self._groups.continues(query.kind, query.round),
         )
 
-    def _asked(self, question: Question) -> Asked:
-        query = question.query
-        return Asked(
-            query.sum_index,
-            query.round,
-            query.kind,
-            query.payload,
-            question.spec,
-            invited=len(question.roster),
-        )
-
     def _require_asked(self, sum_index: int) -> Question:
         question = self._question
         if self._state is not ClientState.ASKED or question is None or question.sum_index != sum_index:
-            raise StateError(f"sum {sum_index} is not being asked; the client is {self._state.value}")
+            raise errors.StateError(f"sum {sum_index} is not being asked; the client is {self._state.value}")
         return question
 
     def _decline(self, sum_index: int) -> bytes:
@@ -348,22 +339,6 @@ class ClientMachine:
             content=content_digest(query.kind, query.payload),
         )
         self._groups.answer(query.kind, query.round)
-
-    def _mask(self, question: Question, encoded: Encoded) -> None:
-        """Add the self mask and one mask per peer; a pair's two masks cancel, +1 for the higher id."""
-        mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
-        session, context = self._cohort.session, question.mask_context
-        seed = self_mask_seed(self_mask, session=session, context=context, owner=self.member)
-        add_mask(encoded.residues, seed)
-        agreement = Agreement(mask_key)
-        for position in question.roster:
-            if position == self._position:
-                continue
-            peer = self._cohort.adverts[position]
-            info = pair_info(context, self.member, peer.member)
-            key = peer.mask_keys[question.sum_index]
-            apply = add_mask if self._position > position else subtract_mask
-            apply(encoded.residues, agreement.derive(key, salt=session, info=info))
 
     def _on_survivors(self, message: m.Survivors, _: bytes) -> ClientStep:
         question = self._current(message.sum_index)
@@ -400,7 +375,7 @@ class ClientMachine:
         self._question = None
         holders = pack_positions(shares, self._cohort.size)
         reveal = m.Reveal(self._context, question.sum_index, holders, b"".join(shares.values()))
-        return ClientStep((reveal.encode(),), (Confirmed(question.sum_index, len(self._survivors)),))
+        return ClientStep((reveal.encode(),), (events.Confirmed(question.sum_index, len(self._survivors)),))
 
     def _current(self, sum_index: int) -> Question:
         question = self._question
@@ -420,23 +395,8 @@ class ClientMachine:
             self._groups.close(*self._last_kind)
         self._last_sum = message.sum_index
         self._question = None
-        return ClientStep(events=(Abandoned(message.sum_index),))
+        return ClientStep(events=(events.Abandoned(message.sum_index),))
 
     def _on_farewell(self, _: m.Farewell, __: bytes) -> ClientStep:
         self._stop(ClientState.ENDED)
-        return ClientStep(events=(SessionOver(),))
-
-
-def _check_identity(
-    member: int, policy: Policy, identity: Identity | None, registry: Registry | None
-) -> None:
-    """A signed session needs a registry in which we are; an unsigned one must not pretend to have one."""
-    if not 0 <= member <= MAX_ID:
-        raise ParameterError(f"the id of a client must be from 0 to {MAX_ID}")
-    if policy.trust is Trust.CURIOUS:
-        if identity is not None or registry is not None:
-            raise ParameterError("identity and registry are for malicious_server only")
-    elif identity is None or registry is None:
-        raise ParameterError("malicious_server needs an identity and a registry")
-    elif registry.members.get(member) != identity.public:
-        raise ParameterError(f"the registry does not list this identity as client {member}")
+        return ClientStep(events=(events.SessionOver(),))

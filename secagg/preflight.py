@@ -69,7 +69,7 @@ def preflight(
         problems.append(f"a session has from 1 to {MAX_SUMS} sums, not {sums}")
     least = threshold or least_threshold(clients, corrupt=corrupt, trust=trust)
     quorum = max(least, corrupt + 2)
-    if clients - dropouts_allowed(clients, dropout) < quorum:
+    if threshold and clients - dropouts_allowed(clients, dropout) < quorum:
         problems.append(
             f"a total over fewer than {quorum} clients may show one honest input to {corrupt} colluders, "
             f"but a drop-out of {dropout} leaves {clients - dropouts_allowed(clients, dropout)}"

@@ -16,6 +16,7 @@ from secagg.codec import Reader, encode_fields
 from secagg.errors import MalformedMessage, ParameterError, PeerError, WrongRegistry
 from secagg.hashing import digest
 from secagg.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, verify
+from secagg.thresholds import Trust
 
 MAX_ID: Final = (1 << 32) - 1
 _RECORD: Final = 4 + KEY_BYTES
@@ -64,6 +65,19 @@ def verify_registry(data: bytes, *, authority: bytes) -> Registry:
     except (PeerError, ParameterError) as error:
         raise WrongRegistry("server", f"not a registry signed by the authority ({error})") from None
     return registry
+
+
+def check_identity(member: int, trust: Trust, identity: Identity | None, registry: Registry | None) -> None:
+    """A signed session needs a registry in which we are; an unsigned one must not pretend to have one."""
+    if not 0 <= member <= MAX_ID:
+        raise ParameterError(f"the id of a client must be from 0 to {MAX_ID}")
+    if trust is Trust.CURIOUS:
+        if identity is not None or registry is not None:
+            raise ParameterError("identity and registry are for malicious_server only")
+    elif identity is None or registry is None:
+        raise ParameterError("malicious_server needs an identity and a registry")
+    elif registry.members.get(member) != identity.public:
+        raise ParameterError(f"the registry does not list this identity as client {member}")
 
 
 def _parse(data: bytes) -> tuple[int, bytes, bytes]:

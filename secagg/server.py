@@ -17,36 +17,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
+from secagg import errors, events
 from secagg import messages as m
 from secagg.admission import Admission
 from secagg.bitmap import pack_positions
 from secagg.cohort import invitation_digest
-from secagg.errors import (
-    CohortChanged,
-    CorruptDealer,
-    Departed,
-    OutOfOrder,
-    ParameterError,
-    PeerError,
-    StateError,
-    SumFailed,
-    TooFewClients,
-    Unrecoverable,
-    WrongSession,
-)
-from secagg.events import (
-    Excluded,
-    Late,
-    Missing,
-    Outgoing,
-    ServerEvent,
-    ServerStep,
-    SessionFailed,
-    SessionReady,
-    StageFull,
-    SumAborted,
-    SumReleased,
-)
+from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.groups import GroupBook
 from secagg.keys import Random, verify
 from secagg.memory import VolatileMemory
@@ -83,11 +59,11 @@ class ServerMachine:
     ) -> None:
         table.check_fits(max_cohort)
         if (registry is not None) != (trust is Trust.MALICIOUS):
-            raise ParameterError("a registry is needed under malicious_server, and only there")
+            raise errors.ParameterError("a registry is needed under malicious_server, and only there")
         if not 1 <= sums <= m.MAX_SUMS:
-            raise ParameterError(f"sums must be from 1 to {m.MAX_SUMS}")
+            raise errors.ParameterError(f"sums must be from 1 to {m.MAX_SUMS}")
         if not 2 <= min_contributors <= min_cohort <= max_cohort <= MAX_COMPLETE:
-            raise ParameterError("2 <= min_contributors <= min_cohort <= max_cohort must hold")
+            raise errors.ParameterError("2 <= min_contributors <= min_cohort <= max_cohort must hold")
         self._table = table
         self._trust = trust
         self._sums = sums
@@ -160,18 +136,18 @@ class ServerMachine:
         try:
             message = m.decode(frame, sender=sender, limit=self.frame_limit)
             if isinstance(message, m.Leave):
-                raise Departed(sender, "left the session")
+                raise errors.Departed(sender, "left the session")
             if message.context != self._context_of(message):
-                raise WrongSession(sender, "a message of another session")
+                raise errors.WrongSession(sender, "a message of another session")
             if isinstance(message, m.Lost):
                 return self._take_report(sender, message)
             if is_late(self._state, self._next_sum - 1, message):
-                return (Late(sender),)
+                return (events.Late(sender),)
             check_turn(self._state, self._next_sum - 1, message, sender=sender)
             self._check_asked(sender)
             self._collect(sender, message)
-        except PeerError as error:
-            return (Excluded(sender, error), *self.drop(sender))
+        except errors.PeerError as error:
+            return (events.Excluded(sender, error), *self.drop(sender))
         self._answered.add(sender)
         self._waiting.discard(sender)
         return self._full()
@@ -210,21 +186,21 @@ class ServerMachine:
             _S.UNMASKING: self._close_unmasking,
         }
         if self._state not in closers:
-            raise StateError(f"there is no stage to close; the server is {self._state.value}")
+            raise errors.StateError(f"there is no stage to close; the server is {self._state.value}")
         stage, missing = self._state, self.waiting_for
         try:
             step = closers[stage]()
-        except SumFailed as error:
+        except errors.SumFailed as error:
             in_setup = stage in (_S.INVITING, _S.SHARING)
             step = self._fail(error) if in_setup else self._abort(error)
-        events = (Missing(missing, stage.value),) if missing else ()
-        return ServerStep(step.outgoing, (*events, *step.events))
+        absent = (events.Missing(missing, stage.value),) if missing else ()
+        return ServerStep(step.outgoing, (*absent, *step.events))
 
     def abandon(self) -> ServerStep:
         """Give the current sum up, whatever its stage: nothing is released, the session lives on."""
         if self._state not in (_S.MASKING, _S.CONFIRMING, _S.UNMASKING):
-            raise StateError(f"there is no sum to abandon; the server is {self._state.value}")
-        return self._abort(SumFailed("abandoned by the server's owner"))
+            raise errors.StateError(f"there is no sum to abandon; the server is {self._state.value}")
+        return self._abort(errors.SumFailed("abandoned by the server's owner"))
 
     def end(self) -> ServerStep:
         """End the session and tell everybody."""
@@ -242,13 +218,13 @@ class ServerMachine:
     def _check_asked(self, sender: int) -> None:
         """Somebody the stage was opened for, for the first time."""
         if sender in self._answered:
-            raise OutOfOrder(sender, f"a second answer while {self._state.value}")
+            raise errors.OutOfOrder(sender, f"a second answer while {self._state.value}")
         if self._state is not _S.INVITING and sender not in self._asked:
-            raise OutOfOrder(sender, "was not asked")
+            raise errors.OutOfOrder(sender, "was not asked")
 
     def _full(self) -> tuple[ServerEvent, ...]:
         waiting = self._state in COLLECTED and self._state is not _S.INVITING
-        return (StageFull(),) if waiting and not self._waiting else ()
+        return (events.StageFull(),) if waiting and not self._waiting else ()
 
     def _collect(self, sender: int, message: m.Message) -> None:
         match message:
@@ -273,21 +249,21 @@ class ServerMachine:
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
         """Do without a dealer whose envelopes did not open for more clients than may be lying."""
         if self._state in (_S.INVITING, _S.SHARING):
-            raise OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
+            raise errors.OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
         self._admission.add_lost(sender, message, self._cohort)
-        events: list[ServerEvent] = []
+        happened: list[ServerEvent] = []
         for dealer in self._admission.convicted(corrupt=self._corrupt):
             if dealer not in self._gone:
-                error = CorruptDealer(dealer, "its envelopes do not open", proven=True)
-                events += [Excluded(dealer, error), *self.drop(dealer)]
-        return tuple(events)
+                error = errors.CorruptDealer(dealer, "its envelopes do not open", proven=True)
+                happened += [events.Excluded(dealer, error), *self.drop(dealer)]
+        return tuple(happened)
 
     # --- stages ---
 
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
         if present < self._min_cohort:
-            raise TooFewClients(f"{present} of at least {self._min_cohort} clients came")
+            raise errors.TooFewClients(f"{present} of at least {self._min_cohort} clients came")
         threshold = self._choose_threshold(present)
         self._cohort, frame = self._admission.key_list(threshold=threshold, invitation=self.invitation)
         self._context = self._cohort.session
@@ -297,13 +273,13 @@ class ServerMachine:
     def _choose_threshold(self, present: int) -> int:
         try:
             return choose_threshold(present, corrupt=self._corrupt, dropout=self._dropout, trust=self._trust)
-        except ParameterError as error:
-            raise TooFewClients(str(error)) from None
+        except errors.ParameterError as error:
+            raise errors.TooFewClients(str(error)) from None
 
     def _close_sharing(self) -> ServerStep:
         shared, least = self._admission.shared, self._least()
         if len(shared) < least:
-            raise TooFewClients(f"{len(shared)} of {least} clients dealt shares")
+            raise errors.TooFewClients(f"{len(shared)} of {least} clients dealt shares")
         self._enter(_S.READY)
         outgoing = tuple(
             Outgoing((member,), m.Delivery(self._context, parcels).encode())
@@ -311,16 +287,16 @@ class ServerMachine:
             if (parcels := self._admission.parcels_for(member, self._cohort))
         )
         self._admission.forget_envelopes()
-        ready = SessionReady(self._context, self.members, self._cohort.threshold)
+        ready = events.SessionReady(self._context, self.members, self._cohort.threshold)
         return ServerStep(outgoing, (ready,))
 
     def _close_masking(self) -> ServerStep:
         survivors, least = self._tally.fix_survivors(), self._least()
         question = self._tally.question
         if len(survivors) < least:
-            raise TooFewClients(f"{len(survivors)} of {least} clients sent inputs")
+            raise errors.TooFewClients(f"{len(survivors)} of {least} clients sent inputs")
         if question.later_in_group and survivors != question.roster:
-            raise CohortChanged("a client left in the midst of a group")
+            raise errors.CohortChanged("a client left in the midst of a group")
         bitmap = pack_positions(survivors, self._cohort.size)
         stage = _S.CONFIRMING if self._trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
@@ -330,7 +306,7 @@ class ServerMachine:
     def _close_confirming(self) -> ServerStep:
         confirmations, least = self._tally.confirmations, self._cohort.threshold
         if len(confirmations) < least:
-            raise TooFewClients(f"{len(confirmations)} of {least} clients confirmed")
+            raise errors.TooFewClients(f"{len(confirmations)} of {least} clients confirmed")
         signers = tuple(sorted(confirmations))
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
         self._enter(_S.UNMASKING, self._ids(signers))
@@ -340,7 +316,7 @@ class ServerMachine:
     def _close_unmasking(self) -> ServerStep:
         tally, least = self._tally, self._cohort.threshold
         if len(tally.revealed) < least:
-            raise TooFewClients(f"{len(tally.revealed)} of {least} clients revealed shares")
+            raise errors.TooFewClients(f"{len(tally.revealed)} of {least} clients revealed shares")
         total, wrong = tally.unmask()
         kind, round_number = tally.question.query.kind, tally.question.query.round
         self._groups.confirm(kind, round_number, tally.survivors)
@@ -348,7 +324,7 @@ class ServerMachine:
             self._groups.close(kind, round_number)
         self._enter(_S.READY)
         contributors = tuple(sorted(self._ids(tally.survivors)))
-        released = SumReleased(tally.question.sum_index, total, contributors)
+        released = events.SumReleased(tally.question.sum_index, total, contributors)
         return ServerStep(events=(*wrong, released))
 
     # --- groups and failures ---
@@ -356,51 +332,51 @@ class ServerMachine:
     def _check_askable(self, kind: str, payload: bytes, round_number: int) -> None:
         """Refuse to ask what honest clients would refuse to answer."""
         if kind not in self._table:
-            raise ParameterError(f"the table has no kind of sum {kind!r}")
+            raise errors.ParameterError(f"the table has no kind of sum {kind!r}")
         if not 0 <= round_number <= m.MAX_ROUND:
-            raise ParameterError(f"a round must be from 0 to {m.MAX_ROUND}")
+            raise errors.ParameterError(f"a round must be from 0 to {m.MAX_ROUND}")
         if self._next_sum >= self._sums:
-            raise StateError(f"all {self._sums} sums of this session are used")
+            raise errors.StateError(f"all {self._sums} sums of this session are used")
         if self._groups.is_closed(kind, round_number):
-            raise CohortChanged("a client of this group has left; its last total stands")
+            raise errors.CohortChanged("a client of this group has left; its last total stands")
         if self._memory.knows_query(content_digest(kind, payload)):
-            raise StateError("this query was asked before; clients would refuse it")
+            raise errors.StateError("this query was asked before; clients would refuse it")
         try:
             self._groups.check_new(kind, round_number)
-        except PeerError as error:
-            raise StateError(error.why) from None
+        except errors.PeerError as error:
+            raise errors.StateError(error.why) from None
 
     def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
         later = self._groups.confirmed(kind, round_number)
         roster = self._positions(self.members) if later is None else later
         if self._ids(roster) & self._gone:
             self._groups.close(kind, round_number)
-            raise CohortChanged("a client of this group has left; its last total stands")
+            raise errors.CohortChanged("a client of this group has left; its last total stands")
         if len(roster) < self._least():
-            raise TooFewClients(f"{len(roster)} of {self._least()} clients are left")
+            raise errors.TooFewClients(f"{len(roster)} of {self._least()} clients are left")
         bitmap = pack_positions(roster, self._cohort.size)
         query = m.Query(self._context, self._next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
         digest, spec = query_digest(frame), self._table[kind]
         return Question(self._cohort, spec, query, digest, roster, later is not None), frame
 
-    def _abort(self, error: SumFailed) -> ServerStep:
+    def _abort(self, error: errors.SumFailed) -> ServerStep:
         """Release nothing, close the group, keep the session."""
         question = self._tally.question
         self._groups.close(question.query.kind, question.query.round)
         self._enter(_S.READY)
-        events: list[ServerEvent] = [SumAborted(question.sum_index, error)]
-        if isinstance(error, Unrecoverable):
+        happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
+        if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
                 if dealer.proven and isinstance(dealer.peer, int):
-                    events += [Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
+                    happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()
-        return ServerStep((self._to(question.roster, closed),), tuple(events))
+        return ServerStep((self._to(question.roster, closed),), tuple(happened))
 
-    def _fail(self, error: SumFailed) -> ServerStep:
+    def _fail(self, error: errors.SumFailed) -> ServerStep:
         farewell = self.end()
         self._state = _S.FAILED
-        return ServerStep(farewell.outgoing, (SessionFailed(error),))
+        return ServerStep(farewell.outgoing, (events.SessionFailed(error),))
 
     # --- small helpers ---
 
@@ -413,7 +389,7 @@ class ServerMachine:
 
     def _require(self, state: ServerState) -> None:
         if self._state is not state:
-            raise StateError(f"the server is {self._state.value}, not {state.value}")
+            raise errors.StateError(f"the server is {self._state.value}, not {state.value}")
 
     def _least(self) -> int:
         return max(self._cohort.threshold, self._min_contributors)

@@ -5,6 +5,7 @@ A masked vector is added and forgotten; memory is that of one vector, however ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from secagg.bitmap import unpack_positions
@@ -16,8 +17,8 @@ from secagg.errors import (
     Unrecoverable,
 )
 from secagg.events import WrongShares
-from secagg.keys import Agreement, pair_info, public_key, seed_commitment, self_mask_seed
-from secagg.masks import add_mask, subtract_mask
+from secagg.keys import public_key, seed_commitment
+from secagg.masking import take_off_pairs, take_off_self
 from secagg.messages import Reveal
 from secagg.question import Question
 from secagg.reconstruction import Reconstruction
@@ -80,17 +81,23 @@ class Tally:
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
             raise Unrecoverable(blamed)
-        for position, secret in secrets.items():
-            if position in self.contributors:
-                subtract_mask(self._accumulator, self._self_seed(position, secret))
-            else:
-                self._cancel_pairs(position, secret)
+        self._unmask(secrets)
         total = self.question.encoding.decode(
             self._accumulator,
             contributors=len(self.survivors),
             invited=len(self.question.roster),
         )
         return total, self._wrong_shares(reconstruction)
+
+    def _unmask(self, secrets: Mapping[int, bytes]) -> None:
+        accumulator, question = self._accumulator, self.question
+        for position, secret in secrets.items():
+            if position in self.contributors:
+                take_off_self(accumulator, question, position=position, secret=secret)
+            else:
+                take_off_pairs(
+                    accumulator, question, dropped=position, mask_key=secret, survivors=self.survivors
+                )
 
     def _reconstruct(self, reconstruction: Reconstruction) -> tuple[dict[int, bytes], list[CorruptDealer]]:
         """Everybody's secret, or all the dealers whose secret cannot be had."""
@@ -111,26 +118,6 @@ class Tally:
             commitment = seed_commitment(secret, owner=advert.member, sum_index=index)
             return commitment == advert.commitments[index]
         return public_key(secret) == advert.mask_keys[index]
-
-    def _self_seed(self, position: int, secret: bytes) -> bytes:
-        return self_mask_seed(
-            secret,
-            session=self.question.cohort.session,
-            context=self.question.mask_context,
-            owner=self._id(position),
-        )
-
-    def _cancel_pairs(self, dropped: int, secret: bytes) -> None:
-        """Remove the masks that the survivors agreed with one who then sent nothing."""
-        cohort, agreement = self.question.cohort, Agreement(secret)
-        for position in self.survivors:
-            peer = cohort.adverts[position]
-            info = pair_info(self.question.mask_context, self._id(dropped), peer.member)
-            key = peer.mask_keys[self.question.sum_index]
-            seed = agreement.derive(key, salt=cohort.session, info=info)
-            # The survivor added the mask if it stands above the one who dropped.
-            undo = subtract_mask if position > dropped else add_mask
-            undo(self._accumulator, seed)
 
     def _wrong_shares(self, reconstruction: Reconstruction) -> tuple[WrongShares, ...]:
         return tuple(

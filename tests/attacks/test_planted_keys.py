@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-from secagg import client, envelope, refusals
+from secagg import envelope, masking, refusals
 from secagg.admission import Admission
 from secagg.errors import BadKey, BadSignature, UnknownPeer
 from secagg.events import Excluded
@@ -112,7 +112,7 @@ def copycats() -> tuple[Rig, list[Copycat]]:
 def test_copied_keys_cancel_the_masks_of_the_client_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: no key may occur twice, and a mask is bound to the ids of its pair."""
     monkeypatch.setattr(refusals, "check_keys", allow)
-    monkeypatch.setattr(client, "pair_info", nameless)
+    monkeypatch.setattr(masking, "pair_info", nameless)
     rig, colluders = copycats()
     assert (copy_mask_keys(rig, VICTIM, colluders, threshold=4) == rig.vectors[VICTIM]).all()
 
