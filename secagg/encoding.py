@@ -145,12 +145,22 @@ class Encoding:
 
 def _checked(part: Part, value: ArrayLike) -> NDArray[Any]:
     """`value` as an array that `part` can carry, or an `InputError` that says what is wrong."""
-    array = np.asarray(value)
+    array = _as_array(part, value)
     if array.shape != (part.size,):
         raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
     if isinstance(part.bound, (L2, LInf)):
         return _checked_real(part, array)
     return _checked_whole(part, array)
+
+
+def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
+    """`value` as an array; numpy alone would turn a list of ints with one above 2^63 into floats."""
+    if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):
+        return np.array(value, np.uint64)
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise InputError(f"part {part.name!r} is not a vector") from None
 
 
 def _checked_real(part: Part, array: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """The messages of the protocol. One that exists is well-formed; `decode` is the only way in.
 
 Every frame is an array `[version, type, context, field, ...]`. The context is empty in the invitation, the
-invitation's digest until the session has an id, and the session id from then on.
+invitation's digest until the session has an id and in the farewell, and the session id otherwise.
 """
 
 from __future__ import annotations

@@ -1,0 +1,35 @@
+"""Write the test vectors into tests/vectors. The same files come out every time, on every machine.
+
+    python -m scripts.make_vectors
+
+What is in them is said in tests/vectors/README.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from scripts.vectors.describe import to_json
+from scripts.vectors.primitives import primitives
+from scripts.vectors.refusals import refusals
+from scripts.vectors.transcripts import transcript
+from secagg.thresholds import Trust
+
+FOLDER: Final = Path(__file__).resolve().parent.parent / "tests" / "vectors"
+
+
+def all_vectors() -> dict[str, str]:
+    """File name -> contents."""
+    sessions = {f"transcript-{trust}.json": to_json(transcript(trust)) for trust in Trust}
+    return {**sessions, "primitives.json": to_json(primitives()), "refusals.json": to_json(refusals())}
+
+
+def main() -> None:
+    for name, text in all_vectors().items():
+        (FOLDER / name).write_text(text, encoding="ascii")
+        print(f"tests/vectors/{name}: {len(text)} bytes")
+
+
+if __name__ == "__main__":
+    main()

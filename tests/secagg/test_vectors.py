@@ -1,0 +1,286 @@
+"""The committed vectors are those that the script makes, and the verifier misses no byte of a transcript."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import make_vectors
+from scripts.vectors import transcripts
+from secagg import messages as m
+from secagg.events import Asked, SumReleased
+from secagg.thresholds import Trust
+from secagg.transitions import ServerState
+from tests import verifier
+
+FOLDER = Path(__file__).resolve().parent.parent / "vectors"
+NAMES = tuple(sorted(path.name for path in FOLDER.glob("*.json")))
+
+
+@cache
+def transcript(trust: Trust) -> dict[str, Any]:
+    text = (FOLDER / f"transcript-{trust}.json").read_text(encoding="ascii")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+# --- the files ---------------------------------------------------------------------------------------
+
+
+@cache
+def made() -> dict[str, str]:
+    return make_vectors.all_vectors()
+
+
+def test_every_file_is_made_by_the_script() -> None:
+    assert tuple(sorted(made())) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_file_is_what_the_script_makes(name: str) -> None:
+    assert (FOLDER / name).read_text(encoding="ascii") == made()[name]
+
+
+def test_every_message_of_an_honest_session_is_in_a_transcript() -> None:
+    """`Lost` reports an envelope that does not open, and in these sessions all of them do."""
+    seen = {row["type"] for trust in Trust for row in transcript(trust)["frames"]}
+
+    assert seen == {kind.__name__ for kind in (*m.FROM_SERVER, *m.FROM_CLIENT)} - {"Lost"}
+
+
+# --- the verifier ------------------------------------------------------------------------------------
+
+
+def test_verifier_shares_no_code() -> None:
+    tree = ast.parse(Path(verifier.__file__).read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in names}
+
+    assert roots == {"cryptography", "functools", "hashlib", "hmac", "math", "struct", "typing"}
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_accepts(trust: Trust) -> None:
+    verifier.verify(transcript(trust))
+
+
+def with_frame(data: dict[str, Any], index: int, frame: bytes) -> dict[str, Any]:
+    frames = list(data["frames"])
+    frames[index] = {**frames[index], "frame": frame.hex()}
+    return {**data, "frames": frames}
+
+
+def frames_of(data: dict[str, Any]) -> list[bytes]:
+    return [bytes.fromhex(row["frame"]) for row in data["frames"]]
+
+
+def assert_rejected(data: dict[str, Any], what: str) -> None:
+    try:
+        verifier.verify(data)
+    except verifier.Rejected:
+        return
+    pytest.fail(f"accepted with {what}")
+
+
+def flip(frame: bytes, position: int, change: int) -> bytes:
+    return frame[:position] + bytes([frame[position] ^ change]) + frame[position + 1 :]
+
+
+def some_positions(size: int) -> list[int]:
+    """Both ends, the middle, and one more; in every frame another one."""
+    return sorted({0, 1, 2, size // 2, size * 5 // 7, size - 1})
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_rejects_changed_bytes(trust: Trust) -> None:
+    data, tried = transcript(trust), 0
+    for index, frame in enumerate(frames_of(data)):
+        for position in some_positions(len(frame)):
+            change = (0x01, 0x80, 0xFF, 0x10)[(index + position) % 4]
+            what = f"byte {position} of frame {index} changed by {change:#x}"
+            assert_rejected(with_frame(data, index, flip(frame, position, change)), what)
+            tried += 1
+
+    assert tried >= 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_rejects_every_changed_byte(trust: Trust) -> None:
+    data = transcript(trust)
+    for index, frame in enumerate(frames_of(data)):
+        for position in range(len(frame)):
+            changed = flip(frame, position, 1 << (position + index) % 8)
+            assert_rejected(with_frame(data, index, changed), f"byte {position} of frame {index} changed")
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_rejects_other_lengths(trust: Trust) -> None:
+    data = transcript(trust)
+    for index, frame in enumerate(frames_of(data)):
+        for other in (b"", frame[:-1], frame + b"\x00"):
+            assert_rejected(with_frame(data, index, other), f"frame {index} of {len(other)} bytes")
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_rejects_other_sequences(trust: Trust) -> None:
+    data = transcript(trust)
+    frames = data["frames"]
+    for index, frame in enumerate(frames):
+        shorter = [*frames[:index], *frames[index + 1 :]]
+        assert_rejected({**data, "frames": shorter}, f"frame {index} missing")
+        assert_rejected({**data, "frames": [*frames[:index], frame, *frames[index:]]}, f"frame {index} twice")
+        if index:
+            swapped = [*frames[: index - 1], frame, frames[index - 1], *frames[index + 1 :]]
+            assert_rejected({**data, "frames": swapped}, f"frame {index} early")
+
+
+# Not of the session itself: how it was made, and what a client had before rounding.
+UNCHECKED = {"about", "seed", "dropout", "policy", "values", "type"}
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all strings and numbers that the verifier must have looked at."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if key not in UNCHECKED or "total" in path:
+                yield from leaves(item, (*path, key))
+    elif value not in (None, ""):
+        yield path
+
+
+def with_leaf_changed(value: Any, path: tuple[Any, ...]) -> Any:
+    if not path:
+        return another(value)
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = with_leaf_changed(copy[path[0]], path[1:])
+    return copy
+
+
+def another(leaf: Any) -> Any:
+    """A slightly different leaf. X25519 ignores some bits at both ends of a secret, none in the middle."""
+    if not isinstance(leaf, str):
+        return leaf * 1.0000001 if isinstance(leaf, float) and leaf else leaf + 1
+    middle = len(leaf) // 2
+    return leaf[:middle] + ("1" if leaf[middle] != "1" else "2") + leaf[middle + 1 :]
+
+
+def assert_leaf_matters(data: dict[str, Any], path: tuple[Any, ...]) -> None:
+    try:
+        verifier.verify(with_leaf_changed(data, path))
+    except (verifier.Rejected, LookupError, ValueError):  # strangers and other hex digits do not even parse
+        return
+    pytest.fail(f"accepted with another {path}")
+
+
+def checked_leaves(trust: Trust) -> Iterator[tuple[Any, ...]]:
+    """All of them but the frames, which have tests of their own; an unsigned session has no registry."""
+    for path in leaves(transcript(trust)):
+        if path[-1] != "frame" and (path[0] != "registry" or trust is Trust.MALICIOUS):
+            yield path
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_rejects_other_totals(trust: Trust) -> None:
+    totals = [path for path in checked_leaves(trust) if "total" in path]
+
+    assert len(totals) > 50
+    for path in totals:
+        with pytest.raises(verifier.Rejected):
+            verifier.verify(with_leaf_changed(transcript(trust), path))
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_looks_at_the_description(trust: Trust) -> None:
+    for path in islice(checked_leaves(trust), 0, None, 5):
+        assert_leaf_matters(transcript(trust), path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", Trust)
+def test_verifier_looks_at_all_of_the_description(trust: Trust) -> None:
+    for path in checked_leaves(trust):
+        assert_leaf_matters(transcript(trust), path)
+
+
+# --- the machines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_clients_send_the_same_frames(trust: Trust) -> None:
+    """Each client, fed the server's frames of the file, answers with its own frames of the file."""
+    data = transcript(trust)
+    clients = {member: transcripts.new_client(trust, member) for member in data["members"]}
+    sent: list[tuple[int, str]] = []
+    for row in data["frames"]:
+        if row["from"] != "server":
+            continue
+        for member in row["to"]:
+            frames = replies(data, clients[member], bytes.fromhex(row["frame"]))
+            sent += [(member, frame.hex()) for frame in frames]
+    sent += [(member, clients[member].leave().hex()) for member in data["leavers"]]
+    listed = [(row["from"], row["frame"]) for row in data["frames"] if row["from"] != "server"]
+
+    for member in clients:
+        assert [row for row in sent if row[0] == member] == [row for row in listed if row[0] == member]
+
+
+def replies(data: dict[str, Any], client: transcripts.RecordingClient, frame: bytes) -> tuple[bytes, ...]:
+    """What a client sends after `frame`, with the values that the file gives it."""
+    step = client.receive(frame)
+    for event in step.events:
+        if isinstance(event, Asked):
+            row = data["sums"][event.sum_index]
+            given = row["inputs"].get(str(client.member))
+            if given is not None:
+                return (client.answer(event.sum_index, transcripts.arrays(given["values"])).frame,)
+            return (client.decline(event.sum_index),) if client.member in row["declined"] else ()
+    return step.frames
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_server_sends_the_same_frames(trust: Trust) -> None:
+    """A server, fed the clients' frames of the file, sends its frames and releases its totals."""
+    data, server = transcript(trust), transcripts.new_server(trust)
+    expected: list[str] = [server.invitation.hex()]
+    released: list[SumReleased] = []
+
+    def advance(kind: str) -> None:
+        """Do what makes the server send a frame of this type."""
+        if kind == "Farewell":
+            outgoing = server.end().outgoing
+        elif kind == "Query":
+            row = data["sums"][len(data["sums"]) - server.sums_left]
+            payload = bytes.fromhex(row["payload"])
+            outgoing = server.ask(row["kind"], payload, round_number=row["round"]).outgoing
+        else:
+            step = server.close_stage()
+            released.extend(event for event in step.events if isinstance(event, SumReleased))
+            outgoing = step.outgoing
+        expected.extend(packet.frame.hex() for packet in outgoing)
+
+    for row in data["frames"]:
+        if row["from"] != "server":
+            server.receive(row["from"], bytes.fromhex(row["frame"]))
+            continue
+        if server.state is ServerState.UNMASKING:  # all shares are in: the total comes out, and no frame
+            advance("nothing")
+        if not expected:
+            advance(row["type"])
+        assert expected.pop(0) == row["frame"]
+    totals = [row["total"] for row in data["sums"] if row["total"]]
+
+    assert expected == []
+    assert [total["values"] for total in totals] == [listed(event) for event in released]
+
+
+def listed(event: SumReleased) -> dict[str, Any]:
+    return {name: values.tolist() for name, values in event.total.parts.items()}
