@@ -26,7 +26,7 @@ def pack_positions(positions: Iterable[int], size: int) -> bytes:
 
 def unpack_positions(bitmap: bytes, size: int, *, sender: Peer) -> tuple[int, ...]:
     """The positions in `bitmap`, ascending; a set over another cohort size is malformed."""
-    bits = int.from_bytes(bitmap, "little")
-    if len(bitmap) != bitmap_bytes(size) or bits >> size:
+    bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
+    if bits < 0 or bits >> size:
         raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
     return tuple(position for position in range(size) if bits >> position & 1)

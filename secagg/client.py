@@ -30,6 +30,7 @@ from secagg.keys import Identity, Random
 from secagg.masking import put_on
 from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import Memory
+from secagg.onetime import OneTime
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
 from secagg.records import (
@@ -58,7 +59,7 @@ class Answer:
     clipped: Mapping[str, float]
 
 
-class ClientMachine:
+class ClientMachine(OneTime):
     """One client in one session."""
 
     _random: Random = staticmethod(secrets.token_bytes)
@@ -76,8 +77,8 @@ class ClientMachine:
         table.check_fits(policy.max_cohort)
         check_identity(member, policy.trust, identity, registry)
         if registry is not None:
-            refusals.check_registry_version(registry, memory)
-            memory.remember_registry(registry.version)
+            refusals.check_registry_is_current(registry, memory)
+            memory.remember_registry(registry.version, registry.digest)
         self.member = member
         self._table = table
         self._policy = policy
@@ -217,7 +218,7 @@ class ClientMachine:
         return self._identity.sign(purpose, *fields) if self._identity else b""
 
     def _on_key_list(self, message: m.KeyList, frame: bytes) -> ClientStep:
-        adverts = parse_adverts(message.adverts, self._form, sender=SERVER)
+        adverts = parse_adverts(message.adverts, self._form, most=self._policy.max_cohort)
         refusals.check_cohort_size(adverts, self._policy)
         refusals.check_own_advert(adverts, self._advert)
         refusals.check_threshold(message.threshold, len(adverts), self._policy)
@@ -239,31 +240,27 @@ class ClientMachine:
         cohort = self._cohort
         plaintexts = self._vault.deal(threshold=cohort.threshold, holders=cohort.size)
         self._vault.hold(self._position, plaintexts[self._position])
-        self._channel = self._open_channel()
+        channel = self._vault.channel(cohort.session)
         envelopes = [
-            self._channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
+            channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
             for advert, text in zip(cohort.adverts, plaintexts, strict=True)
             if advert.member != self.member
         ]
         signature = self._sign("key list", cohort.session)
         return m.Shares(self._context, b"".join(envelopes), signature).encode()
 
-    def _open_channel(self) -> Channel:
-        secret = self._vault.channel_secret()
-        return Channel(secret, session=self._cohort.session, owner=self.member)
-
     def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
-        parcels = parse_parcels(message.parcels, self._form, sender=SERVER)
+        parcels = parse_parcels(message.parcels, self._form, most=self._policy.max_cohort)
         for parcel in parcels:
             refusals.check_parcel_sender(parcel, self._cohort, self.member)
             if self._registry is not None:
                 refusals.check_parcel_signature(parcel, self._cohort, self._registry)
-        lost = [parcel.sender for parcel in parcels if not self._open_parcel(parcel)]
+        channel = self._vault.channel(self._cohort.session)
+        lost = [parcel.sender for parcel in parcels if not self._open_parcel(parcel, channel)]
         position = self._cohort.position
         self._sharers = {self._position, *(position[parcel.sender] for parcel in parcels)}
         refusals.check_sharers(self._sharers, self._cohort, self._policy)
         self._vault.forget_channel()
-        del self._channel
         joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
         return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
 
@@ -274,11 +271,11 @@ class ClientMachine:
         dealers = pack_positions((self._cohort.position[sender] for sender in lost), self._cohort.size)
         return (m.Lost(self._context, dealers).encode(),)
 
-    def _open_parcel(self, parcel: Parcel) -> bool:
+    def _open_parcel(self, parcel: Parcel, channel: Channel) -> bool:
         """Keep the shares in the envelope; False where it does not open, or holds no shares."""
         position = self._cohort.position[parcel.sender]
         key = self._cohort.adverts[position].channel_key
-        plaintext = self._channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
+        plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
         if plaintext is None or not all_shares(plaintext):
             return False
         self._vault.hold(position, plaintext)
@@ -358,7 +355,7 @@ class ClientMachine:
         question = self._current(message.sum_index)
         assert self._registry is not None  # a signed session has one
         refusals.check_confirmations(
-            parse_signatures(message.signatures, sender=SERVER),
+            parse_signatures(message.signatures, most=self._policy.max_cohort),
             question.confirmed_fields(self._survivors),
             survivors=self._survivors,
             cohort=self._cohort,

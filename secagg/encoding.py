@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from secagg import ring
 from secagg.errors import CorruptTotal, InputError, SpecError
 from secagg.masks import KeyStream
+from secagg.onetime import OneTime
 from secagg.ring import Residues
 from secagg.spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
@@ -24,7 +25,7 @@ _ROUNDING_BITS: Final = 53
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class Encoded(OneTime):
     """A client's residues, ready to be masked once.
 
     `clipped` names the parts that exceeded their bound, each with the factor by which the part (`L2`) or

@@ -19,6 +19,7 @@ from typing import Final, Protocol, Self
 from secagg.errors import MemoryFileError, SessionLive
 
 NEVER: Final = -1
+_CLOSED: Final = -1
 
 
 class Memory(Protocol):
@@ -34,8 +35,8 @@ class Memory(Protocol):
     @property
     def answers(self) -> int: ...
     @property
-    def registry_version(self) -> int: ...
-    def remember_registry(self, version: int) -> None: ...
+    def registry(self) -> tuple[int, bytes]: ...
+    def remember_registry(self, version: int, digest: bytes) -> None: ...
 
 
 class VolatileMemory:
@@ -47,7 +48,7 @@ class VolatileMemory:
         self._queries: set[bytes] = set()
         self._rounds: dict[str, int] = {}
         self._answers = 0
-        self._registry_version = NEVER
+        self._registry = (NEVER, b"")
 
     def open_session(self) -> None:
         if self._live:
@@ -80,11 +81,13 @@ class VolatileMemory:
         return self._answers
 
     @property
-    def registry_version(self) -> int:
-        return self._registry_version
+    def registry(self) -> tuple[int, bytes]:
+        """Version and digest of the newest registry seen, or `NEVER`."""
+        return self._registry
 
-    def remember_registry(self, version: int) -> None:
-        self._registry_version = max(version, self._registry_version)
+    def remember_registry(self, version: int, digest: bytes) -> None:
+        if version > self._registry[0]:
+            self._registry = (version, digest)
 
 
 _MAGIC: Final = b"secagg memory 1\n"
@@ -129,6 +132,7 @@ class FileMemory(VolatileMemory):
     def _load(self, path: Path, *, create: bool) -> None:
         if create:
             self._write(_MAGIC)
+            _sync_directory(path.parent)
         data = os.pread(self._file, os.fstat(self._file).st_size, 0)
         if not data.startswith(_MAGIC):
             raise MemoryFileError(f"{path} is not a memory file of this version")
@@ -149,7 +153,7 @@ class FileMemory(VolatileMemory):
         elif kind == _ANSWER:
             super().remember_answer(group=group, round_number=number, content=value)
         else:
-            super().remember_registry(number)
+            super().remember_registry(number, value)
 
     def _append(self, kind: int, number: int, group: str, value: bytes) -> None:
         entry = _ENTRY.pack(kind, number, group.encode("ascii"), value)
@@ -160,6 +164,8 @@ class FileMemory(VolatileMemory):
 
     def _write(self, data: bytes) -> None:
         """Append all of `data` and sync it, or leave the file as it was."""
+        if self._file == _CLOSED:
+            raise MemoryFileError("the memory was closed; open it again to take part in sums")
         before = os.fstat(self._file).st_size
         try:
             if os.pwrite(self._file, data, before) != len(data):
@@ -177,13 +183,16 @@ class FileMemory(VolatileMemory):
         self._append(_ANSWER, round_number, group, content)
         super().remember_answer(group=group, round_number=round_number, content=content)
 
-    def remember_registry(self, version: int) -> None:
-        if version > self.registry_version:
-            self._append(_REGISTRY, version, "", b"")
-            super().remember_registry(version)
+    def remember_registry(self, version: int, digest: bytes) -> None:
+        if version > self.registry[0]:
+            self._append(_REGISTRY, version, "", digest)
+            super().remember_registry(version, digest)
 
     def close(self) -> None:
-        os.close(self._file)
+        """Let go of the file. Whoever still wants to remember something fails, and so stays silent."""
+        if self._file != _CLOSED:
+            os.close(self._file)
+            self._file = _CLOSED
 
     def __enter__(self) -> Self:
         return self
@@ -195,6 +204,15 @@ class FileMemory(VolatileMemory):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _sync_directory(directory: Path) -> None:
+    """A new file is safe only when its name is."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _opening_failed(path: Path, create: bool, error: OSError) -> str:

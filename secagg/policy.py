@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
@@ -34,8 +34,10 @@ class Policy:
     def __post_init__(self) -> None:
         if not isinstance(self.trust, Trust):
             raise ParameterError("trust must be a Trust level")
-        if self.corrupt < 0:
-            raise ParameterError("corrupt must not be negative")
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if column.name != "trust" and (type(value) is not int or value < 0):
+                raise ParameterError(f"{column.name} must be a whole number of at least 0")
         if not self.corrupt + 2 <= self.min_contributors <= self.min_cohort:
             raise ParameterError(
                 "min_contributors must be at least corrupt + 2, or a total may show one honest "
@@ -45,5 +47,3 @@ class Policy:
             raise ParameterError(f"max_cohort must be from min_cohort to {MAX_COMPLETE}")
         if not 1 <= self.max_sums <= MAX_SUMS:
             raise ParameterError(f"max_sums must be from 1 to {MAX_SUMS}")
-        if self.unnoised_sums < 0 or self.max_query_bytes < 0:
-            raise ParameterError("unnoised_sums and max_query_bytes must not be negative")

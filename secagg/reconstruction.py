@@ -10,16 +10,16 @@ corrected as many lies as there may be corrupt holders.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import combinations, islice
-from math import comb
+from itertools import combinations
 from typing import Final
 
 from secagg import shamir
 from secagg.errors import CorruptDealer
 
-_MOST_SUBSETS: Final = 128
+_MOST_SUBSETS: Final = 256
 
 
 class Reconstruction:
@@ -30,7 +30,8 @@ class Reconstruction:
         self._corrupt = corrupt
         self._revealed = revealed  # how many holders answered
         self.wrong: dict[int, set[int]] = {}  # dealer -> points of the holders off its polynomial
-        self._doubted: set[int] = set()
+        self._doubts: Counter[int] = Counter()
+        self._subsets_left = _MOST_SUBSETS
         self._weights = lru_cache(maxsize=4)(shamir.lagrange_weights)
 
     def secret(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
@@ -39,7 +40,7 @@ class Reconstruction:
             why = f"{len(shares)} of {self._threshold} shares are there"
             proven = self._revealed - len(shares) > self._corrupt
             raise CorruptDealer(dealer, why, proven=proven)
-        trusted_first = sorted(shares, key=lambda point: (point in self._doubted, point))
+        trusted_first = sorted(shares, key=lambda point: (self._doubts[point], point))
         secret = self._interpolate(trusted_first[: self._threshold], shares)
         if secret is not None and matches(secret):
             return secret
@@ -53,23 +54,27 @@ class Reconstruction:
         if found is None or not matches(found[0]):
             found = self._other_subsets(shares, matches)
         if found is None:
-            proven = self._no_lie_explains(len(shares))
+            proven = self._no_lie_explains(len(shares), searched_all=self._subsets_left > 0)
             raise CorruptDealer(dealer, "its shares do not open its commitment", proven=proven)
         self.wrong[dealer] = found[1]
-        self._doubted |= found[1]
+        self._doubts.update(found[1])
         return found[0]
 
-    def _no_lie_explains(self, shares: int) -> bool:
+    def _no_lie_explains(self, shares: int, *, searched_all: bool) -> bool:
         """Whether an honest dealer's secret would have been found, however the corrupt holders lied."""
-        searched_all = comb(shares, self._threshold) <= _MOST_SUBSETS
         return shares - self._threshold >= (self._corrupt if searched_all else 2 * self._corrupt)
 
     def _other_subsets(
         self, shares: Mapping[int, int], matches: Callable[[bytes], bool]
     ) -> tuple[bytes, set[int]] | None:
-        """Beyond the decoder's radius: leave out few shares at a time and look at the commitment."""
-        subsets = combinations(shares, self._threshold)
-        for points in islice(subsets, _MOST_SUBSETS):
+        """Beyond the decoder's radius: leave out few shares at a time and look at the commitment.
+
+        The budget is one for the whole sum, so that liars cannot buy a search per dealer.
+        """
+        for points in combinations(shares, self._threshold):
+            if self._subsets_left == 0:
+                return None
+            self._subsets_left -= 1
             secret = shamir.interpolate(shamir.lagrange_weights(points), [shares[x] for x in points])
             if secret is not None and matches(secret):
                 agreed = {x: shares[x] for x in points}

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from secagg.envelope import envelope_bytes
-from secagg.errors import MalformedMessage, Peer
+from secagg.errors import SERVER, LargeCohort, MalformedMessage, Peer
 from secagg.hashing import DIGEST_BYTES
 from secagg.keys import KEY_BYTES, SIGNATURE_BYTES
 
@@ -82,9 +82,9 @@ def parse_advert(record: bytes, form: Format, *, sender: Peer) -> Advert:
     return _advert(record, form)
 
 
-def parse_adverts(blob: bytes, form: Format, *, sender: Peer) -> tuple[Advert, ...]:
+def parse_adverts(blob: bytes, form: Format, *, most: int) -> tuple[Advert, ...]:
     """All adverts in `blob`, in strictly ascending order of id."""
-    return tuple(_advert(row, form) for row in _rows(blob, form.advert_bytes, sender))
+    return tuple(_advert(row, form) for row in _rows(blob, form.advert_bytes, most))
 
 
 def _advert(row: bytes, form: Format) -> Advert:
@@ -100,12 +100,12 @@ def _advert(row: bytes, form: Format) -> Advert:
     )
 
 
-def parse_parcels(blob: bytes, form: Format, *, sender: Peer) -> tuple[Parcel, ...]:
+def parse_parcels(blob: bytes, form: Format, *, most: int) -> tuple[Parcel, ...]:
     """All parcels in `blob`, in strictly ascending order of sender."""
     stop = ID_BYTES + form.envelope_bytes
     return tuple(
         Parcel(int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:stop], row[stop:])
-        for row in _rows(blob, form.parcel_bytes, sender)
+        for row in _rows(blob, form.parcel_bytes, most)
     )
 
 
@@ -120,9 +120,9 @@ def encode_signatures(signatures: Sequence[tuple[int, bytes]]) -> bytes:
     return b"".join(member.to_bytes(ID_BYTES, "big") + sig for member, sig in signatures)
 
 
-def parse_signatures(blob: bytes, *, sender: Peer) -> tuple[tuple[int, bytes], ...]:
+def parse_signatures(blob: bytes, *, most: int) -> tuple[tuple[int, bytes], ...]:
     """(member, signature) pairs in strictly ascending order of member."""
-    rows = _rows(blob, ID_BYTES + SIGNATURE_BYTES, sender)
+    rows = _rows(blob, ID_BYTES + SIGNATURE_BYTES, most)
     return tuple((int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:]) for row in rows)
 
 
@@ -130,12 +130,17 @@ def _cut(blob: bytes, size: int) -> tuple[bytes, ...]:
     return tuple(blob[start : start + size] for start in range(0, len(blob), size))
 
 
-def _rows(blob: bytes, size: int, sender: Peer) -> tuple[bytes, ...]:
-    """Records of `size` bytes that begin with ids in strictly ascending order."""
+def _rows(blob: bytes, size: int, most: int) -> tuple[bytes, ...]:
+    """At most `most` records of `size` bytes, from the server, with ids in strictly ascending order.
+
+    They are counted before they are cut: thousands of small objects outgrow the frame that they came in.
+    """
+    if len(blob) > most * size:
+        raise LargeCohort(SERVER, f"a list of more than {most} records")
     if len(blob) % size:
-        raise MalformedMessage(sender, "records of the wrong length")
+        raise MalformedMessage(SERVER, "records of the wrong length")
     rows = _cut(blob, size)
     ids = [row[:ID_BYTES] for row in rows]
     if any(one >= other for one, other in pairwise(ids)):
-        raise MalformedMessage(sender, "records that repeat an id or are out of order")
+        raise MalformedMessage(SERVER, "records that repeat an id or are out of order")
     return rows

@@ -43,12 +43,13 @@ def check_registry(invitation: Invitation, registry: Registry | None) -> None:
         raise e.WrongRegistry(SERVER, "its registry of identities is not this client's")
 
 
-def check_registry_version(registry: Registry, memory: Memory) -> None:
-    if registry.version < memory.registry_version:
-        raise e.WrongRegistry(
-            SERVER,
-            f"registry {registry.version} is older than {memory.registry_version}, seen before",
-        )
+def check_registry_is_current(registry: Registry, memory: Memory) -> None:
+    """Never an older registry than one seen before, nor another one of the same version."""
+    version, digest = memory.registry
+    if registry.version < version:
+        raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
+    if registry.version == version and registry.digest != digest:
+        raise e.WrongRegistry(SERVER, f"registry {version} is not the one of that version seen before")
 
 
 # --- the key list -----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from secagg.records import Format, encode_signatures
 from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.tally import Tally
-from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold
+from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold, dropouts_allowed
 from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
 
 NONCE_BYTES: Final = 32
@@ -62,8 +62,13 @@ class ServerMachine:
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
         if not 1 <= sums <= m.MAX_SUMS:
             raise errors.ParameterError(f"sums must be from 1 to {m.MAX_SUMS}")
-        if not 2 <= min_contributors <= min_cohort <= max_cohort <= MAX_COMPLETE:
-            raise errors.ParameterError("2 <= min_contributors <= min_cohort <= max_cohort must hold")
+        if corrupt < 0:
+            raise errors.ParameterError("corrupt must not be negative")
+        if not corrupt + 2 <= min_contributors <= min_cohort <= max_cohort <= MAX_COMPLETE:
+            raise errors.ParameterError(
+                f"corrupt + 2 <= min_contributors <= min_cohort <= max_cohort <= {MAX_COMPLETE} must hold"
+            )
+        dropouts_allowed(max_cohort, dropout)  # raises on a fraction outside 0 to 1
         self._table = table
         self._trust = trust
         self._sums = sums
@@ -248,6 +253,8 @@ class ServerMachine:
 
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
         """Do without a dealer whose envelopes did not open for more clients than may be lying."""
+        if self._state in (_S.ENDED, _S.FAILED):
+            return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
             raise errors.OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
         self._admission.add_lost(sender, message, self._cohort)
@@ -368,10 +375,14 @@ class ServerMachine:
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
-                if dealer.proven and isinstance(dealer.peer, int):
+                if isinstance(dealer.peer, int) and (dealer.proven or self._could_all_lie(error)):
                     happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()
         return ServerStep((self._to(question.roster, closed),), tuple(happened))
+
+    def _could_all_lie(self, error: errors.Unrecoverable) -> bool:
+        """Whether there are no more suspects than corrupt clients: then the session does without them."""
+        return len(error.dealers) <= self._corrupt
 
     def _fail(self, error: errors.SumFailed) -> ServerStep:
         farewell = self.end()

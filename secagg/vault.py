@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secagg import shamir
-from secagg.envelope import SHARES_BYTES
+from secagg.envelope import SHARES_BYTES, Channel
 from secagg.errors import SERVER, SecretReused
 from secagg.keys import KEY_BYTES, Random, public_key, seed_commitment
+from secagg.onetime import OneTime
 from secagg.shamir import SHARE_BYTES
 
 
-class Vault:
+class Vault(OneTime):
     """Secrets of `sums` sums for the client `owner`."""
 
     def __init__(self, *, owner: int, sums: int, random: Random) -> None:
@@ -43,8 +44,11 @@ class Vault:
             seed_commitment(secret, owner=self._owner, sum_index=k) for k, secret in self._self_masks.items()
         )
 
-    def channel_secret(self) -> bytes:
-        return self._channel
+    def channel(self, session: bytes) -> Channel:
+        """Our end of the sealed channels of a session."""
+        if not self._channel:
+            raise SecretReused(SERVER, "the channel key was erased")
+        return Channel(self._channel, session=session, owner=self._owner)
 
     def forget_channel(self) -> None:
         """Once all envelopes are open, nobody needs to open them again."""

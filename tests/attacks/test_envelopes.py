@@ -57,7 +57,10 @@ def use_static_channel_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def secret(self: Vault) -> bytes:
         return digest("static channel key", self._owner.to_bytes(4, "big"))
 
-    monkeypatch.setattr(Vault, "channel_secret", secret)
+    def channel(self: Vault, session: bytes) -> Channel:
+        return Channel(secret(self), session=session, owner=self._owner)
+
+    monkeypatch.setattr(Vault, "channel", channel)
     monkeypatch.setattr(Vault, "channel_key", lambda self: public_key(secret(self)))
 
 

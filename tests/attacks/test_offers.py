@@ -127,12 +127,12 @@ def _with(rig: Rig, **changes: Any) -> Any:
 def revoked_rig() -> Rig:
     """One honest client; the three others' keys leaked, and registry 1, which it has seen, revoked them."""
     rig = Rig(1, Trust.MALICIOUS, registered=3)
-    rig.memories[0].remember_registry(1)
+    rig.memories[0].remember_registry(1, bytes(32))
     return rig
 
 
 def test_an_older_registry_reads_the_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_registry_version", allow)
+    monkeypatch.setattr(refusals, "check_registry_is_current", allow)
     rig = revoked_rig()
     found = revoked_identities(rig, threshold=3)
     assert found is not None

@@ -164,7 +164,7 @@ def test_a_second_delivery_finds_no_key_to_open_it(monkeypatch: pytest.MonkeyPat
     allow_move(monkeypatch, Trust.CURIOUS, C.READY, m.Delivery, C.READY)
     stage = Stage(Trust.CURIOUS, C.READY)
     assert stage.machine._vault._channel == b""
-    with pytest.raises(AttributeError):
+    with pytest.raises(SecretReused):
         stage.machine.receive(stage.frames[m.Delivery])
     assert_refused(stage.machine)
 

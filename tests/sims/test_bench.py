@@ -39,7 +39,7 @@ def test_client_calls_are_all_recorded() -> None:
     recorder = recorded(Trust.MALICIOUS)
 
     assert calls(recorder, 0, Phase.SETUP) == {
-        Cost.DH: 1 + SUMS + 1 + 2 * peers,  # public keys, the channel's secret key, agreements
+        Cost.DH: 1 + SUMS + 2 + 2 * peers,  # public keys, the channel's secret key twice, agreements
         Cost.HKDF: 2 * peers,
         Cost.SHAMIR: 2 * SUMS,
         Cost.AEAD: 2 * peers,

@@ -50,7 +50,7 @@ class Colluder:
         return envelopes, self._sign("key list", cohort.session)
 
     def _channel(self, cohort: Cohort) -> Channel:
-        return Channel(self._vault.channel_secret(), session=cohort.session, owner=self.member)
+        return self._vault.channel(cohort.session)
 
     def open(self, cohort: Cohort, parcels: Iterable[Parcel]) -> None:
         """Read the envelopes that honest clients sealed for this member."""
