@@ -7,7 +7,7 @@ named parts travels a hidden one, a single 64-bit element to which every client 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from secagg.ring import Residues
 from secagg.spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
 _ROUNDING_BITS: Final = 53
+# A vector that was scaled to its very bound may exceed it by a rounding error, which is no clipping.
+_UNCLIPPED: Final = 1.0 - 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,7 @@ class Encoding:
         for part, array in zip(self.spec.parts, arrays, strict=True):
             if isinstance(part.bound, (L2, LInf)):
                 real, factor = _clip(array, part.bound)
-                if factor < 1.0:
+                if factor < _UNCLIPPED:
                     clipped[part.name] = factor
                 residues.append(self._round(part, real, stream))
             else:
@@ -111,18 +113,31 @@ class Encoding:
             chunks.append(ring.pack(part, bits))
         return b"".join(chunks)
 
-    def unpack(self, data: bytes) -> tuple[Residues, ...] | None:
-        """Inverse of `pack`, or None where `data` has another length or a padding bit set."""
-        if len(data) != self.spec.packed_bytes:
-            return None
-        view, parts, start = memoryview(data), [], 0
+    def accepts(self, data: bytes) -> bool:
+        """Whether `data` has the length of a masked input and no padding bit set."""
+        return len(data) == self.spec.packed_bytes and all(
+            ring.padding_is_zero(chunk, size, bits)
+            for chunk, (size, bits) in zip(self._cut(data), self._layout, strict=True)
+        )
+
+    def add(self, total: Sequence[Residues], data: bytes) -> None:
+        """Add an accepted masked input to an accumulator, in little more memory than the input's."""
+        for part, chunk, (_, bits) in zip(total, self._cut(data), self._layout, strict=True):
+            ring.add_packed(part, chunk, bits)
+
+    def unpack(self, data: bytes) -> tuple[Residues, ...]:
+        """Inverse of `pack`, for an accepted masked input."""
+        residues = self.zeros()
+        self.add(residues, data)
+        return residues
+
+    def _cut(self, data: bytes) -> Iterator[memoryview]:
+        """The bytes of each part."""
+        view, start = memoryview(data), 0
         for size, bits in self._layout:
             stop = start + ring.packed_bytes(size, bits)
-            if not ring.padding_is_zero(view[start:stop], size, bits):
-                return None
-            parts.append(ring.unpack(view[start:stop], size, bits))
+            yield view[start:stop]
             start = stop
-        return tuple(parts)
 
     def decode(self, residues: Sequence[Residues], *, contributors: int, invited: int) -> Total:
         """The total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
@@ -189,12 +204,15 @@ def _clip(real: NDArray[np.float64], bound: L2 | LInf) -> tuple[NDArray[np.float
         if largest <= bound.limit:
             return real, 1.0
         return np.clip(real, -bound.limit, bound.limit), bound.limit / largest
-    # Dividing by the largest coordinate first keeps the squares of huge inputs finite.
-    norm = largest * float(np.linalg.norm(real / largest)) if largest else 0.0
-    if norm <= bound.limit:
+    if not largest:
         return real, 1.0
+    # Dividing by the largest coordinate first keeps the squares of huge inputs finite.
     direction = real / largest
-    return direction * (bound.limit / float(np.linalg.norm(direction))), bound.limit / norm
+    norm = float(np.linalg.norm(direction))
+    factor = bound.limit / largest / norm
+    if factor >= 1.0:
+        return real, 1.0
+    return direction * (bound.limit / norm), factor
 
 
 def _float_at_most(value: int) -> float:

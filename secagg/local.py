@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from numpy.typing import ArrayLike
 
 from secagg.client import ClientMachine
+from secagg.errors import InputError, ParameterError
 from secagg.events import (
     Asked,
     ClientStep,
@@ -72,6 +73,8 @@ def local_machines(
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities."""
     size = len(members)
+    if size < corrupt + 2:
+        raise ParameterError(f"{size} clients with {corrupt} colluders: a total could show one honest input")
     policy = Policy(
         trust=trust,
         corrupt=corrupt,
@@ -196,7 +199,10 @@ class LocalSession:
         asked = [event for event in step.events if isinstance(event, Asked)]
         if not asked:
             return step.frames
-        answer = client.answer(asked[0].sum_index, self._answer(member, asked[0]))
+        try:
+            answer = client.answer(asked[0].sum_index, self._answer(member, asked[0]))
+        except InputError as error:
+            raise InputError(f"client {member}: {error}") from None
         if answer.clipped:
             self.clipped[member, asked[0].sum_index] = answer.clipped
         return (*step.frames, answer.frame)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from secagg.errors import MemoryFileError, SessionLive
+from secagg.hashing import DIGEST_BYTES
 
 NEVER: Final = -1
 _CLOSED: Final = -1
@@ -96,7 +97,7 @@ _ANSWER: Final = 2
 _REGISTRY: Final = 3
 _CHECK_BYTES: Final = 16
 _NAME_BYTES: Final = 64
-_ENTRY: Final = struct.Struct(f">BQ{_NAME_BYTES}s32s")
+_ENTRY: Final = struct.Struct(f">BQ{_NAME_BYTES}s{DIGEST_BYTES}s")
 _ROW_BYTES: Final = _ENTRY.size + _CHECK_BYTES
 
 
@@ -152,11 +153,16 @@ class FileMemory(VolatileMemory):
             super().remember_session(value)
         elif kind == _ANSWER:
             super().remember_answer(group=group, round_number=number, content=value)
-        else:
+        elif kind == _REGISTRY:
             super().remember_registry(number, value)
+        else:
+            raise MemoryFileError(f"{path} holds an entry of another version")
 
     def _append(self, kind: int, number: int, group: str, value: bytes) -> None:
-        entry = _ENTRY.pack(kind, number, group.encode("ascii"), value)
+        name = group.encode("ascii")
+        if len(name) > _NAME_BYTES or len(value) != DIGEST_BYTES:
+            raise MemoryFileError("an entry needs a name of at most 64 bytes and a digest of 32")
+        entry = _ENTRY.pack(kind, number, name, value)
         chain = self._chain.copy()
         chain.update(entry)
         self._write(entry + chain.digest()[:_CHECK_BYTES])

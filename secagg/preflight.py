@@ -74,8 +74,8 @@ def preflight(
             f"a total over fewer than {quorum} clients may show one honest input to {corrupt} colluders, "
             f"but a drop-out of {dropout} leaves {clients - dropouts_allowed(clients, dropout)}"
         )
-    for spec in table.values():
-        problems += _misfits(spec, clients)
+    for kind, spec in table.items():
+        problems += [f"kind {kind!r}: {misfit}" for misfit in _misfits(spec, clients)]
     form = Format(sums, signed=trust is Trust.MALICIOUS)
     return Preflight(
         clients=clients,

@@ -5,7 +5,7 @@ All multi-byte integers are big-endian. Lists of records are ordered by member i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -130,17 +130,16 @@ def _cut(blob: bytes, size: int) -> tuple[bytes, ...]:
     return tuple(blob[start : start + size] for start in range(0, len(blob), size))
 
 
-def _rows(blob: bytes, size: int, most: int) -> tuple[bytes, ...]:
+def _rows(blob: bytes, size: int, most: int) -> Iterator[bytes]:
     """At most `most` records of `size` bytes, from the server, with ids in strictly ascending order.
 
-    They are counted before they are cut: thousands of small objects outgrow the frame that they came in.
+    They are counted before they are cut, and cut one at a time: many small objects outgrow their frame.
     """
     if len(blob) > most * size:
         raise LargeCohort(SERVER, f"a list of more than {most} records")
     if len(blob) % size:
         raise MalformedMessage(SERVER, "records of the wrong length")
-    rows = _cut(blob, size)
-    ids = [row[:ID_BYTES] for row in rows]
-    if any(one >= other for one, other in pairwise(ids)):
+    starts = range(0, len(blob), size)
+    if any(blob[one : one + ID_BYTES] >= blob[other : other + ID_BYTES] for one, other in pairwise(starts)):
         raise MalformedMessage(SERVER, "records that repeat an id or are out of order")
-    return rows
+    return (blob[start : start + size] for start in starts)

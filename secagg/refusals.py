@@ -56,10 +56,9 @@ def check_registry_is_current(registry: Registry, memory: Memory) -> None:
 
 
 def check_cohort_size(adverts: Sequence[Advert], policy: Policy) -> None:
+    # A list of more than the largest cohort was refused before it was parsed.
     if len(adverts) < policy.min_cohort:
         raise e.SmallCohort(SERVER, f"{len(adverts)} clients; this client needs {policy.min_cohort}")
-    if len(adverts) > policy.max_cohort:
-        raise e.LargeCohort(SERVER, f"{len(adverts)} clients; this client allows {policy.max_cohort}")
 
 
 def check_own_advert(adverts: Sequence[Advert], own: Advert) -> None:

@@ -43,15 +43,20 @@ def pack(values: Residues, bits: int) -> bytes:
 
 def unpack(data: bytes | memoryview, size: int, bits: int) -> Residues:
     """Inverse of `pack`. The caller has checked the length and, with `padding_is_zero`, the tail."""
-    dtype = dtype_for(bits)
-    if bits == 8 * dtype.itemsize:
-        return np.frombuffer(data, dtype, count=size).copy()
-    out = np.empty(size, dtype)
-    for start in range(0, size, _BLOCK):
-        stop = min(start + _BLOCK, size)
-        chunk = data[start * bits // 8 : packed_bytes(stop, bits)]
-        out[start:stop] = _unpack_block(chunk, stop - start, bits)
+    out = np.zeros(size, dtype_for(bits))
+    add_packed(out, data, bits)
     return out
+
+
+def add_packed(total: Residues, data: bytes | memoryview, bits: int) -> None:
+    """Add packed residues to `total` in place, block by block: they are never all unpacked at once."""
+    if bits == 8 * total.itemsize:
+        total += np.frombuffer(data, total.dtype, count=len(total))
+        return
+    for start in range(0, len(total), _BLOCK):
+        stop = min(start + _BLOCK, len(total))
+        chunk = data[start * bits // 8 : packed_bytes(stop, bits)]
+        total[start:stop] += _unpack_block(chunk, stop - start, bits).astype(total.dtype)
 
 
 def padding_is_zero(data: bytes | memoryview, size: int, bits: int) -> bool:

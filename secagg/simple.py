@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from secagg.errors import InputError
+from secagg.errors import InputError, ParameterError
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.spec import Bound, Part, SumSpec, Table, Values
 from secagg.thresholds import Trust
@@ -40,13 +40,11 @@ def sum_securely(
     vanish after set-up, before they send their input; they are what drop-out handling is for. Raises
     `SpecError` if the total could wrap, `InputError` for a bad vector, `SumFailed` if too few remain.
     """
-    named = dict(vectors) if isinstance(vectors, Mapping) else dict(enumerate(vectors))
-    if len(named) < 2:
-        raise InputError("a secure sum needs at least two vectors")
-    first = np.shape(next(iter(named.values())))
-    if len(first) != 1:
-        raise InputError(f"vectors must have one dimension, not shape {first}")
-    table = Table({_KIND: SumSpec(parts=(Part(name=_KIND, size=first[0], bits=bits, bound=bound),))})
+    named = _named(vectors)
+    if not set(missing) <= set(named):
+        raise InputError("only clients with a vector can be missing")
+    size = _size_of(next(iter(named.values())))
+    table = Table({_KIND: SumSpec(parts=(Part(name=_KIND, size=size, bits=bits, bound=bound),))})
     server, clients = local_machines(
         table=table, trust=Trust.parse(trust), members=tuple(named), corrupt=corrupt, dropout=0, sums=1
     )
@@ -61,3 +59,24 @@ def sum_securely(
     session.end()
     clipped = {member: factors[_KIND] for (member, _), factors in session.clipped.items()}
     return SecureSum(total[_KIND], total.count, clipped)
+
+
+def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, ArrayLike]:
+    """The vectors by client id; a list numbers its clients from 0."""
+    named = dict(vectors) if isinstance(vectors, Mapping) else dict(enumerate(vectors))
+    if len(named) < 2:
+        raise InputError("a secure sum needs at least two vectors")
+    if not all(isinstance(member, int) for member in named):
+        raise ParameterError("the ids of clients must be whole numbers")
+    return named
+
+
+def _size_of(vector: ArrayLike) -> int:
+    """The length of the first vector, which all others must have."""
+    try:
+        shape = np.shape(vector)
+    except ValueError:
+        raise InputError("a vector must not have rows of different lengths") from None
+    if len(shape) != 1 or shape[0] == 0:
+        raise InputError(f"vectors must have one dimension and at least one element, not shape {shape}")
+    return int(shape[0])

@@ -87,13 +87,11 @@ Bound: TypeAlias = L2 | LInf | Count | Residue
 
 def bits_for_cohort(bound: Bound, cohort: int) -> int:
     """The least bits with which `cohort` honest clients cannot wrap."""
-    match bound:
-        case Residue():
-            return 1
-        case Count(limit):
-            return (cohort * limit).bit_length()
-        case L2() | LInf():  # each client needs at least the levels -1, 0 and 1, plus a sign
-            return cohort.bit_length() + 1
+    if isinstance(bound, Residue):
+        return 1
+    if isinstance(bound, Count):
+        return (cohort * bound.limit).bit_length()
+    return cohort.bit_length() + 1  # each client needs at least the levels -1, 0 and 1, plus a sign
 
 
 @dataclass(frozen=True, kw_only=True)

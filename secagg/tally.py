@@ -43,11 +43,10 @@ class Tally:
 
     def add_input(self, position: int, data: bytes) -> None:
         """Add a masked input to the accumulator; it is not kept."""
-        residues = self.question.encoding.unpack(data)
-        if residues is None:
+        encoding = self.question.encoding
+        if not encoding.accepts(data):
             raise BadVector(self._id(position), "a masked input that does not fit the spec")
-        for total, part in zip(self._accumulator, residues, strict=True):
-            total += part
+        encoding.add(self._accumulator, data)
         self.contributors.add(position)
 
     def fix_survivors(self) -> tuple[int, ...]:
@@ -61,15 +60,10 @@ class Tally:
         dealers = unpack_positions(reveal.dealers, size, sender=sender)
         if len(reveal.shares) != SHARE_BYTES * len(dealers) or not set(dealers) <= set(self._shares):
             raise MalformedMessage(sender, "shares that do not match the roster")
-        values = [
-            share_from_bytes(reveal.shares[start : start + SHARE_BYTES])
-            for start in range(0, len(reveal.shares), SHARE_BYTES)
-        ]
-        if None in values:
-            raise BadShare(sender, "a share outside the field")
-        for dealer, value in zip(dealers, values, strict=True):
-            if value is not None:
-                self._shares[dealer][position + 1] = value
+        starts = range(0, len(reveal.shares), SHARE_BYTES)
+        shares = [_share(reveal.shares[start : start + SHARE_BYTES], sender) for start in starts]
+        for dealer, share in zip(dealers, shares, strict=True):
+            self._shares[dealer][position + 1] = share
         self.revealed.add(position)
 
     # --- unmasking ---
@@ -129,3 +123,10 @@ class Tally:
 
     def _id(self, position: int) -> int:
         return self.question.cohort.ids[position]
+
+
+def _share(data: bytes, sender: int) -> int:
+    share = share_from_bytes(data)
+    if share is None:
+        raise BadShare(sender, "a share outside the field")
+    return share

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fractions import Fraction
-from math import floor
+from math import floor, isfinite
 from typing import Final
 
 from secagg.errors import ParameterError
@@ -45,7 +45,9 @@ def least_threshold(cohort: int, *, corrupt: int, trust: Trust) -> int:
 
 def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
     """The number of clients that a fraction `dropout` of the cohort means."""
-    fraction = Fraction(str(dropout)) if isinstance(dropout, float) else Fraction(dropout)
+    finite = not isinstance(dropout, float) or isfinite(dropout)
+    # A float means the decimal number it is written as: 0.1 of 10 clients is one client.
+    fraction = Fraction(str(dropout)) if finite else Fraction(1)
     if not 0 <= fraction < 1:
         raise ParameterError("the drop-out fraction must be at least 0 and below 1")
     return floor(fraction * cohort)

@@ -257,9 +257,7 @@ class Rig:
         return shamir.interpolate(shamir.lagrange_weights(points), [shares[x] for x in points])
 
     def residues(self, question: Question, data: bytes) -> list[Residues]:
-        unpacked = question.encoding.unpack(data)
-        assert unpacked is not None
-        return list(unpacked)
+        return list(question.encoding.unpack(data))
 
     def remove_self_mask(
         self, residues: Sequence[Residues], question: Question, owner: int, secret: bytes

@@ -23,6 +23,7 @@ from secagg.errors import (
     WrongTable,
     WrongTrust,
 )
+from secagg.registry import Registry
 from secagg.testing.attackers.cheated_sum import CheatedSum
 from secagg.testing.attackers.colluder import Colluder, set_up_with
 from secagg.testing.attackers.differencing import total_over
@@ -156,3 +157,13 @@ def test_identities_of_an_older_registry_do_not_verify_by_the_new_one() -> None:
     with pytest.raises(BadSignature):
         revoked_identities(rig, threshold=3)
     assert_refused(rig.machines[0])
+
+
+def test_another_registry_of_a_version_seen_before_is_refused() -> None:
+    """An authority that signs two registries of one version, or a server that found such a pair."""
+    rig = Rig(1, Trust.MALICIOUS, registered=3)
+    other = Registry(0, {0: rig.identity(0).public, 1: rig.identity(9).public})
+    rig.machines[0].leave()
+    rig.registry = other
+    with pytest.raises(WrongRegistry, match="not the one of that version"):
+        rig.new_client(0, seed=b"another")

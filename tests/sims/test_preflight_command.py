@@ -80,7 +80,7 @@ def test_problems_come_all_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["resolution"] is None
     survivors, bits = found["problems"]
     assert survivors.endswith("need 46 survivors, but a drop-out of 1/2 leaves 25")
-    assert bits == "part 'update' has 6 bits, but 50 clients need 7"
+    assert bits == "kind 'sum': part 'update' has 6 bits, but 50 clients need 7"
 
     assert main(["preflight", *options]) == 2
     out = capsys.readouterr().out

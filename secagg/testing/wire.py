@@ -1,0 +1,314 @@
+"""A fake wire: one server, many clients, and faults on every message. No clock, no sockets, no luck.
+
+    wire = Wire(server, clients, answer, schedule=random_faults(b"seed", drop=0.05, delay=0.1))
+    wire.open()
+    total = wire.ask("update", b"query", round_number=0)
+
+A *schedule* looks at a packet and decides its fate; the same schedule gives the same run, packet by packet.
+Under a hostile schedule clients fail: a duplicated or damaged frame of the server is a protocol violation,
+and the machine cannot know that only the wire was at fault. The failure is recorded, the client says that it
+leaves, and the others go on. (A real transport authenticates and deduplicates frames.)
+
+To be hostile by hand, leave `run` alone: take packets out of `waiting`, and `deliver` what you like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from secagg.client import ClientMachine
+from secagg.errors import SERVER, Peer, PeerError
+from secagg.events import (
+    Asked,
+    ClientEvent,
+    Outgoing,
+    ServerEvent,
+    ServerStep,
+    SessionFailed,
+    SumAborted,
+    SumReleased,
+)
+from secagg.local import Absent, AnswerFunction, Stage
+from secagg.server import ServerMachine
+from secagg.spec import Total
+from secagg.testing.schedules import SET_UP, uniform
+from secagg.testing.share_log import ShareLog
+from secagg.transitions import ClientState, ServerState
+
+# --- packets and what may befall them ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One frame on its way. `stage` is the one the server is collecting for, or collected for last."""
+
+    number: int
+    sender: Peer
+    receiver: Peer
+    frame: bytes = field(repr=False)
+    stage: Stage
+    sum_index: int
+
+
+Damage: TypeAlias = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What the wire does with one packet.
+
+    `copies`    how many arrive: 0 is a loss, 2 a duplicate.
+    `delay`     how many stages are closed before it arrives.
+    `overtakes` whether it arrives before everything that is already waiting.
+    `damage`    what it turns the bytes into.
+    """
+
+    copies: int = 1
+    delay: int = 0
+    overtakes: bool = False
+    damage: Damage | None = None
+
+
+DELIVER: Final = Fate()
+DROP: Final = Fate(copies=0)
+DUPLICATE: Final = Fate(copies=2)
+OVERTAKE: Final = Fate(overtakes=True)
+
+Schedule: TypeAlias = Callable[[Packet], Fate]
+
+
+def faultless(_packet: Packet) -> Fate:
+    return DELIVER
+
+
+def losing(absent: Absent) -> Schedule:
+    """The absent neither hear nor answer, exactly as in a `LocalSession`."""
+
+    def fate(packet: Packet) -> Fate:
+        lost = isinstance(packet.receiver, int) and absent(packet.receiver, packet.stage, packet.sum_index)
+        return DROP if lost else DELIVER
+
+    return fate
+
+
+def flip(bit: int) -> Damage:
+    """One bit changed; `bit` counts from the start and wraps around."""
+
+    def damage(frame: bytes) -> bytes:
+        at, shift = divmod(bit % (8 * len(frame)), 8)
+        return frame[:at] + bytes([frame[at] ^ 1 << shift]) + frame[at + 1 :]
+
+    return damage
+
+
+def insert(at: int, extra: bytes) -> Damage:
+    """Bytes put in before position `at`."""
+    return lambda frame: frame[:at] + extra + frame[at:]
+
+
+def truncate(length: int) -> Damage:
+    """Cut off after `length` bytes."""
+    return lambda frame: frame[:length]
+
+
+def random_faults(
+    seed: bytes,
+    *,
+    drop: float = 0.0,
+    delay: float = 0.0,
+    duplicate: float = 0.0,
+    overtake: float = 0.0,
+    corrupt: float = 0.0,
+) -> Schedule:
+    """At most one fault per packet, each with its own rate; decided by the seed and the packet's number."""
+    rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
+
+    def fate(packet: Packet) -> Fate:
+        draw = uniform(seed, packet.number)
+        for name, rate in rates.items():
+            if draw < rate:
+                return _fault(name, seed, packet)
+            draw -= rate
+        return DELIVER
+
+    return fate
+
+
+def _fault(name: str, seed: bytes, packet: Packet) -> Fate:
+    where = int(uniform(seed, packet.number, 1) * 8 * len(packet.frame))
+    damages = (flip(where), insert(where // 8, b"\x00"), truncate(where // 8))
+    fates = {
+        "drop": DROP,
+        "delay": Fate(delay=1 + where % 3),
+        "duplicate": DUPLICATE,
+        "overtake": OVERTAKE,
+        "corrupt": Fate(damage=damages[packet.number % 3]),
+    }
+    return fates[name]
+
+
+# --- the wire ---------------------------------------------------------------------------------------
+
+_STAGES: Final[Mapping[ServerState, Stage]] = {
+    ServerState.INVITING: Stage.ADVERTISE,
+    ServerState.SHARING: Stage.SHARE,
+    ServerState.MASKING: Stage.MASK,
+    ServerState.CONFIRMING: Stage.CONFIRM,
+    ServerState.UNMASKING: Stage.REVEAL,
+}
+
+
+class Wire:
+    """Carries frames between machines, and remembers everything.
+
+    `sent`        packets as their senders meant them, by number.
+    `waiting`     packets that are under way, in the order in which they will arrive.
+    `transcript`  packets that were delivered, as they arrived.
+    `shares`      the log of all shares that clients released.
+    `failures`    the first error of every client that failed.
+    """
+
+    def __init__(
+        self,
+        server: ServerMachine,
+        clients: Mapping[int, ClientMachine],
+        answer: AnswerFunction,
+        *,
+        schedule: Schedule = faultless,
+    ) -> None:
+        self.server = server
+        self.clients = dict(clients)
+        self._answer = answer
+        self._schedule = schedule
+        self._sum_index = SET_UP
+        self._stage = Stage.ADVERTISE
+        self._delayed: list[tuple[int, Packet]] = []  # stages still to be closed, and the packet
+        self.sent: list[Packet] = []
+        self.waiting: list[Packet] = []
+        self.transcript: list[Packet] = []
+        self.shares = ShareLog()
+        self.failures: dict[int, PeerError] = {}
+        self.server_events: list[ServerEvent] = []
+        self.client_events: list[tuple[int, ClientEvent]] = []
+
+    # --- a whole session ---
+
+    def open(self) -> None:
+        """Set-up. Raises `SumFailed` if too few clients stay."""
+        self.invite()
+        self.run()
+        self.finish()
+
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        """One sum. Raises `SumFailed` if no total was released."""
+        self.begin(kind, payload, round_number=round_number)
+        self.run()
+        return self.finish()[-1].total
+
+    def finish(self) -> list[SumReleased]:
+        """Close stages until the server is at rest; the totals it released on the way."""
+        found = len(self.server_events)
+        while self.server.state in _STAGES:
+            self.close_stage()
+            self.run()
+        news = self.server_events[found:]
+        for event in news:
+            if isinstance(event, (SumAborted, SessionFailed)):
+                raise event.error
+        return [event for event in news if isinstance(event, SumReleased)]
+
+    # --- turning the machines by hand ---
+
+    def invite(self) -> None:
+        self._dispatch((Outgoing(tuple(self.clients), self.server.invitation),))
+
+    def begin(self, kind: str, payload: bytes, *, round_number: int) -> None:
+        """Let the server ask; its queries are then waiting."""
+        step = self.server.ask(kind, payload, round_number=round_number)
+        self._sum_index += 1
+        self._take(step)
+
+    def close_stage(self) -> None:
+        """Close the server's stage; what was delayed until now is then waiting too."""
+        self._take(self.server.close_stage())
+        self._delayed = [(stages - 1, packet) for stages, packet in self._delayed]
+        self.waiting += [packet for stages, packet in self._delayed if stages <= 0]
+        self._delayed = [(stages, packet) for stages, packet in self._delayed if stages > 0]
+
+    def abandon(self) -> None:
+        """Let the server give its sum up."""
+        self._take(self.server.abandon())
+
+    def end(self) -> None:
+        self._take(self.server.end())
+
+    def restart_server(self, server: ServerMachine) -> None:
+        """Another server in the place of the old one; what is under way stays under way."""
+        self.server = server
+        self._sum_index = SET_UP
+
+    def restart_client(self, member: int, client: ClientMachine) -> None:
+        """Another machine in the place of the old one, which is never heard of again."""
+        self.clients[member] = client
+        self.failures.pop(member, None)
+
+    # --- packets ---
+
+    def send(self, sender: Peer, receiver: Peer, frame: bytes) -> None:
+        """Give a frame to the wire, which does with it what the schedule says."""
+        self._stage = _STAGES.get(self.server.state, self._stage)
+        packet = Packet(len(self.sent), sender, receiver, frame, self._stage, self._sum_index)
+        self.sent.append(packet)
+        fate = self._schedule(packet)
+        if fate.damage is not None:
+            packet = replace(packet, frame=fate.damage(frame))
+        copies = [packet] * fate.copies
+        if fate.delay:
+            self._delayed += [(fate.delay, copy) for copy in copies]
+        elif fate.overtakes:
+            self.waiting[:0] = copies
+        else:
+            self.waiting += copies
+
+    def run(self) -> None:
+        """Deliver until nothing is waiting."""
+        while self.waiting:
+            self.deliver(self.waiting.pop(0))
+
+    def deliver(self, packet: Packet) -> None:
+        """Hand one packet to its receiver; its replies are sent."""
+        self.transcript.append(packet)
+        if isinstance(packet.receiver, int):
+            self._to_client(packet.receiver, packet.frame)
+        else:
+            assert isinstance(packet.sender, int)
+            self.server_events += self.server.receive(packet.sender, packet.frame)
+
+    def _to_client(self, member: int, frame: bytes) -> None:
+        client = self.clients[member]
+        gone = client.state in (ClientState.ENDED, ClientState.FAILED)
+        try:
+            step = client.receive(frame)
+        except PeerError as error:
+            self.failures.setdefault(member, error)
+            if not gone:
+                self.send(member, SERVER, client.leave())
+            return
+        self.shares.accepted(member, frame)
+        self.client_events += [(member, event) for event in step.events]
+        asked = [event for event in step.events if isinstance(event, Asked)]
+        answers = [client.answer(event.sum_index, self._answer(member, event)).frame for event in asked]
+        for reply in (*step.frames, *answers):
+            self.shares.sent(member, reply)
+            self.send(member, SERVER, reply)
+
+    def _take(self, step: ServerStep) -> None:
+        self.server_events += step.events
+        self._dispatch(step.outgoing)
+
+    def _dispatch(self, outgoing: Iterable[Outgoing]) -> None:
+        for packet in outgoing:
+            for member in packet.receivers:
+                self.send(SERVER, member, packet.frame)

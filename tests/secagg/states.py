@@ -1,0 +1,142 @@
+"""Both machines in every state they have, and honest frames to try on them: one recorded session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from secagg import messages as m
+from secagg.client import ClientMachine
+from secagg.cohort import invitation_digest
+from secagg.errors import PeerError
+from secagg.records import Format
+from secagg.server import ServerMachine
+from secagg.spec import Part, Residue, SumSpec, Table
+from secagg.testing.snapshots import insecure_copy
+from secagg.testing.wire import Packet, Wire
+from secagg.thresholds import Trust
+from secagg.transitions import ClientState, ServerState
+from tests.secagg.truth import Truth, decoded, seeded_machines
+
+MEMBERS = (2, 3, 5, 7, 11)
+TARGET = 5  # the client whose states are kept
+SUMS = 3
+TABLE = Table({"sum": SumSpec(parts=(Part(name="x", size=5, bits=20, bound=Residue()),), times=2)})
+
+
+@dataclass
+class Recording:
+    """What was kept of one session.
+
+    `clients`, `servers`  a machine in each state; copy before use. A server's stage is half full.
+    `deserted`            servers to which nobody came, which failed or ended without ever having a cohort.
+    `to_client`           (state, message type) -> a frame that the client accepted in that state.
+    `to_server`           (state, message type) -> (sender, frame) that the server accepted in that stage.
+    `frames`              every frame of the session, and of another one.
+    """
+
+    trust: Trust
+    seed: bytes
+    clients: dict[ClientState, ClientMachine] = field(default_factory=dict)
+    servers: dict[ServerState, ServerMachine] = field(default_factory=dict)
+    deserted: list[ServerMachine] = field(default_factory=list)
+    to_client: dict[tuple[ClientState, type[m.Message]], bytes] = field(default_factory=dict)
+    to_server: dict[tuple[ServerState, type[m.Message]], tuple[int, bytes]] = field(default_factory=dict)
+    frames: list[bytes] = field(default_factory=list)
+
+    @property
+    def form(self) -> Format:
+        return Format(SUMS, signed=self.trust is Trust.MALICIOUS)
+
+    @property
+    def limit(self) -> int:
+        """The largest frame that either side accepts."""
+        client, server = self.clients[ClientState.READY], self.servers[ServerState.READY]
+        return max(client.frame_limit, server.frame_limit)
+
+    def run(self) -> None:
+        truth = Truth(MEMBERS, TABLE, len(MEMBERS))
+        server, clients = seeded_machines(
+            members=MEMBERS,
+            table=TABLE,
+            trust=self.trust,
+            dropout=0.2,
+            sums=SUMS,
+            seed=self.seed,
+            max_cohort=64,
+            max_query_bytes=1 << 17,
+        )
+        self.deserted = [insecure_copy(server), insecure_copy(server)]
+        self.deserted[0].close_stage()
+        self.deserted[1].end()
+        self.frames.append(m.Lost(invitation_digest(server.invitation), b"\x01").encode())
+        wire = Wire(server, clients, truth.answer)
+        self._keep(wire)
+        wire.invite()
+        self._finish(wire)
+        for index in range(2):
+            wire.begin("sum", b"%d" % index, round_number=index)
+            self._finish(wire)
+        self._other_moves(wire)
+        self.frames += dict.fromkeys(packet.frame for packet in wire.sent)
+
+    def _finish(self, wire: Wire) -> None:
+        self._drain(wire)
+        while wire.server.state not in (ServerState.READY, ServerState.FAILED):
+            wire.close_stage()
+            self._keep(wire)
+            self._drain(wire)
+
+    def _drain(self, wire: Wire) -> None:
+        """All frames of the server first, so that a stage fills slowly."""
+        while wire.waiting:
+            packet = min(wire.waiting, key=lambda waiting: (waiting.receiver == "server", waiting.number))
+            wire.waiting.remove(packet)
+            self._note(wire, packet)
+            wire.deliver(packet)
+            self._keep(wire)
+
+    def _note(self, wire: Wire, packet: Packet) -> None:
+        message = decoded(packet.frame)
+        assert message is not None
+        if packet.receiver == TARGET:
+            client = wire.clients[TARGET]
+            self.to_client.setdefault((client.state, type(message)), packet.frame)
+            if isinstance(message, m.Query):
+                asked = insecure_copy(client)
+                asked.receive(packet.frame)
+                self.clients.setdefault(ClientState.ASKED, asked)
+        elif isinstance(packet.sender, int):
+            self.to_server[wire.server.state, type(message)] = packet.sender, packet.frame
+
+    def _keep(self, wire: Wire) -> None:
+        client, server = wire.clients[TARGET], wire.server
+        if client.state not in self.clients:
+            self.clients[client.state] = insecure_copy(client)
+        if len(server._answered) <= 2:
+            self.servers[server.state] = insecure_copy(server)
+
+    def _other_moves(self, wire: Wire) -> None:
+        """States and moves that an honest session in which nobody drops does not come to."""
+        self.clients[ClientState.ENDED] = insecure_copy(wire.clients[TARGET])
+        self.clients[ClientState.ENDED].leave()
+        self.clients[ClientState.FAILED] = failed = insecure_copy(wire.clients[TARGET])
+        try:
+            failed.receive(b"")
+        except PeerError:
+            assert failed.state is ClientState.FAILED
+        self.servers[ServerState.ENDED] = ended = insecure_copy(wire.server)
+        self.frames += [packet.frame for packet in ended.end().outgoing]
+        self.servers[ServerState.FAILED] = deserted = insecure_copy(self.servers[ServerState.SHARING])
+        deserted.close_stage()  # with too few answers
+        assert deserted.state is ServerState.FAILED
+        session = wire.clients[TARGET]._context
+        self.frames += [m.GroupClosed(session, 0).encode(), m.Decline(session, 1).encode()]
+        self.frames += [m.Leave(session).encode(), m.Leave(b"").encode(), m.Lost(session, b"\x01").encode()]
+
+
+@cache
+def recording(trust: Trust, seed: bytes = b"seed") -> Recording:
+    recorded = Recording(trust, seed)
+    recorded.run()
+    return recorded

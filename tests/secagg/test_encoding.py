@@ -1,0 +1,430 @@
+"""From values to residues and back: nothing wraps, nothing is clipped in silence, nothing odd gets in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from secagg.encoding import Encoding
+from secagg.errors import CorruptTotal, InputError, SpecError
+from secagg.masks import KeyStream
+from secagg.ring import Residues
+from secagg.spec import COUNT_BITS, L2, Bound, Count, LInf, Part, Residue, SumSpec, Total
+
+
+def stream(number: int = 0) -> KeyStream:
+    return KeyStream(number.to_bytes(32, "big"))
+
+
+def encoding(bound: Bound, *, size: int = 3, bits: int = 32, cohort: int = 4) -> Encoding:
+    part = Part(name="x", size=size, bits=bits, bound=bound)
+    return Encoding(SumSpec(parts=(part,)), cohort=cohort)
+
+
+def total_of(code: Encoding, vectors: Sequence[Any]) -> Total:
+    """Encode every vector, add the residues as a server would, and decode."""
+    accumulator = code.zeros()
+    for number, vector in enumerate(vectors):
+        for total, part in zip(accumulator, code.encode({"x": vector}, stream(number)).residues, strict=True):
+            total += part
+    return code.decode(accumulator, contributors=len(vectors), invited=code.cohort)
+
+
+def signed(residues: Residues, bits: int) -> list[int]:
+    """The integers nearest to zero that the residues stand for, in Python's own arithmetic."""
+    half = 1 << (bits - 1)
+    return [(int(value) + half) % (1 << bits) - half for value in residues]
+
+
+def encode_one(code: Encoding, vector: Any, number: int = 0) -> list[int]:
+    return signed(code.encode({"x": vector}, stream(number)).residues[0], code.spec.parts[0].bits)
+
+
+# --- fixed point -----------------------------------------------------------------------------------
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def real_sums(draw: st.DrawFn) -> tuple[Encoding, list[list[float]]]:
+    """A cohort, a bound, bits that fit, and the vectors of some of its clients, most near the bound."""
+    cohort = draw(st.integers(1, 1024))
+    bits = draw(st.integers(cohort.bit_length() + 1, 64))
+    limit = draw(st.floats(1e-12, 1e12))
+    bound = L2(limit) if draw(st.booleans()) else LInf(limit)
+    value = st.one_of(FINITE, st.floats(-limit, limit), st.sampled_from([limit, -limit, 0.0]))
+    size = draw(st.integers(1, 4))
+    vectors = st.lists(st.lists(value, min_size=size, max_size=size), min_size=1, max_size=min(cohort, 4))
+    return encoding(bound, size=size, bits=bits, cohort=cohort), draw(vectors)
+
+
+@given(real_sums())
+@settings(deadline=None, max_examples=200)
+def test_no_honest_cohort_can_wrap(case: tuple[Encoding, list[list[float]]]) -> None:
+    code, vectors = case
+    part = code.spec.parts[0]
+    levels = code.levels(part)
+    assert levels >= 1
+    assert code.cohort * levels <= (1 << (part.bits - 1)) - 1
+    for number, vector in enumerate(vectors):
+        assert max(map(abs, encode_one(code, vector, number))) <= levels
+
+
+def clipped_by_oracle(vector: list[float], bound: Bound) -> list[float]:
+    assert isinstance(bound, (L2, LInf))
+    if isinstance(bound, LInf):
+        return [max(-bound.limit, min(bound.limit, value)) for value in vector]
+    small = [value / 2.0**8 for value in vector]  # so that the norm of four huge values is finite
+    norm = math.hypot(*small)
+    return [value / norm * bound.limit for value in small] if norm * 2.0**8 > bound.limit else vector
+
+
+@given(real_sums())
+@settings(deadline=None, max_examples=200)
+def test_the_total_is_within_one_grid_step_per_client(case: tuple[Encoding, list[list[float]]]) -> None:
+    """Beside the grid, only float64 itself limits the result: a few units in its last place."""
+    code, vectors = case
+    bound = code.spec.parts[0].bound
+    assert isinstance(bound, (L2, LInf))
+    expected = np.sum([clipped_by_oracle(vector, bound) for vector in vectors], axis=0)
+    total = total_of(code, vectors)
+    step = 1 / code.scale(code.spec.parts[0])
+    allowed = len(vectors) * (step + bound.limit * 2.0**-49)
+    assert np.abs(total["x"] - expected).max() <= allowed
+    assert (total.count, total.invited) == (len(vectors), code.cohort)
+
+
+@given(st.sampled_from([L2, LInf]), st.integers(1, 300), st.integers(0, 40), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_a_whole_cohort_at_its_bound_does_not_wrap(
+    bound: Any, cohort: int, spare: int, negative: bool
+) -> None:
+    bits = cohort.bit_length() + 1 + spare
+    code = encoding(bound(0.1), size=1, bits=bits, cohort=cohort)
+    value = -0.1 if negative else 0.1
+    total = total_of(code, [[value]] * cohort)["x"][0]
+    assert total == pytest.approx(cohort * value, rel=1e-12)
+
+
+def test_grid_points_are_carried_exactly() -> None:
+    code = encoding(LInf(127.0), size=255, bits=8, cohort=1)
+    assert code.levels(code.spec.parts[0]) == 127
+    assert code.scale(code.spec.parts[0]) == 1.0
+    values = np.arange(-127.0, 128.0)
+    assert total_of(code, [values])["x"].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(2, 1), (3, 3), (63, (1 << 62) - 1), (64, (1 << 63) - 1)])
+def test_one_client_uses_the_whole_ring(bits: int, levels: int) -> None:
+    code = encoding(LInf(1.0), size=2, bits=bits, cohort=1)
+    assert code.levels(code.spec.parts[0]) == levels
+    up, down = encode_one(code, [1.0, -1.0])
+    assert up == -down
+    assert levels - (1 << 10) < up <= levels  # above 2^53, the nearest float below the level
+    assert total_of(code, [[1.0, -1.0]])["x"].tolist() == pytest.approx([1.0, -1.0], rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">f4", ">i8"]
+)
+def test_any_real_or_whole_type_up_to_64_bits_is_taken(dtype: str) -> None:
+    code = encoding(LInf(8.0), bits=40, cohort=2)
+    vector = np.array([0, 1, 5], dtype=dtype)
+    kept = vector.copy()
+    assert total_of(code, [vector])["x"] == pytest.approx([0, 1, 5], abs=1e-9)
+    assert (vector == kept).all()
+
+
+def test_the_input_is_never_changed() -> None:
+    vector = np.array([3.0, -4.0, 0.0])
+    for bound in (L2(1.0), LInf(1.0), LInf(9.0)):
+        encoding(bound).encode({"x": vector}, stream())
+        assert vector.tolist() == [3.0, -4.0, 0.0]
+
+
+def test_scale_is_one_for_whole_numbers() -> None:
+    for bound in (Count(3), Residue()):
+        code = encoding(bound)
+        assert code.scale(code.spec.parts[0]) == 1.0
+
+
+# --- clipping --------------------------------------------------------------------------------------
+
+
+def test_clipping_to_a_norm_scales_the_vector_and_is_reported() -> None:
+    code = encoding(L2(1.0), size=2, bits=50)
+    encoded = code.encode({"x": [3.0, 4.0]}, stream())
+    assert encoded.clipped == {"x": pytest.approx(0.2, rel=1e-15)}
+    assert total_of(code, [[3.0, 4.0]])["x"] == pytest.approx([0.6, 0.8], abs=1e-12)
+
+
+def test_clipping_coordinates_leaves_the_others_and_is_reported() -> None:
+    code = encoding(LInf(1.0), size=3, bits=50)
+    encoded = code.encode({"x": [0.25, -4.0, 2.0]}, stream())
+    assert encoded.clipped == {"x": 0.25}
+    assert total_of(code, [[0.25, -4.0, 2.0]])["x"] == pytest.approx([0.25, -1.0, 1.0], abs=1e-12)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=5), st.floats(1e-12, 1e12), st.sampled_from([L2, LInf]))
+@settings(deadline=None, max_examples=200)
+@example([1e308] * 3, 1.0, LInf)
+@example([5e-324, -5e-324], 1.0, L2)
+@example([0.0], 1.0, L2)
+def test_clipping_is_reported_exactly_when_the_bound_is_exceeded(
+    vector: list[float], limit: float, bound: Any
+) -> None:
+    code = encoding(bound(limit), size=len(vector))
+    encoded = code.encode({"x": vector}, stream())
+    size = max(map(abs, vector)) if bound is LInf else math.hypot(*vector)
+    if size > limit * (1 + 1e-12):
+        assert set(encoded.clipped) == {"x"}
+        if math.isfinite(size):
+            assert encoded.clipped["x"] == pytest.approx(limit / size, rel=1e-9)
+    elif size < limit * (1 - 1e-12):
+        assert encoded.clipped == {}
+
+
+@pytest.mark.parametrize("bound", [L2, LInf])
+def test_a_vector_exactly_at_its_bound_is_not_clipped(bound: Any) -> None:
+    assert encoding(bound(5.0), size=1).encode({"x": [-5.0]}, stream()).clipped == {}
+    rounded = np.nextafter(5.0, 6.0)  # what scaling to the bound may come to
+    assert encoding(bound(5.0), size=1).encode({"x": [-rounded]}, stream()).clipped == {}
+    factor = encoding(bound(5.0), size=1).encode({"x": [-5.00001]}, stream()).clipped["x"]
+    assert factor == pytest.approx(5 / 5.00001, abs=1e-15)
+
+
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0)])
+def test_huge_values_are_clipped_without_overflow(bound: Bound) -> None:
+    code = encoding(bound, size=4, bits=40)
+    vector = [1.7e308, -1.7e308, 1.7e308, 0.0]
+    assert 0.0 <= code.encode({"x": vector}, stream()).clipped["x"] < 1e-300
+    expected = [1, -1, 1, 0] if isinstance(bound, LInf) else np.array([1, -1, 1, 0]) / math.sqrt(3)
+    assert total_of(code, [vector])["x"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_factor_of_a_huge_vector_is_not_zero() -> None:
+    clipped = encoding(L2(1.0), size=4).encode({"x": [1.5e308] * 4}, stream()).clipped
+    assert clipped["x"] == pytest.approx(1 / 1.5e308 / 2, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0)])
+def test_denormal_values_are_nearly_always_zero(bound: Bound) -> None:
+    code = encoding(bound, size=2, bits=64, cohort=1)
+    assert code.encode({"x": [5e-324, -5e-324]}, stream()).clipped == {}
+    assert encode_one(code, [5e-324, -5e-324]) == [0, 0]
+
+
+def test_only_the_part_that_exceeds_its_bound_is_clipped() -> None:
+    parts = (
+        Part(name="update", size=2, bits=32, bound=L2(1.0)),
+        Part(name="weight", size=1, bits=32, bound=LInf(10.0)),
+        Part(name="seen", size=1, bits=16, bound=Count(100)),
+    )
+    code = Encoding(SumSpec(parts=parts), cohort=3)
+    encoded = code.encode({"seen": [7], "weight": [9.0], "update": [30.0, 40.0]}, stream())
+    assert set(encoded.clipped) == {"update"}
+    total = code.decode([*encoded.residues], contributors=1, invited=3)
+    assert total["weight"] == pytest.approx([9.0], abs=1e-7)
+    assert total["seen"].tolist() == [7]
+
+
+# --- whole numbers ---------------------------------------------------------------------------------
+
+
+@st.composite
+def whole_sums(draw: st.DrawFn) -> tuple[Encoding, list[list[int]]]:
+    cohort = draw(st.integers(1, 200))
+    limit = draw(st.integers(1, ((1 << 64) - 1) // cohort))
+    bits = draw(st.integers((cohort * limit).bit_length(), 64))
+    vectors = st.lists(
+        st.lists(st.integers(0, limit), min_size=3, max_size=3), min_size=1, max_size=min(cohort, 5)
+    )
+    return encoding(Count(limit), bits=bits, cohort=cohort), draw(vectors)
+
+
+@given(whole_sums())
+@settings(deadline=None)
+def test_counts_are_summed_exactly(case: tuple[Encoding, list[list[int]]]) -> None:
+    code, vectors = case
+    total = total_of(code, vectors)["x"]
+    assert total.dtype == np.uint64
+    assert total.tolist() == [sum(column) for column in zip(*vectors, strict=True)]
+
+
+@given(st.integers(1, 64), st.data())
+@settings(deadline=None)
+def test_residues_are_summed_modulo_their_ring(bits: int, data: st.DataObject) -> None:
+    rows = st.lists(st.integers(0, (1 << bits) - 1), min_size=3, max_size=3)
+    vectors = data.draw(st.lists(rows, min_size=1, max_size=6))
+    arrays = [np.array(row, dtype=np.uint64) for row in vectors]
+    total = total_of(encoding(Residue(), bits=bits), arrays)["x"]
+    assert total.tolist() == [sum(column) % (1 << bits) for column in zip(*vectors, strict=True)]
+
+
+def test_a_cohort_of_largest_counts_fills_the_ring() -> None:
+    limit = ((1 << 64) - 1) // 5
+    code = encoding(Count(limit), size=1, bits=64, cohort=5)
+    assert total_of(code, [[limit]] * 5)["x"].tolist() == [5 * limit]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_of_large_integers_is_not_taken_for_floats(kind: Any) -> None:
+    """Which is what numpy makes of integers on both sides of 2^63."""
+    numbers = kind([(1 << 64) - 1, (1 << 63) + 1, 1])
+    assert total_of(encoding(Residue(), bits=64), [numbers])["x"].tolist() == list(numbers)
+    real = total_of(encoding(LInf(2.0**64), bits=64, cohort=1), [numbers])["x"]
+    assert real == pytest.approx(numbers, rel=1e-15, abs=2.0)  # the grid's step is two
+
+
+def test_truth_values_are_counted() -> None:
+    code = encoding(Count(1), bits=2, cohort=3)
+    votes = [[True, False, True], [True, False, False], [True, True, False]]
+    assert total_of(code, votes)["x"].tolist() == [3, 1, 1]
+
+
+# --- what does not get in --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0)])
+def test_values_that_are_not_finite_raise(bound: Bound, value: float) -> None:
+    with pytest.raises(InputError, match="part 'x' holds NaN or infinity"):
+        encoding(bound).encode({"x": [0.0, value, 0.0]}, stream())
+
+
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0), Count(1), Residue()])
+@pytest.mark.parametrize("value", [[0, 0], [0] * 4, [[0, 0, 0]], 0, [], np.zeros((3, 1))])
+def test_another_shape_raises(bound: Bound, value: Any) -> None:
+    with pytest.raises(InputError, match=r"part 'x' needs shape \(3,\), not \("):
+        encoding(bound).encode({"x": value}, stream())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[1j] * 3, ["1"] * 3, [None] * 3, [True] * 3, [b"1"] * 3, [10**30] * 3, np.ones(3, np.longdouble)],
+)
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0)])
+def test_a_real_part_takes_only_real_numbers(bound: Bound, value: Any) -> None:
+    with pytest.raises(InputError, match="part 'x' needs real numbers, not"):
+        encoding(bound).encode({"x": value}, stream())
+
+
+@pytest.mark.parametrize("value", [[1.0] * 3, [1j] * 3, ["1"] * 3, [None] * 3, [1 << 64] * 3])
+@pytest.mark.parametrize("bound", [Count(5), Residue()])
+def test_a_whole_part_takes_only_integers(bound: Bound, value: Any) -> None:
+    with pytest.raises(InputError, match="part 'x' needs integers, not"):
+        encoding(bound).encode({"x": value}, stream())
+
+
+@pytest.mark.parametrize("value", [-1, 6, np.iinfo(np.int64).min, np.iinfo(np.int64).max])
+def test_a_count_outside_its_range_raises_and_is_not_clipped(value: int) -> None:
+    code = encoding(Count(5))
+    assert encode_one(code, [0, 5, 3]) == [0, 5, 3]
+    with pytest.raises(InputError, match="part 'x' needs integers from 0 to 5"):
+        code.encode({"x": [0, value, 3]}, stream())
+
+
+@pytest.mark.parametrize("bits", [1, 7, 8, 31, 63])
+def test_a_residue_outside_its_ring_raises(bits: int) -> None:
+    code = encoding(Residue(), size=1, bits=bits)
+    top = (1 << bits) - 1
+    assert code.encode({"x": [top]}, stream()).residues[0].tolist() == [top]
+    for value in (-1, top + 1):
+        with pytest.raises(InputError, match=f"part 'x' needs integers from 0 to {top}"):
+            code.encode(
+                {"x": np.array([value]) if value < 1 << 63 else np.array([value], np.uint64)}, stream()
+            )
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"y": [0.0] * 3}, {"x": [0.0] * 3, "y": [0.0]}, [("x", [0.0] * 3)], None]
+)
+def test_values_name_exactly_the_parts(values: Any) -> None:
+    with pytest.raises(InputError, match="values must be a mapping with exactly the parts x"):
+        encoding(LInf(1.0)).encode(values, stream())
+
+
+@pytest.mark.parametrize("bound", [L2(1.0), Count(1)])
+def test_rows_of_different_lengths_raise(bound: Bound) -> None:
+    ragged: Any = [[0.0], [0.0, 1.0], [2.0]]
+    with pytest.raises(InputError, match="part 'x' is not a vector"):
+        encoding(bound).encode({"x": ragged}, stream())
+
+
+def test_no_vector_fits_no_cohort() -> None:
+    with pytest.raises(SpecError, match="at least one client"):
+        encoding(Residue(), cohort=0)
+
+
+# --- the hidden count and the wire -----------------------------------------------------------------
+
+
+def test_every_client_adds_one_to_a_hidden_count() -> None:
+    code = encoding(Count(1), bits=8)
+    encoded = code.encode({"x": [0, 1, 0]}, stream())
+    assert [part.tolist() for part in encoded.residues] == [[0, 1, 0], [1]]
+    assert encoded.residues[-1].dtype.itemsize * 8 == COUNT_BITS == 64
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 1 << 63])
+def test_a_wrong_count_discards_the_total(count: int) -> None:
+    code = encoding(Count(1), bits=8)
+    residues = code.zeros()
+    residues[-1][0] = 2
+    assert code.decode(residues, contributors=2, invited=4).count == 2
+    residues[-1][0] = count
+    with pytest.raises(CorruptTotal, match="some masks did not cancel"):
+        code.decode(residues, contributors=2, invited=4)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 64)), min_size=1, max_size=4),
+    st.integers(0, 1 << 32),
+)
+@settings(deadline=None)
+def test_a_masked_input_is_packed_part_by_part(layout: list[tuple[int, int]], seed: int) -> None:
+    parts = tuple(
+        Part(name=f"p{k}", size=size, bits=bits, bound=Residue()) for k, (size, bits) in enumerate(layout)
+    )
+    code = Encoding(SumSpec(parts=parts), cohort=2)
+    rng = np.random.default_rng(seed)
+    residues = tuple(
+        rng.integers(0, (1 << 64) - 1, len(zeros), dtype=np.uint64, endpoint=True).astype(zeros.dtype)
+        for zeros in code.zeros()
+    )
+    data = code.pack(residues)
+    expected = sum((size * bits + 7) // 8 for size, bits in layout) + 8
+    assert len(data) == code.spec.packed_bytes == expected
+    back = code.unpack(data)
+    assert [part.tolist() for part in back] == [part.tolist() for part in residues]
+    for part, (_, bits) in zip(back, layout, strict=False):
+        assert int(part.max()) < 1 << bits
+
+
+def test_a_masked_input_of_another_length_is_not_accepted() -> None:
+    code = encoding(Residue(), size=3, bits=3)
+    data = code.pack(code.zeros())
+    assert code.accepts(data)
+    assert not code.accepts(data[:-1])
+    assert not code.accepts(data + b"\0")
+    assert not code.accepts(b"")
+
+
+def test_a_masked_input_with_a_padding_bit_is_not_accepted() -> None:
+    code = encoding(Residue(), size=3, bits=3)  # nine bits, hence seven of padding
+    data = bytearray(code.pack(code.zeros()))
+    data[1] |= 0b10
+    assert not code.accepts(bytes(data))
+    data[1] = 0b1
+    assert code.accepts(bytes(data))
+
+
+def test_an_encoded_input_shows_nothing_of_itself() -> None:
+    code = encoding(LInf(1.0), size=1, bits=16, cohort=1)
+    assert repr(code.encode({"x": [2.0]}, stream())) == "Encoded(parts=2, clipped=1)"

@@ -1,0 +1,195 @@
+"""Whole sessions in one process: stages, absences, failures, and what is counted on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from secagg import messages as m
+from secagg.errors import CohortChanged, InputError, StateError, SumFailed, TooFewClients
+from secagg.events import Asked, Missing, SessionFailed, SessionReady, SumAborted, SumReleased
+from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
+from secagg.spec import Count, LInf, Part, SumSpec, Table
+from secagg.thresholds import Trust
+from secagg.transitions import ClientState, ServerState
+
+CLIENTS = 5
+SPEC = SumSpec(parts=(Part(name="x", size=3, bits=16, bound=Count(1000)),), times=3, group="g")
+TABLE = Table({"first": SPEC, "second": SPEC})
+BOTH = pytest.mark.parametrize("trust", list(Trust))
+
+
+def values(member: int, _asked: Asked) -> Mapping[str, ArrayLike]:
+    return {"x": [1, member, 10**member % 1000]}
+
+
+def expected(*members: int) -> list[int]:
+    return np.sum([[1, k, 10**k % 1000] for k in members], axis=0).tolist()  # type: ignore[no-any-return]
+
+
+def session(
+    trust: Trust, *, absent: Absent = nobody_absent, answer: Any = values, **extra: Any
+) -> LocalSession:
+    server, clients = local_machines(
+        table=TABLE, trust=trust, members=range(CLIENTS), corrupt=0, dropout=0, sums=4
+    )
+    return LocalSession(server, clients, answer, absent=absent, **extra)
+
+
+def gone(*members: int, stage: Stage, sums: range = range(-1, 99)) -> Absent:
+    return lambda member, at, index: member in members and at is stage and index in sums
+
+
+@BOTH
+def test_several_sums_after_one_set_up(trust: Trust) -> None:
+    local = session(trust)
+    local.open()
+    for round_number, kind in enumerate(("first", "second", "first")):
+        total = local.ask(kind, bytes([round_number]), round_number=round_number)
+        assert total["x"].tolist() == expected(0, 1, 2, 3, 4)
+        assert (total.count, total.invited) == (5, 5)
+    local.end()
+    assert {client.state for client in local._clients.values()} == {ClientState.ENDED}
+    assert local._server.state is ServerState.ENDED
+    kinds = [type(event) for event in local.events]
+    assert kinds.count(SumReleased) == 3
+    assert kinds.count(SessionReady) == 1
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("stage", "invited", "counted"),
+    [
+        (Stage.ADVERTISE, 4, (0, 1, 2, 4)),
+        (Stage.SHARE, 4, (0, 1, 2, 4)),
+        (Stage.MASK, 5, (0, 1, 2, 4)),
+        (Stage.CONFIRM, 5, (0, 1, 2, 3, 4)),
+        (Stage.REVEAL, 5, (0, 1, 2, 3, 4)),
+    ],
+)
+def test_a_client_may_go_missing_at_any_stage(
+    stage: Stage, invited: int, counted: tuple[int, ...], trust: Trust
+) -> None:
+    local = session(trust, absent=gone(3, stage=stage))
+    local.open()
+    total = local.ask("first")
+    assert total["x"].tolist() == expected(*counted)
+    assert (total.count, total.invited) == (len(counted), invited)
+    missed = [event for event in local.events if isinstance(event, Missing)]
+    skipped = stage is Stage.ADVERTISE or (stage is Stage.CONFIRM and trust is Trust.CURIOUS)
+    assert [event.peers for event in missed] == ([] if skipped else [(3,)])
+
+
+@BOTH
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE])
+def test_too_few_in_set_up_are_no_session(stage: Stage, trust: Trust) -> None:
+    local = session(trust, absent=gone(0, 1, 2, 4, stage=stage))
+    with pytest.raises(TooFewClients):
+        local.open()
+    assert local._server.state is ServerState.FAILED
+    assert [type(event) for event in local.events].count(SessionFailed) == 1
+    with pytest.raises(StateError):
+        local.ask("first")
+
+
+@BOTH
+@pytest.mark.parametrize("stage", [Stage.MASK, Stage.REVEAL])
+def test_too_few_in_a_sum_release_nothing_and_the_session_lives_on(stage: Stage, trust: Trust) -> None:
+    local = session(trust, absent=gone(0, 1, 2, stage=stage, sums=range(1)))
+    local.open()
+    with pytest.raises(TooFewClients):
+        local.ask("first", b"a")
+    assert [type(event) for event in local.events].count(SumAborted) == 1
+    assert not any(isinstance(event, SumReleased) for event in local.events)
+    total = local.ask("first", b"b", round_number=1)
+    assert total["x"].tolist() == expected(0, 1, 2, 3, 4)
+
+
+def test_a_consistency_round_needs_a_threshold() -> None:
+    local = session(Trust.MALICIOUS, absent=gone(0, 1, 2, stage=Stage.CONFIRM))
+    local.open()
+    with pytest.raises(TooFewClients, match="2 of 3 clients confirmed"):
+        local.ask("first")
+
+
+@BOTH
+def test_a_group_that_lost_somebody_is_over_before_anyone_is_asked(trust: Trust) -> None:
+    local = session(trust, absent=gone(4, stage=Stage.MASK, sums=range(1, 2)))
+    local.open()
+    local.ask("first", b"a")
+    with pytest.raises(CohortChanged):
+        local.ask("second", b"b")
+    with pytest.raises(CohortChanged):
+        local.ask("second", b"c")
+    assert local.ask("second", b"d", round_number=1).count == 5
+
+
+@BOTH
+def test_a_client_whose_vector_does_not_fit_costs_a_sum_and_no_session(trust: Trust) -> None:
+    bad = {"now": True}
+
+    def answer(member: int, asked: Asked) -> Mapping[str, ArrayLike]:
+        return {"x": [-1, 0, 0]} if member == 2 and bad["now"] else values(member, asked)
+
+    local = session(trust, answer=answer)
+    local.open()
+    with pytest.raises(InputError, match="integers from 0 to 1000"):
+        local.ask("first", b"a")
+    assert not any(isinstance(event, SumReleased) for event in local.events)
+    bad["now"] = False
+    assert local.ask("first", b"b", round_number=1)["x"].tolist() == expected(0, 1, 2, 3, 4)
+
+
+def test_a_client_that_left_is_not_spoken_to() -> None:
+    local = session(Trust.CURIOUS)
+    local.open()
+    local._clients[1].leave()
+    total = local.ask("first")
+    assert total["x"].tolist() == expected(0, 2, 3, 4)
+
+
+def test_the_observer_sees_exactly_what_the_server_sees() -> None:
+    seen: list[tuple[int, bytes]] = []
+    local = session(Trust.MALICIOUS, observer=lambda sender, frame: seen.append((sender, frame)))
+    local.open()
+    local.ask("first")
+    types = [type(m.decode(frame, sender=0, limit=1 << 20)) for _, frame in seen]
+    stages = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
+    assert [types.count(kind) for kind in stages] == [CLIENTS] * 5
+    assert {sender for sender, _ in seen} == set(range(CLIENTS))
+    assert sum(local.bytes_up.values()) == sum(len(frame) for _, frame in seen)
+    assert set(local.bytes_down) == set(Stage)
+
+
+@BOTH
+def test_clipping_is_reported_per_client_and_sum(trust: Trust) -> None:
+    part = Part(name="x", size=1, bits=32, bound=LInf(1.0))
+    table = Table({"a": SumSpec(parts=(part,)), "b": SumSpec(parts=(part,))})
+    server, clients = local_machines(table=table, trust=trust, members=(4, 6), corrupt=0, dropout=0, sums=2)
+    local = LocalSession(server, clients, lambda member, asked: {"x": [member - 4 + 4 * asked.sum_index]})
+    local.open()
+    local.ask("a")
+    local.ask("b", b"1")
+    assert local.clipped == {
+        (6, 0): {"x": pytest.approx(1 / 2)},
+        (4, 1): {"x": pytest.approx(1 / 4)},
+        (6, 1): {"x": pytest.approx(1 / 6)},
+    }
+
+
+def test_no_identities_where_nothing_is_signed() -> None:
+    settings: dict[str, Any] = {"table": TABLE, "members": (1, 2), "corrupt": 0, "dropout": 0, "sums": 1}
+    _, curious = local_machines(trust=Trust.CURIOUS, **settings)
+    _, malicious = local_machines(trust=Trust.MALICIOUS, **settings)
+    assert all(client._identity is None and client._registry is None for client in curious.values())
+    assert len({client._identity for client in malicious.values()}) == 2
+    assert not nobody_absent(1, Stage.MASK, 0)
+
+
+def test_an_abandoned_sum_is_a_failed_one() -> None:
+    assert issubclass(TooFewClients, SumFailed)
+    assert issubclass(CohortChanged, SumFailed)

@@ -1,0 +1,30 @@
+"""What holds one-time secrets cannot be copied or pickled."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from secagg.encoding import Encoding
+from secagg.masks import KeyStream
+from secagg.onetime import OneTime
+from secagg.spec import Count, Part, SumSpec
+from secagg.testing.rig import Rig
+from secagg.testing.seeded import SeededRandom
+from secagg.thresholds import Trust
+from secagg.vault import Vault
+
+
+def holders() -> list[OneTime]:
+    spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
+    encoded = Encoding(spec, cohort=2).encode({"x": [1]}, KeyStream(bytes(32)))
+    return [Vault(owner=1, sums=1, random=SeededRandom(b"v")), encoded, Rig(2, Trust.CURIOUS).machines[0]]
+
+
+@pytest.mark.parametrize("holder", holders(), ids=lambda holder: type(holder).__name__)
+def test_secrets_are_neither_copied_nor_pickled(holder: OneTime) -> None:
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="holds one-time secrets; it cannot be copied or pickled"):
+            attempt(holder)

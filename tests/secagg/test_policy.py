@@ -1,0 +1,63 @@
+"""A client's policy: contradictions are refused when it is written, not when it is needed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from secagg.errors import ParameterError
+from secagg.messages import MAX_SUMS
+from secagg.policy import Policy
+from secagg.thresholds import MAX_COMPLETE, Trust
+
+
+def policy(**changes: Any) -> Policy:
+    fields: dict[str, Any] = {
+        "trust": Trust.CURIOUS,
+        "corrupt": 2,
+        "min_cohort": 6,
+        "max_cohort": 10,
+        "min_contributors": 4,
+        "max_sums": 3,
+        "unnoised_sums": 9,
+    }
+    return Policy(**{**fields, **changes})
+
+
+def test_a_sensible_policy() -> None:
+    assert policy().max_query_bytes == 1 << 28
+    assert policy(corrupt=0, min_contributors=2, min_cohort=2, max_cohort=2).max_cohort == 2
+    assert (
+        policy(max_cohort=MAX_COMPLETE, max_sums=MAX_SUMS, unnoised_sums=0, max_query_bytes=0).max_sums == 64
+    )
+
+
+def test_everything_but_the_size_of_a_query_must_be_decided() -> None:
+    with pytest.raises(TypeError, match="7 required keyword-only arguments"):
+        Policy()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"trust": "curious_server"}, "trust must be a Trust level"),
+        ({"min_contributors": 3}, "at least corrupt \\+ 2, or a total may show one honest client's input"),
+        ({"min_contributors": 7}, "and at most min_cohort"),
+        ({"max_cohort": 5}, "max_cohort must be from min_cohort to 1024"),
+        ({"max_cohort": MAX_COMPLETE + 1}, "max_cohort must be from min_cohort to 1024"),
+        ({"max_sums": 0}, "max_sums must be from 1 to 64"),
+        ({"max_sums": MAX_SUMS + 1}, "max_sums must be from 1 to 64"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ParameterError, match=why):
+        policy(**changes)
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, True, "3", None])
+@pytest.mark.parametrize("name", [column.name for column in fields(Policy) if column.name != "trust"])
+def test_everything_but_trust_is_a_whole_number(name: str, value: Any) -> None:
+    with pytest.raises(ParameterError, match=f"{name} must be a whole number of at least 0"):
+        policy(**{name: value})

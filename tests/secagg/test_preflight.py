@@ -1,0 +1,159 @@
+"""Preflight: quorum, bits, margin and bytes, and every problem at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from secagg.encoding import Encoding
+from secagg.errors import ParameterError
+from secagg.local import LocalSession, Stage, local_machines
+from secagg.preflight import Preflight, preflight
+from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.thresholds import Trust
+
+UPDATE = SumSpec(
+    parts=(
+        Part(name="update", size=1000, bits=20, bound=L2(4.0)),
+        Part(name="weight", size=1, bits=33, bound=LInf(100.0)),
+        Part(name="examples", size=1, bits=24, bound=Count(1000)),
+        Part(name="check", size=3, bits=7, bound=Residue()),
+    )
+)
+LOSSES = SumSpec(parts=(Part(name="histogram", size=10, bits=8, bound=Count(1)),))
+TABLE = Table({"train": UPDATE, "losses": LOSSES})
+
+
+def fly(table: Table = TABLE, **changes: Any) -> Preflight:
+    settings: dict[str, Any] = {
+        "clients": 50,
+        "trust": Trust.MALICIOUS,
+        "corrupt": 5,
+        "dropout": 0.2,
+        "sums": 3,
+    }
+    return preflight(table, **{**settings, **changes})
+
+
+def test_a_session_that_can_work() -> None:
+    report = fly()
+    assert report.ok
+    assert report.problems == ()
+    assert (report.clients, report.trust) == (50, Trust.MALICIOUS)
+    assert (report.threshold, report.quorum, report.margin) == (28, 28, 22)
+
+
+def test_a_curious_server_takes_a_majority() -> None:
+    report = fly(trust=Trust.CURIOUS)
+    assert (report.threshold, report.quorum, report.margin) == (26, 26, 24)
+
+
+def test_each_part_is_reported_with_its_bits_and_resolution() -> None:
+    rows = {(row.kind, row.part): row for row in fly().parts}
+    names = {"train": ["update", "weight", "examples", "check"], "losses": ["histogram"]}
+    assert [*rows] == [(kind, name) for kind in names for name in names[kind]]
+    assert [row.bits for row in rows.values()] == [20, 33, 24, 7, 8]
+    assert [row.bits_needed for row in rows.values()] == [7, 7, 16, 1, 6]
+    step = 1 / Encoding(UPDATE, cohort=50).scale(UPDATE.parts[0])
+    assert rows["train", "update"].resolution == step == pytest.approx(4.0 / (((1 << 19) - 1) // 50))
+    assert rows["train", "examples"].resolution is None  # whole numbers are exact
+    assert rows["train", "check"].resolution is None
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_the_bytes_are_those_of_a_real_session(trust: Trust) -> None:
+    """Payloads; a frame adds a header of at most 64 bytes, and the reveal a bitmap."""
+    clients = 5
+    report = fly(clients=clients, trust=trust, corrupt=0, dropout=0)
+    server, machines = local_machines(
+        table=TABLE, trust=trust, members=range(clients), corrupt=0, dropout=0, sums=3
+    )
+    vector: dict[str, list[float] | list[int]] = {
+        "update": [0.0] * 1000,
+        "weight": [1.0],
+        "examples": [1],
+        "check": [1, 2, 3],
+    }
+    session = LocalSession(server, machines, lambda _member, _asked: vector)
+    session.open()
+    session.ask("train")
+    up = session.bytes_up
+    set_up = up[Stage.ADVERTISE] + up[Stage.SHARE]
+    assert 0 <= set_up - clients * report.setup_bytes_up <= 2 * 64 * clients
+    one_sum = up[Stage.MASK] + up[Stage.CONFIRM] + up[Stage.REVEAL]
+    assert 0 <= one_sum - clients * report.sum_bytes_up["train"] <= 3 * 64 * clients
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    narrow = SumSpec(
+        parts=(
+            Part(name="update", size=10, bits=6, bound=L2(1.0)),
+            Part(name="examples", size=1, bits=64, bound=Count((1 << 64) - 1)),
+        )
+    )
+    report = fly(Table({"train": narrow, "losses": LOSSES}), corrupt=30, sums=65)
+    assert not report.ok
+    assert report.threshold is None
+    assert (report.quorum, report.margin) == (41, 9)
+    found = "\n".join(report.problems)
+    assert "50 clients with 30 colluders under malicious_server need 41 survivors" in found
+    assert "part 'update' has 6 bits, but 50 clients need 7" in found
+    assert "part 'examples' needs 70 bits for 50 clients, and 64 is the most" in found
+    assert "a session has from 1 to 64 sums, not 65" in found
+    resolutions = {row.part: row.resolution for row in report.parts}
+    assert resolutions == {"update": None, "examples": None, "histogram": None}
+
+
+def test_one_problem_is_reported_once() -> None:
+    assert len(fly(Table({"losses": LOSSES}), dropout=0.5).problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sums": 0}, "from 1 to 64 sums, not 0"),
+        ({"clients": 2000}, "from 2 to 1024 clients, not 2000"),
+        ({"clients": 1, "corrupt": 0}, "from 2 to 1024 clients, not 1"),
+        ({"clients": 5, "corrupt": 5}, "leave nobody to protect"),
+        (
+            {"clients": 6, "corrupt": 5, "dropout": 0},
+            "fewer than 7 clients may show one honest input to 5 colluders",
+        ),
+        ({"dropout": 0.5}, "a drop-out of 0.5 leaves 25"),
+        ({"dropout": 1.5}, "at least 0 and below 1"),
+    ],
+)
+def test_what_cannot_work_is_a_problem_and_not_an_exception(changes: dict[str, Any], why: str) -> None:
+    report = fly(Table({"check": SumSpec(parts=UPDATE.parts[3:])}), **changes)
+    assert not report.ok
+    assert any(why in problem for problem in report.problems)
+    assert report.margin >= 0
+
+
+@pytest.mark.parametrize("clients", [0, -3])
+def test_there_is_nothing_to_report_about_nobody(clients: int) -> None:
+    with pytest.raises(ParameterError, match="at least one client"):
+        fly(clients=clients)
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize(("clients", "corrupt", "dropout"), [(2, 0, 0), (5, 1, 0.2), (9, 2, 0.3)])
+def test_whatever_passes_runs(clients: int, corrupt: int, dropout: float, trust: Trust) -> None:
+    """With as many drop-outs as were asked for, and one that deals no shares counted among them."""
+    table = Table({"losses": LOSSES})
+    report = fly(table, clients=clients, corrupt=corrupt, dropout=dropout, trust=trust, sums=1)
+    assert report.ok
+    gone = range(min(int(clients * dropout + 1e-9), report.margin))
+    server, machines = local_machines(
+        table=table, trust=trust, members=range(clients), corrupt=corrupt, dropout=dropout, sums=1
+    )
+    session = LocalSession(
+        server,
+        machines,
+        lambda _member, _asked: {"histogram": [1] * 10},
+        absent=lambda member, stage, _: member in gone and stage is Stage.MASK,
+    )
+    session.open()
+    total = session.ask("losses")
+    assert total["histogram"].tolist() == [clients - len(gone)] * 10

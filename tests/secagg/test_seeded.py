@@ -1,0 +1,72 @@
+"""Seeded machines: repeatable from their seed, different for every member and seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from secagg.memory import VolatileMemory
+from secagg.policy import Policy
+from secagg.testing.rig import residue_table
+from secagg.testing.seeded import (
+    InsecureSeededClient,
+    InsecureSeededServer,
+    SeededRandom,
+    seeded_identity,
+    seeded_registry,
+)
+from secagg.thresholds import Trust
+
+TABLE = residue_table()
+POLICY = Policy(
+    trust=Trust.CURIOUS,
+    corrupt=0,
+    min_cohort=2,
+    max_cohort=4,
+    min_contributors=2,
+    max_sums=2,
+    unnoised_sums=2,
+)
+
+
+def server(seed: bytes) -> InsecureSeededServer:
+    settings: dict[str, Any] = {"min_cohort": 2, "max_cohort": 4, "min_contributors": 2}
+    return InsecureSeededServer(
+        seed=seed, table=TABLE, trust=Trust.CURIOUS, sums=2, corrupt=0, dropout=0, **settings
+    )
+
+
+def advert(seed: bytes, member: int) -> bytes:
+    client = InsecureSeededClient(
+        seed=seed, member=member, table=TABLE, policy=POLICY, memory=VolatileMemory()
+    )
+    (frame,) = client.receive(server(b"server").invitation).frames
+    return frame
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 48, 4096])
+def test_random_bytes_are_as_many_as_asked_for(count: int) -> None:
+    assert len(SeededRandom(b"a")(count)) == count
+    assert SeededRandom(b"a")(count) == SeededRandom(b"a")(4096)[:count]
+
+
+def test_random_bytes_go_on_and_depend_on_every_part_of_the_seed() -> None:
+    random = SeededRandom(b"a", b"b")
+    drawn = [random(32) for _ in range(4)]
+    drawn += [SeededRandom(*seed)(32) for seed in ((b"ab",), (b"a",), (b"b", b"a"), (b"", b"ab"), ())]
+    assert len(set(drawn)) == 9
+
+
+def test_machines_repeat_themselves() -> None:
+    assert server(b"s").invitation == server(b"s").invitation != server(b"t").invitation
+    assert advert(b"c", 1) == advert(b"c", 1)
+    assert len({advert(b"c", 1), advert(b"c", 2), advert(b"d", 1)}) == 3
+
+
+def test_identities_belong_to_seed_and_member() -> None:
+    publics = [seeded_identity(seed, member).public for seed in (b"a", b"b") for member in range(3)]
+    assert len(set(publics)) == 6
+    registry = seeded_registry(b"a", [0, 2], version=7)
+    assert dict(registry.members) == {0: publics[0], 2: publics[2]}
+    assert registry.version == 7

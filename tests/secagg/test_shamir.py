@@ -1,0 +1,207 @@
+"""Secret sharing: enough shares give the secret, fewer give nothing, and wrong ones are found."""
+
+from __future__ import annotations
+
+import random
+from io import BytesIO
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import shamir
+from secagg.shamir import PRIME, SECRET_BYTES, SHARE_BYTES, correct_errors, interpolate, lagrange_weights
+from secagg.testing.seeded import SeededRandom
+
+SECRETS = st.one_of(
+    st.binary(min_size=32, max_size=32),
+    st.sampled_from([bytes(32), b"\xff" * 32, bytes(31) + b"\1", b"\1" + bytes(31)]),
+)
+
+
+def shares_of(secret: bytes, threshold: int, holders: int, seed: bytes = b"deal") -> dict[int, int]:
+    values = shamir.deal(secret, threshold=threshold, holders=holders, random=SeededRandom(seed))
+    return dict(enumerate(values, start=1))
+
+
+def from_points(shares: dict[int, int], points: tuple[int, ...]) -> bytes | None:
+    return interpolate(lagrange_weights(points), [shares[x] for x in points])
+
+
+# --- dealing and reconstructing --------------------------------------------------------------------
+
+
+def test_the_prime_is_the_smallest_above_two_to_the_256() -> None:
+    """Miller and Rabin with forty bases on the prime; every number before it fails one."""
+
+    def probably_prime(n: int) -> bool:
+        twos = (n - 1 & 1 - n).bit_length() - 1
+        for base in range(2, 42):
+            x = pow(base, n >> twos, n)
+            if x in (1, n - 1):
+                continue
+            if not any((x := x * x % n) == n - 1 for _ in range(twos - 1)):
+                return False
+        return True
+
+    assert PRIME == (1 << 256) + 297
+    assert probably_prime(PRIME)
+    assert not any(probably_prime(n) for n in range((1 << 256) + 1, PRIME, 2))
+
+
+@given(SECRETS, st.data())
+@settings(deadline=None, max_examples=60)
+def test_any_threshold_of_shares_reconstructs(secret: bytes, data: st.DataObject) -> None:
+    holders = data.draw(st.integers(1, 12))
+    threshold = data.draw(st.integers(1, holders))
+    shares = shares_of(secret, threshold, holders, data.draw(st.binary(max_size=4)))
+    points = data.draw(st.permutations(range(1, holders + 1)))[:threshold]
+    assert from_points(shares, tuple(points)) == secret
+
+
+@pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, bytes(31) + b"\7"])
+def test_every_subset_of_five_by_three(secret: bytes) -> None:
+    shares = shares_of(secret, 3, 5)
+    for count in (3, 4, 5):  # more than enough is no harm
+        for points in combinations(shares, count):
+            assert from_points(shares, points) == secret
+
+
+@given(SECRETS, SECRETS)
+@settings(deadline=None, max_examples=30)
+def test_fewer_than_the_threshold_say_nothing(secret: bytes, other: bytes) -> None:
+    """Whatever t - 1 holders have, for every secret there is exactly one polynomial that gave it to them.
+
+    Dealing draws polynomials uniformly, so all secrets are equally likely given these shares. The
+    polynomial for the other secret is built here, and dealt by the real dealer.
+    """
+    threshold = 4
+    seen: tuple[int, ...] = (2, 5, 7)
+    shares = shares_of(secret, threshold, 7)
+    points, values = (0, *seen), [int.from_bytes(other, "big"), *(shares[x] for x in seen)]
+    coefficients = polynomial_through(points, values)
+    assert coefficients[0] == int.from_bytes(other, "big")
+    drawn = b"".join(c.to_bytes(48, "big") for c in reversed(coefficients[1:]))
+    dealt = shamir.deal(other, threshold=threshold, holders=7, random=BytesIO(drawn).read)
+    assert [dealt[x - 1] for x in seen] == [shares[x] for x in seen]
+
+
+def polynomial_through(points: tuple[int, ...], values: list[int]) -> list[int]:
+    """Coefficients, constant first, by solving the linear equations: no formula of the code under test."""
+    size = len(points)
+    rows = [[pow(x, k, PRIME) for k in range(size)] + [y] for x, y in zip(points, values, strict=True)]
+    for i in range(size):
+        pivot = next(r for r in range(i, size) if rows[r][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        inverse = pow(rows[i][i], -1, PRIME)
+        rows[i] = [value * inverse % PRIME for value in rows[i]]
+        for r in range(size):
+            if r != i:
+                rows[r] = [(a - rows[r][i] * b) % PRIME for a, b in zip(rows[r], rows[i], strict=True)]
+    return [row[-1] for row in rows]
+
+
+def test_every_coefficient_is_drawn_from_384_random_bits() -> None:
+    """Fewer would prefer some field elements, and shares would say something about the secret."""
+    pool = BytesIO(b"\xff" * 48 + b"\xfe" * 48 + b"rest")
+    shares = shamir.deal(bytes(32), threshold=3, holders=4, random=pool.read)
+    assert pool.read() == b"rest"
+    square, line = (int.from_bytes(bytes([byte] * 48), "big") for byte in (0xFF, 0xFE))
+    assert shares == [(square * x * x + line * x) % PRIME for x in (1, 2, 3, 4)]
+
+
+def test_two_dealings_of_one_secret_share_nothing() -> None:
+    one, other = shares_of(bytes(32), 3, 5, b"one"), shares_of(bytes(32), 3, 5, b"other")
+    assert set(one.values()).isdisjoint(other.values())
+
+
+@pytest.mark.parametrize(
+    ("size", "threshold", "holders"), [(31, 2, 3), (33, 2, 3), (32, 0, 3), (32, -1, 3), (32, 4, 3)]
+)
+def test_only_sensible_dealings(size: int, threshold: int, holders: int) -> None:
+    with pytest.raises(ValueError, match="1 <= threshold <= holders"):
+        shamir.deal(bytes(size), threshold=threshold, holders=holders, random=bytes)
+
+
+def test_a_constant_beyond_32_bytes_is_no_secret() -> None:
+    """297 field elements are no 32-byte strings; only a corrupt dealer shares one."""
+    for constant in (1 << 256, PRIME - 1):
+        assert interpolate([1], [constant]) is None
+        assert correct_errors({1: constant, 2: constant}, 1) is None
+    assert interpolate([1], [(1 << 256) - 1]) == b"\xff" * 32
+
+
+# --- shares as bytes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0, 1, (1 << 256) - 1, 1 << 256, PRIME - 1])
+def test_a_share_survives_the_wire(share: int) -> None:
+    data = shamir.share_to_bytes(share)
+    assert len(data) == SHARE_BYTES == SECRET_BYTES + 1
+    assert shamir.share_from_bytes(data) == share
+
+
+@pytest.mark.parametrize("value", [PRIME, PRIME + 1, (1 << 264) - 1])
+def test_a_share_has_one_encoding(value: int) -> None:
+    assert shamir.share_from_bytes(value.to_bytes(SHARE_BYTES, "big")) is None
+
+
+@pytest.mark.parametrize("data", [b"", bytes(32), bytes(34), b"\0" + bytes(33)])
+def test_a_share_has_33_bytes(data: bytes) -> None:
+    assert shamir.share_from_bytes(data) is None
+
+
+# --- correcting errors -----------------------------------------------------------------------------
+
+
+@given(SECRETS, st.integers(0, 1 << 30))
+@settings(deadline=None, max_examples=80)
+def test_errors_up_to_the_radius_are_found_and_named(secret: bytes, seed: int) -> None:
+    rng = random.Random(seed)
+    threshold = rng.randint(1, 8)
+    held = rng.randint(threshold, threshold + 8)
+    shares = shares_of(secret, threshold, held + 3)
+    kept = {x: shares[x] for x in rng.sample(sorted(shares), held)}
+    wrong = set(rng.sample(sorted(kept), rng.randint(0, (held - threshold) // 2)))
+    for x in wrong:
+        kept[x] = (kept[x] + rng.randrange(1, PRIME)) % PRIME
+    assert correct_errors(kept, threshold) == (secret, wrong)
+
+
+@given(st.integers(0, 1 << 30))
+@settings(deadline=None, max_examples=60)
+def test_beyond_the_radius_nothing_false_is_taken_for_sure(seed: int) -> None:
+    """Random errors beyond the radius: the decoder gives up. It cannot name more than it could correct."""
+    rng = random.Random(seed)
+    threshold = rng.randint(2, 6)
+    held = threshold + rng.randint(0, 6)
+    shares = shares_of(b"\x5a" * 32, threshold, held)
+    radius = (held - threshold) // 2
+    for x in rng.sample(sorted(shares), min(radius + 1, held)):
+        shares[x] = rng.randrange(PRIME)
+    found = correct_errors(shares, threshold)
+    if held > threshold:
+        assert found is None
+    elif found is not None:  # with no share to spare, any values lie on some polynomial
+        assert found[0] != b"\x5a" * 32
+
+
+def test_a_majority_of_liars_who_agree_is_believed() -> None:
+    """Which is why whoever reconstructs compares with a commitment."""
+    true, false = shares_of(b"\1" * 32, 2, 6), shares_of(b"\2" * 32, 2, 6, b"liars")
+    mixed = {x: (true if x <= 2 else false)[x] for x in true}
+    assert correct_errors(mixed, 2) == (b"\2" * 32, {1, 2})
+
+
+def test_the_zero_polynomial_is_a_polynomial() -> None:
+    assert correct_errors({1: 0, 2: 0, 3: 0}, 2) == (bytes(32), set())
+    assert correct_errors({1: 0, 2: 0, 3: 0, 4: 9}, 2) == (bytes(32), {4})
+
+
+def test_holders_off_the_polynomial_are_told_from_the_others() -> None:
+    shares = shares_of(b"\3" * 32, 3, 7)
+    agreed = {x: shares[x] for x in (1, 4, 6)}
+    shares[2] = (shares[2] + 1) % PRIME
+    shares[7] = 0
+    assert shamir.off_polynomial(agreed, shares) == {2, 7}

@@ -1,0 +1,442 @@
+"""Clients, a server and a hostile wire, driven at random by Hypothesis; and every move, one by one.
+
+The wire loses, repeats, reorders, damages and replays anything it ever saw, also from earlier sessions and in
+other names; clients crash and come back with their memory; the server is restarted. Whatever happens: a total
+is exact or does not exist, no two kinds of share for one client leave, and a machine that has failed is mute.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from secagg import messages as m
+from secagg.client import ClientMachine
+from secagg.errors import SERVER, Departed, OutOfOrder, PeerError, StateError, SumFailed, WrongSession
+from secagg.events import Abandoned, Asked, Excluded, Late, SatOut, SumAborted, SumReleased
+from secagg.memory import VolatileMemory
+from secagg.records import Format
+from secagg.spec import Part, Residue, SumSpec, Table
+from secagg.testing.mutations import Mutator
+from secagg.testing.snapshots import insecure_copy
+from secagg.testing.wire import Packet, Wire
+from secagg.thresholds import Trust
+from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
+from tests.secagg.states import MEMBERS, TARGET, Recording, recording
+from tests.secagg.truth import (
+    Question,
+    Truth,
+    check_share_log,
+    check_total,
+    decoded,
+    seeded_machines,
+)
+
+_C, _S = ClientState, ServerState
+SUMS = 3
+PARTS = (Part(name="x", size=len(MEMBERS), bits=20, bound=Residue()),)
+TABLE = Table({"sum": SumSpec(parts=PARTS, times=2)})
+
+# --- at random ---------------------------------------------------------------------------------------
+
+
+class CheckedWire(Wire):
+    """A wire that checks every step a client takes."""
+
+    trust: Trust
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.floors: dict[int, int] = {}  # member -> the least sum for which it may still reveal shares
+        self.last_asked: dict[int, int] = {}
+
+    def restart_client(self, member: int, client: ClientMachine) -> None:
+        super().restart_client(member, client)
+        self.floors[member], self.last_asked[member] = 0, -1
+
+    def _to_client(self, member: int, frame: bytes) -> None:
+        client = self.clients[member]
+        before, events, replies = client.state, len(self.client_events), len(self.sent)
+        released = len(self.shares.entries)
+        super()._to_client(member, frame)
+        news = [event for _, event in self.client_events[events:]]
+        sent = [decoded(packet.frame) for packet in self.sent[replies:]]
+        if client.state is _C.FAILED:
+            assert news == []
+            # Whoever was gone before stays mute; whoever goes now says no more than that.
+            wanted = [] if before in (_C.ENDED, _C.FAILED) else [m.Leave]
+            assert [type(message) for message in sent] == wanted
+            check_erased(client)
+        else:
+            self._check_move(member, before, frame, news)
+        self._check_floor(member, news, released)
+
+    def _check_move(self, member: int, before: ClientState, frame: bytes, news: list[Any]) -> None:
+        message = decoded(frame)
+        assert message is not None
+        after = CLIENT_MOVES[self.trust][before, type(message)]
+        if after is _C.ASKED:  # the wire lets its clients answer at once
+            after = _C.READY if any(isinstance(event, SatOut) for event in news) else _C.MASKED
+        assert self.clients[member].state is after
+
+    def _check_floor(self, member: int, news: list[Any], released: int) -> None:
+        """Sums go forward only, and nothing is revealed for one that is over."""
+        floor = self.floors.get(member, 0)
+        assert all(entry.sum_index >= floor for entry in self.shares.entries[released:])
+        for event in news:
+            if isinstance(event, (Asked, SatOut)):
+                assert event.sum_index > self.last_asked.get(member, -1)
+                self.last_asked[member] = event.sum_index
+                self.floors[member] = event.sum_index + isinstance(event, SatOut)
+            elif isinstance(event, Abandoned):
+                assert event.sum_index >= self.last_asked.get(member, -1)
+                self.floors[member], self.last_asked[member] = event.sum_index + 1, event.sum_index
+
+
+def check_erased(client: ClientMachine) -> None:
+    vault = client._vault
+    assert [vault._channel, vault._mask_keys, vault._self_masks, vault._held] == [b"", {}, {}, {}]
+
+
+class HostileWorld(RuleBasedStateMachine):
+    """Everything that may happen to sessions of five clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memories = {member: VolatileMemory() for member in MEMBERS}
+        self.truth = Truth(MEMBERS, TABLE, len(MEMBERS))
+        self.machines = 0
+        self.round_number = 0
+        self.asked: dict[int, Question] = {}
+        self.results: list[int] = []
+        self.payloads = 0
+        self.seen_events = 0
+
+    @initialize(trust=st.sampled_from(Trust), calm=st.booleans())
+    def start(self, trust: Trust, calm: bool) -> None:
+        self.trust = trust
+        self.wire = CheckedWire(*self.new_machines(), self.truth.answer)
+        self.wire.trust = trust
+        self.open(calm)
+
+    def new_machines(self) -> tuple[Any, dict[int, Any]]:
+        self.machines += 1
+        return seeded_machines(
+            members=MEMBERS,
+            table=TABLE,
+            trust=self.trust,
+            dropout=0.2,
+            sums=SUMS,
+            seed=b"%d" % self.machines,
+            memories=self.memories,
+        )
+
+    def open(self, calm: bool) -> None:
+        """Invite everybody; on a calm day, nobody meddles with the set-up."""
+        self.wire.waiting = self.wire.waiting * (not calm)
+        self.wire.invite()
+        if calm:
+            self.finish()
+
+    def finish(self) -> None:
+        with suppress(SumFailed):
+            self.wire.run()
+            self.wire.finish()
+
+    # --- the honest side ---
+
+    @precondition(lambda self: self.wire.server.state in COLLECTED)
+    @rule(delivered=st.booleans())
+    def close_stage(self, delivered: bool) -> None:
+        if delivered:
+            self.wire.run()
+        self.wire.close_stage()
+
+    @rule()
+    def finish_what_was_begun(self) -> None:
+        self.finish()
+
+    @precondition(lambda self: self.wire.server.state is _S.READY and self.wire.server.sums_left)
+    @rule(same_round=st.booleans(), calm=st.booleans())
+    def ask(self, same_round: bool, calm: bool) -> None:
+        self.round_number += not same_round
+        self.payloads += 1
+        question = Question("sum", self.round_number, b"%d" % self.payloads)
+        index = SUMS - self.wire.server.sums_left
+        # A group may be closed or used up, and too few may be left: then nobody is asked.
+        with suppress(SumFailed, StateError):
+            self.wire.begin(question.kind, question.payload, round_number=question.round_number)
+            self.asked[index] = question
+        if calm:
+            self.finish()
+
+    # --- the wire ---
+
+    @precondition(lambda self: self.wire.waiting)
+    @rule(data=st.data(), times=st.integers(1, 3))
+    def deliver_in_any_order(self, data: st.DataObject, times: int) -> None:
+        for _ in range(min(times, len(self.wire.waiting))):
+            self.wire.deliver(self.take(data))
+
+    @precondition(lambda self: self.wire.waiting)
+    @rule(data=st.data(), twice=st.booleans())
+    def lose_or_duplicate(self, data: st.DataObject, twice: bool) -> None:
+        packet = self.take(data)
+        for _ in range(2 * twice):
+            self.wire.deliver(packet)
+
+    @precondition(lambda self: self.wire.waiting)
+    @rule(data=st.data(), seed=st.integers(0, 1 << 32))
+    def damage(self, data: st.DataObject, seed: int) -> None:
+        packet = self.take(data)
+        frames = [other.frame for other in self.wire.sent]
+        form = Format(SUMS, signed=self.trust is Trust.MALICIOUS)
+        mutate = Mutator(form=form, limit=1 << 12, others=frames)
+        spoiled = mutate(packet.frame, random.Random(seed).randrange)
+        if not self.forges_survivors(packet, spoiled):
+            self.wire.deliver(replace(packet, frame=spoiled))
+
+    def forges_survivors(self, packet: Packet, frame: bytes) -> bool:
+        """Under `curious_server` nothing but the channel protects the survivor set."""
+        aimed = self.trust is Trust.CURIOUS and packet.receiver != SERVER
+        return aimed and frame != packet.frame and isinstance(decoded(frame), m.Survivors)
+
+    @rule(data=st.data(), member=st.none() | st.sampled_from(MEMBERS))
+    def replay(self, data: st.DataObject, member: int | None) -> None:
+        """Any frame ever sent, also of an earlier session, perhaps to another or in another's name."""
+        packet = data.draw(st.sampled_from(self.wire.sent))
+        if member is not None and packet.receiver == SERVER:
+            packet = replace(packet, sender=member)
+        elif member is not None:
+            packet = replace(packet, receiver=member)
+        self.wire.deliver(packet)
+
+    def take(self, data: st.DataObject) -> Packet:
+        return self.wire.waiting.pop(data.draw(st.integers(0, len(self.wire.waiting) - 1)))
+
+    # --- crashes ---
+
+    @rule(member=st.sampled_from(MEMBERS), politely=st.booleans())
+    def lose_a_client(self, member: int, politely: bool) -> None:
+        """It leaves, or its machine is lost with everything in it; the memory of answers is not."""
+        if politely:
+            self.wire.send(member, SERVER, self.wire.clients[member].leave())
+        else:
+            self.memories[member].close_session()
+            self.wire.restart_client(member, self.new_machines()[1][member])
+
+    @precondition(lambda self: self.wire.server.state in (_S.MASKING, _S.CONFIRMING, _S.UNMASKING))
+    @rule()
+    def abandon(self) -> None:
+        self.wire.abandon()
+
+    @rule(politely=st.booleans(), calm=st.booleans())
+    def new_session(self, politely: bool, calm: bool) -> None:
+        """The server ends the session or crashes; the clients join another one."""
+        if politely:
+            self.wire.end()
+            self.wire.run()
+        for client in self.wire.clients.values():
+            client.leave()
+        server, clients = self.new_machines()
+        self.wire.restart_server(server)
+        for member, client in clients.items():
+            self.wire.restart_client(member, client)
+        self.asked, self.results = {}, []
+        self.round_number += 1
+        self.open(calm)
+
+    # --- what always holds ---
+
+    @invariant()
+    def totals_are_exact_and_indices_increase(self) -> None:
+        news = self.wire.server_events[self.seen_events :]
+        self.seen_events += len(news)
+        for event in news:
+            if isinstance(event, (SumReleased, SumAborted)):
+                assert event.sum_index > max(self.results, default=-1)
+                self.results.append(event.sum_index)
+            if isinstance(event, SumReleased):
+                check_total(self.wire, self.truth, self.asked[event.sum_index], event.total)
+
+    @invariant()
+    def no_client_can_be_read(self) -> None:
+        check_share_log(self.wire)
+
+    @invariant()
+    def whoever_failed_has_nothing_left(self) -> None:
+        for client in self.wire.clients.values():
+            if client.state in (_C.FAILED, _C.ENDED):
+                check_erased(client)
+
+
+def run_world(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        HostileWorld,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=True,
+            database=None,
+        ),
+    )
+
+
+def test_a_hostile_world() -> None:
+    run_world(60, 50)
+
+
+@pytest.mark.slow
+def test_a_hostile_world_at_length() -> None:
+    run_world(500, 100)
+
+
+# --- every move --------------------------------------------------------------------------------------
+
+MESSAGES = (*m.FROM_SERVER, *m.FROM_CLIENT)
+CLIENT_CASES = [
+    pytest.param(trust, state, kind, id=f"{trust}-{state.value}-{kind.__name__}")
+    for trust in Trust
+    for state in ClientState
+    for kind in MESSAGES
+    if trust is Trust.MALICIOUS or state is not _C.SIGNED
+]
+SERVER_CASES = [
+    pytest.param(trust, state, kind, id=f"{trust}-{state.value}-{kind.__name__}")
+    for trust in Trust
+    for state in ServerState
+    for kind in MESSAGES
+    if trust is Trust.MALICIOUS or state is not _S.CONFIRMING
+]
+
+
+def last_of(trust: Trust, kind: type[m.Message]) -> Any:
+    """The last message of this type in a session; some types occur in signed sessions only."""
+    frames = (*recording(Trust.MALICIOUS).frames, *recording(trust).frames)
+    return [message for frame in frames if isinstance(message := decoded(frame), kind)][-1]
+
+
+def frame_for(recorded: Recording, state: ClientState, kind: type[m.Message]) -> bytes:
+    """A frame of this type that a client in this state has no other reason to refuse than its type."""
+    client = recorded.clients[state]
+    session = client._context or bytes(32)
+    if kind is m.Invitation:
+        return recorded.to_client[_C.NEW, m.Invitation]
+    if kind is m.Farewell:
+        return m.Farewell(client._invited or bytes(32)).encode()
+    if kind is m.GroupClosed:
+        return m.GroupClosed(session, max(client._last_sum, 0)).encode()
+    if (state, kind) in recorded.to_client:
+        return recorded.to_client[state, kind]
+    # Of several queries the last one is news to a client that was asked the first.
+    frame: bytes = replace(last_of(recorded.trust, kind), context=session).encode()
+    return frame
+
+
+@pytest.mark.parametrize(("trust", "state", "kind"), CLIENT_CASES)
+def test_a_client_accepts_exactly_the_moves_in_the_table(
+    trust: Trust, state: ClientState, kind: type[m.Message]
+) -> None:
+    recorded = recording(trust)
+    client = insecure_copy(recorded.clients[state])
+    frame = frame_for(recorded, state, kind)
+    wanted = CLIENT_MOVES[trust].get((state, kind))
+    if wanted is not None:
+        client.receive(frame)
+        assert client.state is wanted
+        return
+    with pytest.raises(OutOfOrder, match=state.value):
+        client.receive(frame)
+    check_failed_for_good(client, recorded)
+
+
+def check_failed_for_good(client: ClientMachine, recorded: Recording) -> None:
+    assert client.state is _C.FAILED
+    check_erased(client)
+    for frame in recorded.frames:
+        with pytest.raises(PeerError):
+            client.receive(frame)
+        assert client.state is _C.FAILED
+    with pytest.raises(StateError):
+        client.answer(0, {"x": np.ones(5, np.uint32)})
+    with pytest.raises(StateError):
+        client.decline(0)
+    assert isinstance(decoded(client.leave()), m.Leave)
+    assert client.state is _C.FAILED
+
+
+SET_UP_KINDS = (m.Advertisement, m.Shares)
+INPUT_KINDS = (m.MaskedInput, m.Decline)
+BEFORE: dict[ServerState, tuple[type[m.Message], ...]] = {  # what is late in which stage
+    _S.INVITING: (),
+    _S.SHARING: (m.Advertisement,),
+    _S.READY: (*SET_UP_KINDS, *INPUT_KINDS, m.Confirmation, m.Reveal),
+    _S.MASKING: SET_UP_KINDS,
+    _S.CONFIRMING: (*SET_UP_KINDS, *INPUT_KINDS),
+    _S.UNMASKING: (*SET_UP_KINDS, *INPUT_KINDS, m.Confirmation),
+    _S.ENDED: (*SET_UP_KINDS, *INPUT_KINDS, m.Confirmation, m.Reveal, m.Lost),
+    _S.FAILED: (*SET_UP_KINDS, m.Lost),
+}
+
+
+AFTER_DELIVERY = (_S.READY, _S.MASKING, _S.CONFIRMING, _S.UNMASKING)
+
+
+def message_for(recorded: Recording, state: ServerState, kind: type[m.Message]) -> tuple[int, bytes]:
+    """A frame of this type from somebody who has not answered, as it would be in this stage and sum."""
+    server = recorded.servers[state]
+    if (state, kind) in recorded.to_server:
+        return recorded.to_server[state, kind]
+    message = last_of(recorded.trust, kind)
+    changes: dict[str, Any] = {"context": server._context}
+    if kind is m.Advertisement:
+        changes["context"] = server._invited
+    if kind is m.Invitation:
+        changes["context"] = b""
+    if hasattr(message, "sum_index"):
+        changes["sum_index"] = max(server._next_sum - 1, 0)
+    return TARGET, replace(message, **changes).encode()
+
+
+def verdict_on(kind: type[m.Message]) -> type[PeerError]:
+    if kind is m.Invitation:
+        return WrongSession  # it is the one message without a session
+    return Departed if kind is m.Leave else OutOfOrder
+
+
+@pytest.mark.parametrize(("trust", "state", "kind"), SERVER_CASES)
+def test_a_server_takes_what_its_stage_collects_and_ignores_or_excludes_the_rest(
+    trust: Trust, state: ServerState, kind: type[m.Message]
+) -> None:
+    recorded = recording(trust)
+    server = insecure_copy(recorded.servers[state])
+    sender, frame = message_for(recorded, state, kind)
+    events = [event for event in server.receive(sender, frame) if isinstance(event, (Excluded, Late))]
+    assert server.state is state
+    if COLLECTED.get(state) is kind or (state is _S.MASKING and kind is m.Decline):
+        assert events == []
+    elif kind is m.Lost and state in AFTER_DELIVERY:
+        assert [event.peer for event in events] == [MEMBERS[0]]  # the dealer; nobody is taken for a liar
+    elif kind in BEFORE[state]:
+        assert events == [Late(sender)]
+    else:
+        (event,) = events
+        assert isinstance(event, Excluded)
+        assert type(event.error) is verdict_on(kind)
+        assert server.receive(sender, frame) == ()

@@ -1,0 +1,192 @@
+"""One sum on the server: masked inputs in, shares in, a total out, or nothing at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from secagg import messages as m
+from secagg import shamir
+from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, Unrecoverable
+from secagg.events import WrongShares
+from secagg.tally import Tally
+from secagg.testing.rig import PART, Rig, residue_table
+from secagg.thresholds import Trust
+
+CLIENTS, THRESHOLD = 6, 3
+ROSTER = (0, 1, 2, 4, 5)  # client 3 was not asked
+
+
+class Table:
+    """Honest clients who have answered one query, and the tally that counts them."""
+
+    def __init__(self, *survivors: int, corrupt: int = 1, bits: int = 32) -> None:
+        self.rig = Rig(CLIENTS, Trust.CURIOUS, table=residue_table(bits=bits))
+        self.cohort = self.rig.set_up(threshold=THRESHOLD)
+        frame = self.rig.query(self.cohort, 0, ROSTER)
+        self.question = self.rig.question(self.cohort, frame)
+        self.tally = Tally(self.question, corrupt=corrupt)
+        self.inputs = self.rig.masked(frame, survivors)
+        for member, message in self.inputs.items():
+            self.tally.add_input(member, message.data)
+        self.survivors = self.tally.fix_survivors()
+        request = self.rig.survivors(self.cohort, 0, survivors)
+        self.reveals = dict(self.rig.reveals(request, survivors))
+
+    def reveal(self, *members: int) -> None:
+        for member in members:
+            self.tally.add_reveal(member, self.reveals[member])
+
+    def expected(self, *members: int) -> list[int]:
+        rows = np.stack([self.rig.vectors[member] for member in members])
+        return [int(total) for total in rows.astype(np.uint64).sum(axis=0) % 2**32]
+
+
+def lie(reveal: m.Reveal, dealer_at: int, *, by: int) -> m.Reveal:
+    """The reveal with one of its shares shifted."""
+    start = dealer_at * shamir.SHARE_BYTES
+    share = shamir.share_from_bytes(reveal.shares[start : start + shamir.SHARE_BYTES])
+    assert share is not None
+    wrong = shamir.share_to_bytes((share + by) % shamir.PRIME)
+    return replace(reveal, shares=reveal.shares[:start] + wrong + reveal.shares[start + shamir.SHARE_BYTES :])
+
+
+@pytest.mark.parametrize("survivors", [ROSTER, (0, 2, 4, 5), (1, 4, 5), (0, 1, 2)])
+def test_masks_come_off_for_any_survivors(survivors: tuple[int, ...]) -> None:
+    table = Table(*survivors)
+    assert table.survivors == survivors
+    table.reveal(*survivors)
+    total, wrong = table.tally.unmask()
+    assert total[PART].tolist() == table.expected(*survivors)
+    assert (total.count, total.invited) == (len(survivors), len(ROSTER))
+    assert wrong == ()
+
+
+def test_any_threshold_of_reveals_is_enough() -> None:
+    for holders in combinations((0, 2, 4, 5), THRESHOLD):
+        table = Table(0, 2, 4, 5)
+        table.reveal(*holders)
+        assert table.tally.revealed == set(holders)
+        total, _ = table.tally.unmask()
+        assert total[PART].tolist() == table.expected(0, 2, 4, 5)
+
+
+def test_too_few_reveals_release_nothing() -> None:
+    table = Table(0, 2, 4, 5)
+    table.reveal(0, 2)
+    with pytest.raises(Unrecoverable, match="client 0: 2 of 3 shares are there") as caught:
+        table.tally.unmask()
+    assert [dealer.peer for dealer in caught.value.dealers] == [0, 1]  # more than may be corrupt: holders lie
+    assert not any(dealer.proven for dealer in caught.value.dealers)
+
+
+@pytest.mark.parametrize("change", ["short", "long", "padding"])
+def test_a_masked_input_that_does_not_fit_is_refused(change: str) -> None:
+    table = Table(0, 1, 2, bits=33)  # four elements, 132 bits, hence four of padding
+    data = table.inputs[0].data
+    bad = {
+        "short": data[:-1],
+        "long": data + b"\0",
+        "padding": data[:16] + bytes([data[16] | 0x10]) + data[17:],
+    }
+    before = [part.copy() for part in table.tally._accumulator]
+    with pytest.raises(BadVector, match="client 4: a masked input that does not fit the spec"):
+        table.tally.add_input(4, bad[change])
+    assert table.tally.contributors == {0, 1, 2}
+    assert all((a == b).all() for a, b in zip(before, table.tally._accumulator, strict=True))
+
+
+def test_a_changed_masked_input_is_noticed_where_it_hits_the_count() -> None:
+    table = Table(0, 1, 2)
+    table.tally._accumulator[-1][0] += 1
+    table.reveal(0, 1, 2)
+    with pytest.raises(CorruptTotal):
+        table.tally.unmask()
+
+
+# --- reveals ---------------------------------------------------------------------------------------
+
+
+def test_a_reveal_holds_one_share_per_dealer_it_names() -> None:
+    table = Table(0, 1, 2)
+    good = table.reveals[0]
+    cohort = table.cohort
+    wrong = [
+        replace(good, shares=good.shares[:-1]),
+        replace(good, shares=good.shares + bytes(shamir.SHARE_BYTES)),
+        replace(good, shares=good.shares[shamir.SHARE_BYTES :]),
+        replace(good, dealers=table.rig.bitmap(cohort, (0, 1, 2, 3, 4))),  # client 3 is not in the roster
+    ]
+    for reveal in wrong:
+        with pytest.raises(MalformedMessage, match="client 0: shares that do not match the roster"):
+            table.tally.add_reveal(0, reveal)
+    with pytest.raises(MalformedMessage, match="a bitmap that is not over 6 members"):
+        table.tally.add_reveal(0, replace(good, dealers=b"\xff"))
+    assert table.tally.revealed == set()
+
+
+def test_a_share_outside_the_field_is_refused() -> None:
+    table = Table(0, 1, 2)
+    good = table.reveals[0]
+    beyond = shamir.PRIME.to_bytes(shamir.SHARE_BYTES, "big")
+    with pytest.raises(BadShare, match="client 0: a share outside the field"):
+        table.tally.add_reveal(0, replace(good, shares=good.shares[: -len(beyond)] + beyond))
+    assert table.tally.revealed == set()
+    assert all(0 + 1 not in held for held in table.tally._shares.values())
+
+
+def test_a_wrong_share_is_corrected_and_named() -> None:
+    table = Table(*ROSTER)
+    table.reveal(1, 2, 4, 5)
+    table.tally.add_reveal(0, lie(table.reveals[0], 2, by=9))  # its share of client 2's secret
+    total, wrong = table.tally.unmask()
+    assert total[PART].tolist() == table.expected(*ROSTER)
+    assert wrong == (WrongShares(dealer=2, holders=(0,)),)
+
+
+def test_a_wrong_share_of_a_mask_key_is_corrected_too() -> None:
+    table = Table(0, 1, 2, 4)  # client 5 sent nothing
+    table.reveal(1, 2, 4)
+    table.tally.add_reveal(0, lie(table.reveals[0], 4, by=9))
+    total, wrong = table.tally.unmask()
+    assert total[PART].tolist() == table.expected(0, 1, 2, 4)
+    assert wrong == (WrongShares(dealer=5, holders=(0,)),)
+
+
+@pytest.mark.parametrize(("corrupt", "proven"), [(0, True), (2, True), (3, False)])
+def test_a_dealer_whose_secret_cannot_be_had_stops_the_sum(corrupt: int, proven: bool) -> None:
+    """Five shares and a threshold of three: the lies of two holders would have been corrected."""
+    table = Table(*ROSTER, corrupt=corrupt)
+    for member in ROSTER:
+        table.tally.add_reveal(member, lie(table.reveals[member], 1, by=7**member))
+    with pytest.raises(Unrecoverable, match="client 1: its shares do not open its commitment") as caught:
+        table.tally.unmask()
+    assert [(dealer.peer, dealer.proven) for dealer in caught.value.dealers] == [(1, proven)]
+
+
+def test_all_dealers_to_blame_are_named_at_once() -> None:
+    table = Table(*ROSTER)
+    for member in ROSTER:
+        reveal = lie(table.reveals[member], 0, by=7**member)
+        table.tally.add_reveal(member, lie(reveal, 3, by=5**member))
+    with pytest.raises(Unrecoverable) as caught:
+        table.tally.unmask()
+    assert [dealer.peer for dealer in caught.value.dealers] == [0, 4]
+
+
+def test_when_holders_lie_about_everybody_the_search_for_dealers_stops() -> None:
+    """More dealers fail than may be corrupt, none is proven to be: it is the holders, and the sum is lost."""
+    table = Table(*ROSTER, corrupt=3)
+    for member in ROSTER:
+        reveal = table.reveals[member]
+        for at in range(len(ROSTER)):
+            reveal = lie(reveal, at, by=(at + 2) ** (member + 3))
+        table.tally.add_reveal(member, reveal)
+    with pytest.raises(Unrecoverable) as caught:
+        table.tally.unmask()
+    assert [(dealer.peer, dealer.proven) for dealer in caught.value.dealers] == [
+        (k, False) for k in ROSTER[:4]
+    ]
