@@ -189,3 +189,16 @@ def test_an_abandoned_sum_releases_nothing_and_the_session_lives() -> None:
     assert type(event.error) is SumFailed
     assert session.local.ask("single", b"b", round_number=1).count == SIZE
     assert [e.sum_index for e in session.local.events if isinstance(e, SumReleased)] == [1]
+
+
+def test_a_cohort_below_the_minimum_fails_the_session() -> None:
+    """Though three clients would have a threshold."""
+    settings = {**SETTINGS, "min_cohort": 4, "dropout": 0}
+    server = ServerMachine(**settings)
+    _, clients = local_machines(
+        table=TABLE, trust=Trust.CURIOUS, members=range(3), corrupt=1, dropout=0, sums=4
+    )
+    for member, client in clients.items():
+        server.receive(member, client.receive(server.invitation).frames[0])
+    (failed,) = [event for event in server.close_stage().events if isinstance(event, SessionFailed)]
+    assert "3 of at least 4 clients came" in str(failed.error)
