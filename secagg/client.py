@@ -370,8 +370,8 @@ class ClientMachine(OneTime):
         )
         self._groups.confirm(question.query.kind, question.query.round, self._survivors)
         self._question = None
-        holders = pack_positions(shares, self._cohort.size)
-        reveal = m.Reveal(self._context, question.sum_index, holders, b"".join(shares.values()))
+        dealers = pack_positions(shares, self._cohort.size)
+        reveal = m.Reveal(self._context, question.sum_index, dealers, b"".join(shares.values()))
         return ClientStep((reveal.encode(),), (events.Confirmed(question.sum_index, len(self._survivors)),))
 
     def _current(self, sum_index: int) -> Question:
