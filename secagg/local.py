@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from numpy.typing import ArrayLike
 
 from secagg.client import ClientMachine
-from secagg.errors import InputError, ParameterError
+from secagg.errors import InputError, ParameterError, StateError
 from secagg.events import (
     Asked,
     ClientStep,
@@ -65,14 +65,16 @@ def nobody_absent(_member: int, _stage: Stage, _sum_index: int) -> bool:
 def local_machines(
     *,
     table: Table,
-    trust: Trust,
+    trust: Trust | str,
     members: Collection[int],
     corrupt: int,
     dropout: Fraction | float,
     sums: int,
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities."""
-    size = len(members)
+    trust, size = Trust.parse(trust), len(members)
+    if len(set(members)) < size:
+        raise ParameterError("every member needs an id of its own")
     if size < corrupt + 2:
         raise ParameterError(f"{size} clients with {corrupt} colluders: a total could show one honest input")
     policy = Policy(
@@ -134,6 +136,7 @@ class LocalSession:
         self._answer = answer
         self._absent = absent
         self._observer = observer
+        self._opened = False
         self._sum_index = -1
         self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
         self.events: list[ServerEvent] = []
@@ -143,6 +146,9 @@ class LocalSession:
 
     def open(self) -> None:
         """Exchange keys and shares. Raises `SumFailed` if too few clients stay."""
+        if self._opened:
+            raise StateError("the session was opened before")
+        self._opened = True
         self._send((Outgoing(tuple(self._clients), self._server.invitation),))
         self._close()
         if self._server.state is ServerState.SHARING:

@@ -109,8 +109,9 @@ class FileMemory(VolatileMemory):
     middle of a write, is cut off: its answer never left. A file from an older backup is not detected.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path | str, *, create: bool = False) -> None:
         super().__init__()
+        path = Path(path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         try:
             self._file = os.open(path, flags, 0o600)

@@ -273,6 +273,12 @@ _TYPES: Final[dict[int, type[Message]]] = {c.TYPE: c for c in (*FROM_SERVER, *FR
 _HEADER: Final = 2  # version and type
 
 
+def frame_bytes(*blobs: int) -> int:
+    """Length of a frame with a 32-byte context and byte strings of these lengths."""
+    header = len(encode_fields(VERSION, 1, bytes(DIGEST_BYTES)))
+    return header + sum(blob + (2 if blob < 1 << 8 else 3 if blob < 1 << 16 else 5) for blob in blobs)
+
+
 def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
     """The message in `frame`, from a sender of either kind; raises typed errors on all else.
 

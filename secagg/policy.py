@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
+from secagg.terms import check_whole
 from secagg.thresholds import MAX_COMPLETE, Trust
 
 
@@ -32,12 +33,10 @@ class Policy:
     max_query_bytes: int = 1 << 28
 
     def __post_init__(self) -> None:
-        if not isinstance(self.trust, Trust):
-            raise ParameterError("trust must be a Trust level")
+        object.__setattr__(self, "trust", Trust.parse(self.trust))
         for column in fields(self):
-            value = getattr(self, column.name)
-            if column.name != "trust" and (type(value) is not int or value < 0):
-                raise ParameterError(f"{column.name} must be a whole number of at least 0")
+            if column.name != "trust":
+                check_whole(column.name, getattr(self, column.name))
         if not self.corrupt + 2 <= self.min_contributors <= self.min_cohort:
             raise ParameterError(
                 "min_contributors must be at least corrupt + 2, or a total may show one honest "

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
+from secagg.bitmap import bitmap_bytes
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError, SpecError
-from secagg.messages import MAX_SUMS
+from secagg.messages import MAX_SUMS, frame_bytes
 from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, LInf, SumSpec, Table, bits_for_cohort
+from secagg.terms import check_whole
 from secagg.thresholds import Trust, choose_threshold, dropouts_allowed, least_threshold
+
+_SUM_INDEX: Final = 1  # bytes of a sum's index, which is below 128
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,15 @@ def preflight(
     table: Table,
     *,
     clients: int,
-    trust: Trust,
+    trust: Trust | str,
     corrupt: int,
     dropout: Fraction | float,
     sums: int,
 ) -> Preflight:
     """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients."""
+    trust = Trust.parse(trust)
+    for name, value in (("clients", clients), ("corrupt", corrupt), ("sums", sums)):
+        check_whole(name, value)
     if clients < 1:
         raise ParameterError("a session needs at least one client")
     problems: list[str] = []
@@ -84,7 +92,7 @@ def preflight(
         quorum=quorum,
         margin=max(clients - quorum, 0),
         parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
-        setup_bytes_up=form.advert_bytes + (clients - 1) * form.envelope_bytes + form.signature_bytes,
+        setup_bytes_up=_setup_bytes(clients, form),
         sum_bytes_up={kind: _sum_bytes(spec, clients, form) for kind, spec in table.items()},
         problems=tuple(problems),
     )
@@ -112,6 +120,14 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
     return rows
 
 
+def _setup_bytes(clients: int, form: Format) -> int:
+    """What one client sends in set-up: its advert, and its shares with a signature."""
+    envelopes = (clients - 1) * form.envelope_bytes
+    return frame_bytes(form.advert_bytes) + frame_bytes(envelopes, form.signature_bytes)
+
+
 def _sum_bytes(spec: SumSpec, clients: int, form: Format) -> int:
-    """Payload bytes of one sum: masked input, shares, and the signature of the consistency round."""
-    return spec.packed_bytes + clients * SHARE_BYTES + form.signature_bytes
+    """What one client sends in a sum: its input, a confirmation if the session is signed, shares of all."""
+    shares = frame_bytes(bitmap_bytes(clients), clients * SHARE_BYTES) + _SUM_INDEX
+    confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0
+    return frame_bytes(spec.packed_bytes) + _SUM_INDEX + confirmation + shares

@@ -61,7 +61,11 @@ class Reconstruction:
         return found[0]
 
     def _no_lie_explains(self, shares: int, *, searched_all: bool) -> bool:
-        """Whether an honest dealer's secret would have been found, however the corrupt holders lied."""
+        """Whether an honest dealer's secret would have been found, however the corrupt holders lied.
+
+        Of the shares, all but `corrupt` are right. The decoder finds the secret if twice the lies are spare;
+        a search of all subsets finds it as soon as one subset is free of lies.
+        """
         return shares - self._threshold >= (self._corrupt if searched_all else 2 * self._corrupt)
 
     def _other_subsets(

@@ -31,7 +31,8 @@ from secagg.records import Format, encode_signatures
 from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.tally import Tally
-from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold, dropouts_allowed
+from secagg.terms import Terms
+from secagg.thresholds import Trust, choose_threshold
 from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
 
 NONCE_BYTES: Final = 32
@@ -48,7 +49,7 @@ class ServerMachine:
         self,
         *,
         table: Table,
-        trust: Trust,
+        trust: Trust | str,
         sums: int,
         corrupt: int,
         dropout: Fraction | float,
@@ -57,26 +58,19 @@ class ServerMachine:
         min_contributors: int,
         registry: Registry | None = None,
     ) -> None:
-        table.check_fits(max_cohort)
-        if (registry is not None) != (trust is Trust.MALICIOUS):
+        self._terms = Terms(
+            trust=Trust.parse(trust),
+            sums=sums,
+            corrupt=corrupt,
+            dropout=dropout,
+            min_cohort=min_cohort,
+            max_cohort=max_cohort,
+            min_contributors=min_contributors,
+        )
+        if (registry is not None) != (self._terms.trust is Trust.MALICIOUS):
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
-        if not 1 <= sums <= m.MAX_SUMS:
-            raise errors.ParameterError(f"sums must be from 1 to {m.MAX_SUMS}")
-        if corrupt < 0:
-            raise errors.ParameterError("corrupt must not be negative")
-        if not corrupt + 2 <= min_contributors <= min_cohort <= max_cohort <= MAX_COMPLETE:
-            raise errors.ParameterError(
-                f"corrupt + 2 <= min_contributors <= min_cohort <= max_cohort <= {MAX_COMPLETE} must hold"
-            )
-        dropouts_allowed(max_cohort, dropout)  # raises on a fraction outside 0 to 1
+        table.check_fits(max_cohort)
         self._table = table
-        self._trust = trust
-        self._sums = sums
-        self._corrupt = corrupt
-        self._dropout = dropout
-        self._min_cohort = min_cohort
-        self._max_cohort = max_cohort
-        self._min_contributors = min_contributors
         self._registry = registry
         self._state = _S.INVITING
         self._gone: set[int] = set()
@@ -98,16 +92,16 @@ class ServerMachine:
     @cached_property
     def frame_limit(self) -> int:
         """The largest frame an honest client may send in any stage, or be late with."""
-        form = Format(self._sums, signed=True)
+        form = Format(self._terms.sums, signed=True)
         vector = max(spec.packed_bytes for spec in self._table.values())
-        return max(form.advert_bytes, self._max_cohort * form.envelope_bytes, vector) + _OVERHEAD
+        return max(form.advert_bytes, self._terms.max_cohort * form.envelope_bytes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
         """The same frame for everybody."""
         registry = self._registry.digest if self._registry else b""
         nonce = self._random(NONCE_BYTES)
-        trust, table = str(self._trust), self._table.digest
-        return m.Invitation(b"", trust, self._sums, table, registry, nonce).encode()
+        trust, table = str(self._terms.trust), self._table.digest
+        return m.Invitation(b"", trust, self._terms.sums, table, registry, nonce).encode()
 
     def __repr__(self) -> str:
         return f"ServerMachine(state={self._state.value}, next_sum={self._next_sum})"
@@ -120,7 +114,7 @@ class ServerMachine:
 
     @property
     def sums_left(self) -> int:
-        return self._sums - self._next_sum
+        return self._terms.sums - self._next_sum
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -176,7 +170,7 @@ class ServerMachine:
             content=content_digest(kind, payload),
         )
         self._groups.answer(kind, round_number)
-        self._tally = Tally(question, corrupt=self._corrupt)
+        self._tally = Tally(question, corrupt=self._terms.corrupt)
         self._next_sum += 1
         self._enter(_S.MASKING, self._ids(question.roster))
         return ServerStep((self._to(question.roster, frame),))
@@ -259,7 +253,7 @@ class ServerMachine:
             raise errors.OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
         self._admission.add_lost(sender, message, self._cohort)
         happened: list[ServerEvent] = []
-        for dealer in self._admission.convicted(corrupt=self._corrupt):
+        for dealer in self._admission.convicted(corrupt=self._terms.corrupt):
             if dealer not in self._gone:
                 error = errors.CorruptDealer(dealer, "its envelopes do not open", proven=True)
                 happened += [events.Excluded(dealer, error), *self.drop(dealer)]
@@ -269,8 +263,8 @@ class ServerMachine:
 
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
-        if present < self._min_cohort:
-            raise errors.TooFewClients(f"{present} of at least {self._min_cohort} clients came")
+        if present < self._terms.min_cohort:
+            raise errors.TooFewClients(f"only {present} clients came; {self._terms.min_cohort} are needed")
         threshold = self._choose_threshold(present)
         self._cohort, frame = self._admission.key_list(threshold=threshold, invitation=self.invitation)
         self._context = self._cohort.session
@@ -279,14 +273,15 @@ class ServerMachine:
 
     def _choose_threshold(self, present: int) -> int:
         try:
-            return choose_threshold(present, corrupt=self._corrupt, dropout=self._dropout, trust=self._trust)
+            terms = self._terms
+            return choose_threshold(present, corrupt=terms.corrupt, dropout=terms.dropout, trust=terms.trust)
         except errors.ParameterError as error:
             raise errors.TooFewClients(str(error)) from None
 
     def _close_sharing(self) -> ServerStep:
         shared, least = self._admission.shared, self._least()
         if len(shared) < least:
-            raise errors.TooFewClients(f"{len(shared)} of {least} clients dealt shares")
+            raise errors.TooFewClients(f"only {len(shared)} clients dealt shares; {least} are needed")
         self._enter(_S.READY)
         outgoing = tuple(
             Outgoing((member,), m.Delivery(self._context, parcels).encode())
@@ -301,11 +296,11 @@ class ServerMachine:
         survivors, least = self._tally.fix_survivors(), self._least()
         question = self._tally.question
         if len(survivors) < least:
-            raise errors.TooFewClients(f"{len(survivors)} of {least} clients sent inputs")
+            raise errors.TooFewClients(f"only {len(survivors)} clients sent inputs; {least} are needed")
         if question.later_in_group and survivors != question.roster:
             raise errors.CohortChanged("a client left in the midst of a group")
         bitmap = pack_positions(survivors, self._cohort.size)
-        stage = _S.CONFIRMING if self._trust is Trust.MALICIOUS else _S.UNMASKING
+        stage = _S.CONFIRMING if self._terms.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         frame = m.Survivors(self._context, question.sum_index, bitmap).encode()
         return ServerStep((self._to(survivors, frame),))
@@ -313,7 +308,7 @@ class ServerMachine:
     def _close_confirming(self) -> ServerStep:
         confirmations, least = self._tally.confirmations, self._cohort.threshold
         if len(confirmations) < least:
-            raise errors.TooFewClients(f"{len(confirmations)} of {least} clients confirmed")
+            raise errors.TooFewClients(f"only {len(confirmations)} clients confirmed; {least} are needed")
         signers = tuple(sorted(confirmations))
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
         self._enter(_S.UNMASKING, self._ids(signers))
@@ -323,7 +318,9 @@ class ServerMachine:
     def _close_unmasking(self) -> ServerStep:
         tally, least = self._tally, self._cohort.threshold
         if len(tally.revealed) < least:
-            raise errors.TooFewClients(f"{len(tally.revealed)} of {least} clients revealed shares")
+            raise errors.TooFewClients(
+                f"only {len(tally.revealed)} clients revealed shares; {least} are needed"
+            )
         total, wrong = tally.unmask()
         kind, round_number = tally.question.query.kind, tally.question.query.round
         self._groups.confirm(kind, round_number, tally.survivors)
@@ -338,12 +335,14 @@ class ServerMachine:
 
     def _check_askable(self, kind: str, payload: bytes, round_number: int) -> None:
         """Refuse to ask what honest clients would refuse to answer."""
+        if not isinstance(payload, bytes):
+            raise errors.ParameterError("the payload of a query must be bytes")
         if kind not in self._table:
             raise errors.ParameterError(f"the table has no kind of sum {kind!r}")
         if not 0 <= round_number <= m.MAX_ROUND:
             raise errors.ParameterError(f"a round must be from 0 to {m.MAX_ROUND}")
-        if self._next_sum >= self._sums:
-            raise errors.StateError(f"all {self._sums} sums of this session are used")
+        if self._next_sum >= self._terms.sums:
+            raise errors.StateError(f"all {self._terms.sums} sums of this session are used")
         if self._groups.is_closed(kind, round_number):
             raise errors.CohortChanged("a client of this group has left; its last total stands")
         if self._memory.knows_query(content_digest(kind, payload)):
@@ -360,7 +359,7 @@ class ServerMachine:
             self._groups.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
         if len(roster) < self._least():
-            raise errors.TooFewClients(f"{len(roster)} of {self._least()} clients are left")
+            raise errors.TooFewClients(f"only {len(roster)} clients are left; {self._least()} are needed")
         bitmap = pack_positions(roster, self._cohort.size)
         query = m.Query(self._context, self._next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
@@ -375,14 +374,14 @@ class ServerMachine:
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
-                if isinstance(dealer.peer, int) and (dealer.proven or self._could_all_lie(error)):
+                if isinstance(dealer.peer, int) and (dealer.proven or self._few_enough_to_leave_out(error)):
                     happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()
         return ServerStep((self._to(question.roster, closed),), tuple(happened))
 
-    def _could_all_lie(self, error: errors.Unrecoverable) -> bool:
+    def _few_enough_to_leave_out(self, error: errors.Unrecoverable) -> bool:
         """Whether there are no more suspects than corrupt clients: then the session does without them."""
-        return len(error.dealers) <= self._corrupt
+        return len(error.dealers) <= self._terms.corrupt
 
     def _fail(self, error: errors.SumFailed) -> ServerStep:
         farewell = self.end()
@@ -403,7 +402,7 @@ class ServerMachine:
             raise errors.StateError(f"the server is {self._state.value}, not {state.value}")
 
     def _least(self) -> int:
-        return max(self._cohort.threshold, self._min_contributors)
+        return max(self._cohort.threshold, self._terms.min_contributors)
 
     def _positions(self, members: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self._cohort.position[member] for member in members)

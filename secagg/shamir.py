@@ -107,7 +107,7 @@ def off_polynomial(agreed: Mapping[int, int], shares: Mapping[int, int]) -> set[
 
 
 def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] | None:
-    """Run Euclid until the remainder's degree is below `stop`; the message is remainder / cofactor."""
+    """Run Euclid until the remainder has at most `stop` coefficients; the message is remainder / cofactor."""
     before, now = vanishing, interpolant
     cofactor_before, cofactor = list[int](), [1]
     while len(now) > stop:

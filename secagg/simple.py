@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from secagg.errors import InputError, ParameterError
 from secagg.local import LocalSession, Stage, local_machines
+from secagg.registry import MAX_ID
 from secagg.spec import Bound, Part, SumSpec, Table, Values
-from secagg.thresholds import Trust
+from secagg.thresholds import MAX_COMPLETE, Trust
 
 _KIND = "sum"
 
@@ -36,17 +37,18 @@ def sum_securely(
 ) -> SecureSum:
     """Sum one vector per client, each client a machine of its own in this process.
 
-    The server machine sees uniformly random residues and their total. `missing` names clients that
-    vanish after set-up, before they send their input; they are what drop-out handling is for. Raises
-    `SpecError` if the total could wrap, `InputError` for a bad vector, `SumFailed` if too few remain.
+    The server machine sees uniformly random residues and their total. `missing` names clients that vanish
+    after set-up, before they send their input; they are what drop-out handling is for, and
+    `preflight(...).margin` says how many there may be. Raises `SpecError` if the total could wrap,
+    `InputError` for a bad vector, `SumFailed` if too few remain.
     """
     named = _named(vectors)
-    if not set(missing) <= set(named):
-        raise InputError("only clients with a vector can be missing")
+    if not isinstance(missing, Collection) or not set(missing) <= set(named):
+        raise InputError("missing must be a collection of ids of clients with a vector")
     size = _size_of(next(iter(named.values())))
     table = Table({_KIND: SumSpec(parts=(Part(name=_KIND, size=size, bits=bits, bound=bound),))})
     server, clients = local_machines(
-        table=table, trust=Trust.parse(trust), members=tuple(named), corrupt=corrupt, dropout=0, sums=1
+        table=table, trust=trust, members=tuple(named), corrupt=corrupt, dropout=0, sums=1
     )
     session = LocalSession(
         server,
@@ -66,8 +68,10 @@ def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, 
     named = dict(vectors) if isinstance(vectors, Mapping) else dict(enumerate(vectors))
     if len(named) < 2:
         raise InputError("a secure sum needs at least two vectors")
-    if not all(isinstance(member, int) for member in named):
-        raise ParameterError("the ids of clients must be whole numbers")
+    if not all(isinstance(member, int) and 0 <= member <= MAX_ID for member in named):
+        raise ParameterError(f"the ids of clients must be whole numbers from 0 to {MAX_ID}")
+    if len(named) > MAX_COMPLETE:
+        raise InputError(f"a session takes at most {MAX_COMPLETE} vectors, not {len(named)}")
     return named
 
 

@@ -60,8 +60,10 @@ def choose_threshold(cohort: int, *, corrupt: int, dropout: Fraction | float, tr
     survive: more than c colluders needs, and it costs nothing.
     """
     if not 2 <= cohort <= MAX_COMPLETE:
-        raise ParameterError(f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {cohort}")
-    if not 0 <= corrupt < cohort:
+        raise ParameterError(f"a session takes from 2 to {MAX_COMPLETE} clients, not {cohort}")
+    if corrupt < 0:
+        raise ParameterError("corrupt must not be negative")
+    if corrupt >= cohort:
         raise ParameterError(f"{corrupt} colluders in a cohort of {cohort} leave nobody to protect")
     least = least_threshold(cohort, corrupt=corrupt, trust=trust)
     survivors = cohort - dropouts_allowed(cohort, dropout)

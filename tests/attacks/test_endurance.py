@@ -67,7 +67,7 @@ def test_one_dealer_stops_one_sum_only(clients: int, corrupt: int) -> None:
 
 
 def test_without_suspending_the_suspect_every_sum_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServerMachine, "_could_all_lie", lambda *_: False)
+    monkeypatch.setattr(ServerMachine, "_few_enough_to_leave_out", lambda *_: False)
     _, session = scattered(Trust.MALICIOUS, 12, 3)
     for k in range(4):
         with pytest.raises(Unrecoverable):

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from secagg import messages as m
-from secagg.errors import CohortChanged, InputError, StateError, SumFailed, TooFewClients
+from secagg.errors import CohortChanged, InputError, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.events import Asked, Missing, SessionFailed, SessionReady, SumAborted, SumReleased
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
 from secagg.spec import Count, LInf, Part, SumSpec, Table
@@ -112,7 +112,7 @@ def test_too_few_in_a_sum_release_nothing_and_the_session_lives_on(stage: Stage,
 def test_a_consistency_round_needs_a_threshold() -> None:
     local = session(Trust.MALICIOUS, absent=gone(0, 1, 2, stage=Stage.CONFIRM))
     local.open()
-    with pytest.raises(TooFewClients, match="2 of 3 clients confirmed"):
+    with pytest.raises(TooFewClients, match="only 2 clients confirmed; 3 are needed"):
         local.ask("first")
 
 
@@ -193,3 +193,23 @@ def test_no_identities_where_nothing_is_signed() -> None:
 def test_an_abandoned_sum_is_a_failed_one() -> None:
     assert issubclass(TooFewClients, SumFailed)
     assert issubclass(CohortChanged, SumFailed)
+
+
+def test_a_session_is_opened_once_and_not_harmed_by_a_second_attempt() -> None:
+    spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
+    server, clients = local_machines(
+        table=Table({"sum": spec}), trust="curious_server", members=range(4), corrupt=0, dropout=0, sums=1
+    )
+    session = LocalSession(server, clients, lambda _member, _asked: {"x": [1]})
+    session.open()
+    with pytest.raises(StateError, match="opened before"):
+        session.open()
+    assert session.ask("sum").count == 4
+
+
+def test_members_have_ids_of_their_own() -> None:
+    spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
+    with pytest.raises(ParameterError, match="an id of its own"):
+        local_machines(
+            table=Table({"sum": spec}), trust=Trust.CURIOUS, members=[1, 1, 2], corrupt=0, dropout=0, sums=1
+        )

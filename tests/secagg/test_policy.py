@@ -42,7 +42,7 @@ def test_everything_but_the_size_of_a_query_must_be_decided() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"trust": "curious_server"}, "trust must be a Trust level"),
+        ({"trust": "server"}, "trust must be one of curious_server, malicious_server"),
         ({"min_contributors": 3}, "at least corrupt \\+ 2, or a total may show one honest client's input"),
         ({"min_contributors": 7}, "and at most min_cohort"),
         ({"max_cohort": 5}, "max_cohort must be from min_cohort to 1024"),
@@ -61,3 +61,7 @@ def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:
 def test_everything_but_trust_is_a_whole_number(name: str, value: Any) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be a whole number of at least 0"):
         policy(**{name: value})
+
+
+def test_a_trust_level_may_be_given_by_its_name() -> None:
+    assert policy(trust="malicious_server").trust is Trust.MALICIOUS

@@ -60,9 +60,11 @@ class Session:
     [
         ({"registry": seeded_registry(b"", range(SIZE))}, "only there"),
         ({"trust": Trust.MALICIOUS}, "a registry is needed"),
+        ({"trust": "server"}, "trust must be one of"),
+        ({"sums": 1.5}, "sums must be a whole number"),
         ({"sums": 0}, f"from 1 to {MAX_SUMS}"),
         ({"sums": MAX_SUMS + 1}, f"from 1 to {MAX_SUMS}"),
-        ({"corrupt": -1}, "must not be negative"),
+        ({"corrupt": -1}, "corrupt must be a whole number"),
         ({"min_contributors": 2}, "corrupt \\+ 2 <= min_contributors"),
         ({"min_contributors": 4}, "min_contributors <= min_cohort"),
         ({"min_cohort": SIZE + 1}, "min_cohort <= max_cohort"),
@@ -115,6 +117,8 @@ def test_an_infeasible_threshold_fails_the_session() -> None:
 
 def test_only_what_clients_would_answer_is_asked() -> None:
     server = Session().server
+    with pytest.raises(ParameterError, match="must be bytes"):
+        server.ask("single", "text", round_number=0)  # type: ignore[arg-type]
     for kind, round_number, error in [
         ("other", 0, ParameterError),
         ("single", -1, ParameterError),
@@ -176,7 +180,7 @@ def test_too_few_left_are_not_asked() -> None:
     session = Session()
     for member in (0, 1, 2):
         session.server.drop(member)
-    with pytest.raises(TooFewClients, match="2 of 3 clients are left"):
+    with pytest.raises(TooFewClients, match="only 2 clients are left; 3 are needed"):
         session.server.ask("single", b"", round_number=0)
     assert session.server.state is ServerState.READY
 
@@ -201,4 +205,4 @@ def test_a_cohort_below_the_minimum_fails_the_session() -> None:
     for member, client in clients.items():
         server.receive(member, client.receive(server.invitation).frames[0])
     (failed,) = [event for event in server.close_stage().events if isinstance(event, SessionFailed)]
-    assert "3 of at least 4 clients came" in str(failed.error)
+    assert "only 3 clients came; 4 are needed" in str(failed.error)

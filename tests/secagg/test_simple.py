@@ -57,7 +57,7 @@ def test_clients_may_vanish(trust: str) -> None:
 @BOTH
 def test_too_few_clients_are_no_sum(trust: str) -> None:
     assert add([[1.0]] * 5, trust=trust, missing=[3, 4]).count == 3
-    with pytest.raises(TooFewClients, match="2 of 3 clients sent inputs"):
+    with pytest.raises(TooFewClients, match="only 2 clients sent inputs; 3 are needed"):
         add([[1.0]] * 5, trust=trust, missing=[1, 3, 4])
 
 
@@ -169,3 +169,19 @@ def test_two_honest_clients_must_be_left(corrupt: int) -> None:
 def test_ids_have_32_bits(member: int, trust: str) -> None:
     with pytest.raises(ParameterError, match="id"):
         add({0: [1.0], member: [2.0]}, trust=trust)
+
+
+@pytest.mark.parametrize("vectors", [{-1: [1.0], 2: [2.0]}, {1 << 32: [1.0], 2: [2.0]}])
+def test_ids_have_32_bits(vectors: Any) -> None:
+    with pytest.raises(ParameterError, match="from 0 to 4294967295"):
+        add(vectors)
+
+
+def test_a_session_has_room_for_only_so_many() -> None:
+    with pytest.raises(InputError, match="at most 1024 vectors, not 1025"):
+        add([[1.0]] * 1025)
+
+
+def test_missing_is_a_collection() -> None:
+    with pytest.raises(InputError, match="must be a collection"):
+        add([[1.0], [2.0], [3.0]], missing=1)
