@@ -105,9 +105,7 @@ def is_late(state: ServerState, current_sum: int, message: m.Message) -> bool:
     stage = _STAGE_OF.get(type(message))
     if stage is None:
         return False
-    if stage in (_S.INVITING, _S.SHARING):
-        return state not in _ORDER or _ORDER.index(stage) < _ORDER.index(state)
-    index = getattr(message, "sum_index", current_sum)
+    index = getattr(message, "sum_index", current_sum)  # set-up has no sum: there the stage alone decides
     closed = state not in _ORDER or _ORDER.index(stage) < _ORDER.index(state)
     return index < current_sum or (index == current_sum and closed)
 
