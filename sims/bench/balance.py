@@ -39,6 +39,14 @@ class Balance:
     entries: Mapping[Cost, Entry]
 
     @property
+    def setup(self) -> float:
+        return sum(entry.setup for entry in self.entries.values())
+
+    @property
+    def each_sum(self) -> float:
+        return sum(entry.each_sum for entry in self.entries.values())
+
+    @property
     def primitives(self) -> float:
         return sum(self.entries[cost].amortised(self.sums) for cost in PRIMITIVES)
 

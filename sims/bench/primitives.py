@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg import Count, LInf, LocalSession, Part, SumSpec, Table, Trust, local_machines
+from secagg import L2, LocalSession, Part, SumSpec, Table, Trust, local_machines
 from secagg.events import Asked
 from sims.bench.balance import Balance, Replays
 from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
 
 KIND: Final = "update"
-_CAP: Final = 1000  # the largest weight
+PART: Final = "update"
+DROPOUT: Final = Fraction(1, 5)  # what the threshold leaves room for; nobody really leaves
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -38,9 +41,8 @@ class Setting:
         return self.clients // 10
 
     def table(self) -> Table:
-        update = Part(name="update", size=self.dim, bits=self.bits, bound=LInf(1.0))
-        weight = Part(name="weight", size=1, bits=self.bits, bound=Count(_CAP))
-        return Table({KIND: SumSpec(parts=(update, weight))})
+        update = Part(name=PART, size=self.dim, bits=self.bits, bound=L2(1.0))
+        return Table({KIND: SumSpec(parts=(update,))})
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,27 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What a session sent, and how far its totals were from the plain sums of unrounded vectors."""
+
+    traffic: Traffic
+    error: float  # of the worst coordinate in any of the sums
+
+
+@dataclass(frozen=True)
 class PrimitivesReport:
-    """The balances of client and server, and the bytes, by trust level."""
+    """The balances of client and server by trust level, and what their sessions sent and released."""
 
     setting: Setting
     balances: tuple[Balance, ...]
-    traffic: Mapping[Trust, Traffic]
+    outcomes: Mapping[Trust, Outcome]
 
     def as_json(self) -> dict[str, Any]:
         return {
             **asdict(self.setting),
             "balances": [self._balance(balance) for balance in self.balances],
-            "bytes_per_client": {str(trust): asdict(row) for trust, row in self.traffic.items()},
+            "bytes_per_client": {str(trust): asdict(each.traffic) for trust, each in self.outcomes.items()},
+            "largest_error": {str(trust): each.error for trust, each in self.outcomes.items()},
         }
 
     def _balance(self, balance: Balance) -> dict[str, Any]:
@@ -82,6 +93,8 @@ class PrimitivesReport:
                 }
                 for cost, entry in balance.entries.items()
             },
+            "setup_ms": 1e3 * balance.setup,
+            "each_sum_ms": 1e3 * balance.each_sum,
             "primitives_ms": 1e3 * balance.primitives,
             "around_ms": 1e3 * balance.around,
             "ratio": balance.ratio,
@@ -92,7 +105,7 @@ class PrimitivesReport:
 def measure(setting: Setting, progress: Progress) -> PrimitivesReport:
     """Run the sessions and balance client and server under each trust level."""
     balances: list[Balance] = []
-    traffic: dict[Trust, Traffic] = {}
+    outcomes: dict[Trust, Outcome] = {}
     client = setting.clients // 2
     for trust in Trust:
         progress(f"{trust}: a session, recorded")
@@ -100,10 +113,10 @@ def measure(setting: Setting, progress: Progress) -> PrimitivesReport:
         run_session(setting, trust, recorder)
         replays = Replays(recorder, setting.sums)
         progress(f"{trust}: a session, timed, and primitives, replayed")
-        traffic[trust] = run_session(setting, trust, watch, around=replays.time)
+        outcomes[trust] = run_session(setting, trust, watch, around=replays.time)
         balances.append(replays.balance(trust, "client", client, watch, range(setting.clients)))
         balances.append(replays.balance(trust, "server", SERVER, watch, [SERVER]))
-    return PrimitivesReport(setting, tuple(balances), traffic)
+    return PrimitivesReport(setting, tuple(balances), outcomes)
 
 
 def run_session(
@@ -112,21 +125,20 @@ def run_session(
     meter: Recorder | Stopwatch,
     *,
     around: Callable[[Phase], None] = lambda _: None,
-) -> Traffic:
-    """One session without drop-outs, every sum with a broadcast as large as a model."""
-    rng = np.random.default_rng(0)
-    updates = rng.uniform(-1, 1, (setting.clients, setting.dim))
-    weights = rng.integers(1, _CAP, (setting.clients, 1))
+) -> Outcome:
+    """One session without drop-outs, every sum with a broadcast of one byte."""
+    updates = _vectors(setting)
+    plain = updates.sum(axis=0)
 
     def answer(member: int, _asked: Asked) -> dict[str, Any]:
-        return {"update": updates[member], "weight": weights[member]}
+        return {PART: updates[member]}
 
     server, clients = local_machines(
         table=setting.table(),
         trust=trust,
         members=range(setting.clients),
         corrupt=setting.corrupt,
-        dropout=0,
+        dropout=DROPOUT,
         sums=setting.sums,
     )
     session = LocalSession(server, clients, answer)
@@ -136,18 +148,26 @@ def run_session(
         session.open()
     around(Phase.SETUP)
     before = _traffic(session)
+    errors = []
     for number in range(setting.sums):
         around(Phase.SUM)
-        model = rng.normal(size=setting.dim).astype("<f4")
         with meter.running():
             meter.phase = Phase.SUM
-            session.ask(KIND, model.tobytes(), round_number=number)
+            total = session.ask(KIND, bytes([number]), round_number=number)
+        errors.append(float(np.abs(total[PART] - plain).max()))
     around(Phase.SUM)
     after = _traffic(session)
     session.end()
     setup = [count // setting.clients for count in before]
     each_sum = [(b - a) // (setting.clients * setting.sums) for a, b in zip(before, after, strict=True)]
-    return Traffic(*setup, *each_sum)
+    return Outcome(Traffic(*setup, *each_sum), max(errors))
+
+
+def _vectors(setting: Setting) -> NDArray[np.float64]:
+    """One vector per client, each as long as the bound allows."""
+    drawn = np.random.default_rng(0).normal(size=(setting.clients, setting.dim))
+    vectors: NDArray[np.float64] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return vectors
 
 
 def _traffic(session: LocalSession) -> tuple[int, int]:

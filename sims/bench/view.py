@@ -11,15 +11,18 @@ from rich.text import Text
 
 from sims.bench.balance import Balance
 from sims.bench.costs import AROUND, LABELS, PRIMITIVES, Cost
-from sims.bench.primitives import PrimitivesReport
+from sims.bench.primitives import DROPOUT, PrimitivesReport
+from sims.words import counted
 
 
 def show_primitives(report: PrimitivesReport, console: Console) -> None:
     """One table per role, the trust levels side by side, and whether the bar holds."""
     setting = report.setting
     console.print(
-        f"n = {setting.clients}, dim {setting.dim}, {setting.bits} bits, {setting.sums} sums in a session, "
-        "no drop-outs; a sum bears its part of the set-up"
+        f"{counted(setting.clients, 'client')} of whom {setting.corrupt} may collude, drop-out "
+        f"{float(DROPOUT):.0%} planned and none real, one part of {counted(setting.dim, 'element')} of "
+        f"{counted(setting.bits, 'bit')}, {counted(setting.sums, 'sum')} in the session",
+        highlight=False,
     )
     for role in ("client", "server"):
         balances = [balance for balance in report.balances if balance.role == role]
@@ -27,19 +30,25 @@ def show_primitives(report: PrimitivesReport, console: Console) -> None:
         for balance in balances:
             console.print(_verdict(balance))
     console.print(_bytes(report))
+    for trust, outcome in report.outcomes.items():
+        text = f"{trust}: largest error of a coordinate of a total {outcome.error:.1g}"
+        console.print(text, highlight=False)
 
 
-def _new_table(title: str, *columns: str) -> Table:
+def _new_table(title: str, *columns: str, gap: int) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("")
+    table.padding = (0, gap, 0, 0)
+    table.add_column("", no_wrap=True)
     for column in columns:
-        table.add_column(column, justify="right", style="dim" if column == "set-up" else "")
+        table.add_column(column, justify="right")
     return table
 
 
 def _table(role: str, balances: list[Balance]) -> Table:
-    columns = [name for balance in balances for name in (str(balance.trust), "set-up")]
-    table = _new_table(f"\nCPU milliseconds per {role} and sum", *columns)
+    columns = [name for each in balances for name in (_short(each), "\neach sum", "\nin all")]
+    table = _new_table(
+        f"\nCPU milliseconds per {role}; in all: a sum with its part of the set-up", *columns, gap=0
+    )
     for group, name in ((PRIMITIVES, "primitives"), (AROUND, "around them")):
         for cost in group:
             table.add_row(LABELS[cost], *_cells(balances, (cost,)))
@@ -48,13 +57,19 @@ def _table(role: str, balances: list[Balance]) -> Table:
     return table
 
 
+def _short(balance: Balance) -> str:
+    """The head of the first of a trust level's columns: six of them fit into 80 characters."""
+    return f"{balance.trust.removesuffix('_server')}:\nset-up"
+
+
 def _cells(balances: list[Balance], costs: Iterable[Cost]) -> list[str]:
-    """For each balance, the milliseconds of `costs` and how much of them is set-up."""
+    """For each balance, the milliseconds of `costs` in set-up, in each sum, and in both."""
     cells = []
     for balance in balances:
         entries = [balance.entries[cost] for cost in costs]
+        cells.append(_milliseconds(sum(entry.setup for entry in entries)))
+        cells.append(_milliseconds(sum(entry.each_sum for entry in entries)))
         cells.append(_milliseconds(sum(entry.amortised(balance.sums) for entry in entries)))
-        cells.append(_milliseconds(sum(entry.setup for entry in entries) / balance.sums))
     return cells
 
 
@@ -72,8 +87,10 @@ def _verdict(balance: Balance) -> Text:
 
 
 def _bytes(report: PrimitivesReport) -> Table:
-    table = _new_table("\nBytes per client", "set-up, up", "set-up, down", "each sum, up", "each sum, down")
-    for trust, row in report.traffic.items():
+    columns = ("set-up, up", "set-up, down", "each sum, up", "each sum, down")
+    table = _new_table("\nBytes per client", *columns, gap=1)
+    for trust, outcome in report.outcomes.items():
+        row = outcome.traffic
         numbers = (row.setup_up, row.setup_down, row.sum_up, row.sum_down)
         table.add_row(str(trust), *(f"{number:,}" for number in numbers))
     return table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from sims.cli import registry
+from sims.cli import registry, terminal
 from sims.cli.errors import UserError
 from sims.cli.extras import require
 
@@ -17,6 +17,10 @@ USER_ERROR = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (by default the process's arguments) asks for."""
+    return terminal.guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         return _dispatch(_parser(), argv)
     except UserError as error:
@@ -49,6 +53,18 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, instead of the usage and then a sentence."""
+
+    def parse_known_args(  # type: ignore[override]  # the overloads add nothing that is used here
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As inherited, but a command's parser itself refuses what it does not know.
+
+        Otherwise the refusal would come from the root, and would point to the root's help.
+        """
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{self.prog}: {message} (try {self.prog} --help)")

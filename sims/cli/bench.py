@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from sims.cli.errors import UserError
-from sims.cli.numbers import whole
+from sims.cli.options import Whole
 from sims.cli.registry import Subparsers
+
+_JSON_HELP = "print JSON instead of tables (default tables)"
 
 
 class Report(Protocol):
@@ -29,24 +31,42 @@ class Benchmark:
 
     name: str
     summary: str
-    add_options: Callable[[argparse.ArgumentParser], None]
+    options: tuple[Whole, ...]
     measure: Callable[[argparse.Namespace], Report]
     show: Callable[[Report], None]
 
 
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("bench", help="measure what secure sums cost on this machine")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help=_JSON_HELP)
+    for name in {option.name for benchmark in BENCHMARKS for option in benchmark.options}:
+        parser.add_argument(name, action=_Misplaced, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     chosen = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK")
     defaults = {}
     for benchmark in BENCHMARKS:
         child = chosen.add_parser(benchmark.name, help=benchmark.summary)
-        benchmark.add_options(child)
+        for option in benchmark.options:
+            option.add(child)
         defaults[benchmark.name] = child.parse_args([])
         # Suppressed unless given, or it would overwrite the same option before the benchmark's name.
-        child.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+        child.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON_HELP)
         child.set_defaults(run=partial(_run_one, benchmark))
     parser.set_defaults(run=partial(_run_all, defaults), extra="sims")
+
+
+class _Misplaced(argparse.Action):
+    """A benchmark's option before its name. Without this, its value would be taken for the name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        value: object,
+        name: str | None = None,
+    ) -> None:
+        takers = [each.name for each in BENCHMARKS if name in {option.name for option in each.options}]
+        hints = " or ".join(f"{parser.prog} {taker} {name} {value}" for taker in takers)
+        raise UserError(f"{parser.prog}: {name} belongs behind the name of a benchmark (try {hints})")
 
 
 def _run_one(benchmark: Benchmark, args: argparse.Namespace) -> int:
@@ -85,11 +105,12 @@ def progress(text: str) -> None:
 # --- primitives ---
 
 
-def _primitives_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--clients", type=whole(3, 1024), default=100, help="size of the cohort")
-    parser.add_argument("--dim", type=whole(1, 1 << 24), default=1000, help="elements of the vector")
-    parser.add_argument("--sums", type=whole(1, 64), default=3, help="sums in the session")
-    parser.add_argument("--bits", type=whole(1, 64), default=24, help="bits sent for each element")
+PRIMITIVES_OPTIONS = (
+    Whole("--clients", 3, 1024, 100, "size of the cohort"),
+    Whole("--dim", 1, 1 << 24, 1000, "elements of the vector"),
+    Whole("--sums", 1, 64, 3, "sums in the session"),
+    Whole("--bits", 1, 64, 32, "bits sent for each element"),
+)
 
 
 def _measure_primitives(args: argparse.Namespace) -> Report:
@@ -99,10 +120,9 @@ def _measure_primitives(args: argparse.Namespace) -> Report:
 
 
 def _show_primitives(report: Report) -> None:
-    from rich.console import Console
-
     from sims.bench.primitives import PrimitivesReport
     from sims.bench.view import show_primitives
+    from sims.console import Console
 
     assert isinstance(report, PrimitivesReport)
     show_primitives(report, Console())
@@ -112,7 +132,7 @@ BENCHMARKS = (
     Benchmark(
         "primitives",
         "CPU time per client and sum, split by primitive",
-        _primitives_options,
+        PRIMITIVES_OPTIONS,
         _measure_primitives,
         _show_primitives,
     ),

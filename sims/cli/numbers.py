@@ -38,4 +38,9 @@ def proportion(text: str) -> Fraction:
 
 def number_or_proportion(text: str) -> int | Fraction:
     """A type for argparse: a whole number as it stands, or a proportion such as 0.1 or 1/10."""
-    return int(text) if text.isdecimal() else proportion(text)
+    try:
+        return int(text) if text.isdecimal() else proportion(text)
+    except (argparse.ArgumentTypeError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a whole number nor a part of all such as 0.1 or 1/10"
+        ) from None

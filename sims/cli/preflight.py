@@ -7,14 +7,15 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.errors import UserError
-from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
+from sims.cli.numbers import fraction, number_or_proportion, proportion
+from sims.cli.options import Whole, add_choice, add_trust
 from sims.cli.registry import Subparsers
+from sims.words import counted
 
 if TYPE_CHECKING:
     from secagg import Preflight
     from secagg.spec import Bound
 
-TRUST_LEVELS = ("curious_server", "malicious_server")
 NORMS = ("linf", "l2", "count")
 KIND = "sum"
 PART = "update"
@@ -22,27 +23,41 @@ PROBLEMS = 2
 
 
 def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("preflight", help="check quorum, bits and drop-out margin of a session")
-    parser.add_argument("--clients", type=whole(1, 1 << 20), default=50, help="size of the cohort")
+    parser = subparsers.add_parser(
+        "preflight",
+        help="check quorum, bits and drop-out margin of a session",
+        description="Check quorum, bits and drop-out margin of a session before anyone enrols.",
+        epilog="The exit status is 0 if the session can work, and 2 if it cannot or an argument is wrong.",
+    )
+    Whole("--clients", 1, 1 << 20, 50, "size of the cohort").add(parser)
     parser.add_argument(
         "--corrupt",
         type=number_or_proportion,
         default=5,
-        help="most clients that collude with the server: a number, or a part of all such as 0.1 or 1/10",
+        metavar="PART",
+        help="most clients that collude with the server: a whole number from 0, or a part of all from 0 "
+        "to below 1 such as 0.1 or 1/10 (default 5)",
     )
     parser.add_argument(
         "--dropout",
         type=proportion,
         default=Fraction(1, 10),
-        help="part of the clients that may leave, such as 0.1 or 1/10",
+        metavar="PART",
+        help="part of the clients that may leave, from 0 to below 1, such as 0.1 or 1/10 (default 1/10)",
     )
-    parser.add_argument("--trust", choices=TRUST_LEVELS, default="malicious_server")
-    parser.add_argument("--sums", type=whole(1, 64), default=3, help="sums in the session")
-    parser.add_argument("--dim", type=whole(1, 1 << 32), default=1000, help="elements of the vector")
-    parser.add_argument("--bits", type=whole(1, 64), default=32, help="bits sent for each element")
-    parser.add_argument("--bound", type=fraction, default=Fraction(1), help="bound of the vector")
-    parser.add_argument("--norm", choices=NORMS, default="linf", help="what the bound is on")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_trust(parser)
+    Whole("--sums", 1, 64, 3, "sums in the session").add(parser)
+    Whole("--dim", 1, 1 << 32, 1000, "elements of the vector").add(parser)
+    Whole("--bits", 1, 64, 32, "bits sent for each element").add(parser)
+    parser.add_argument(
+        "--bound",
+        type=fraction,
+        default=Fraction(1),
+        metavar="NUMBER",
+        help="bound of the vector, above 0, such as 2.5 or 5/2 (default 1)",
+    )
+    add_choice(parser, "--norm", NORMS, default="linf", text="what the bound is on")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 
 
@@ -57,16 +72,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _preflight(args: argparse.Namespace) -> "Preflight":
     from secagg import Part, SumSpec, Table, Trust, preflight
+    from secagg.errors import LocalError
 
-    part = Part(name=PART, size=args.dim, bits=args.bits, bound=_bound(args.norm, args.bound))
-    return preflight(
-        Table({KIND: SumSpec(parts=(part,))}),
-        clients=args.clients,
-        trust=Trust(args.trust),
-        corrupt=_colluders(args),
-        dropout=args.dropout,
-        sums=args.sums,
-    )
+    try:
+        part = Part(name=PART, size=args.dim, bits=args.bits, bound=_bound(args.norm, args.bound))
+        return preflight(
+            Table({KIND: SumSpec(parts=(part,))}),
+            clients=args.clients,
+            trust=Trust.parse(args.trust),
+            corrupt=_colluders(args),
+            dropout=args.dropout,
+            sums=args.sums,
+        )
+    except LocalError as error:
+        raise UserError(f"secagg preflight: {error}") from None
 
 
 def _colluders(args: argparse.Namespace) -> int:
@@ -77,16 +96,13 @@ def _colluders(args: argparse.Namespace) -> int:
 
 def _bound(norm: str, bound: Fraction) -> "Bound":
     from secagg import L2, Count, LInf
-    from secagg.errors import SpecError
 
+    if norm == "count":
+        if bound.denominator != 1:
+            raise UserError(f"secagg preflight: a count has a whole bound, not {bound}")
+        return Count(int(bound))
     try:
-        if norm == "count":
-            if bound.denominator != 1:
-                raise UserError(f"secagg preflight: a count has a whole bound, not {float(bound)}")
-            return Count(int(bound))
         return L2(float(bound)) if norm == "l2" else LInf(float(bound))
-    except SpecError as error:
-        raise UserError(f"secagg preflight: {error}") from None
     except OverflowError:
         raise UserError("secagg preflight: the bound is too large") from None
 
@@ -118,16 +134,29 @@ def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     (part,) = report.parts
     rows = {
         "clients": f"{report.clients}, of whom {_colluders(args)} may collude with a {report.trust}",
-        "threshold": "none" if report.threshold is None else f"{report.threshold} shares open a mask",
-        "quorum": f"{report.quorum} clients must stay to the end of every sum",
-        "margin": f"{report.margin} may leave; {floor(args.dropout * args.clients)} are expected to",
+        "threshold": _threshold(report),
+        "quorum": f"{counted(report.quorum, 'client')} must stay to the end of every sum",
+        "margin": _margin(report, floor(args.dropout * args.clients)),
         "bits": f"{part.bits} given, {part.bits_needed} needed",
         "resolution": _resolution(part.resolution, part.bits_needed <= part.bits),
         "bytes up": f"{report.setup_bytes_up:,} per client in set-up, "
-        f"{report.sum_bytes_up[KIND]:,} in each of {args.sums} sums",
+        f"{report.sum_bytes_up[KIND]:,} in each sum ({counted(args.sums, 'sum')})",
     }
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
     return [*lines, *(f"{'problem':<12}{problem}" for problem in report.problems)]
+
+
+def _threshold(report: "Preflight") -> str:
+    if report.threshold is None:
+        return "none"
+    return f"a mask opens with {counted(report.threshold, 'share')}"
+
+
+def _margin(report: "Preflight", expected: int) -> str:
+    """Without a threshold there is no session to leave."""
+    if report.threshold is None:
+        return "none"
+    return f"{report.margin} may leave; {expected} {'is' if expected == 1 else 'are'} expected to"
 
 
 def _resolution(step: float | None, fits: bool) -> str:

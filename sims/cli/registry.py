@@ -7,7 +7,7 @@ A command is a module in this folder that defines ``add``, and a function that r
         parser.set_defaults(run=run, extra="sims")
 
     def run(args: argparse.Namespace) -> int:
-        from rich.console import Console
+        from sims.console import Console
         ...
 
 ``extra`` names the extra that the command needs, and is left out if it needs none. Every start of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from secagg import ClientMachine, Trust, hashing, keys, refusals
+from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
 from sims.bench import primitives
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import AROUND, PRIMITIVES, Cost
@@ -23,7 +23,7 @@ SMALL = ("--clients", str(SIZE), "--dim", "9", "--sums", str(SUMS))
 
 def recorded(trust: Trust) -> Recorder:
     recorder = Recorder((0, SERVER))
-    primitives.run_session(Setting(SIZE, 9, SUMS, 24), trust, recorder)
+    primitives.run_session(Setting(SIZE, 9, SUMS, 32), trust, recorder)
     return recorder
 
 
@@ -81,11 +81,27 @@ def test_only_the_chosen_machines_are_recorded() -> None:
 def test_stopwatch_sees_every_machine() -> None:
     watch = Stopwatch()
 
-    primitives.run_session(Setting(SIZE, 9, SUMS, 24), Trust.CURIOUS, watch)
+    primitives.run_session(Setting(SIZE, 9, SUMS, 32), Trust.CURIOUS, watch)
 
     owners = (SERVER, *range(SIZE))
     assert set(watch.seconds) == {(owner, phase) for owner in owners for phase in Phase}
     assert all(seconds > 0 for seconds in watch.seconds.values())
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_session_sends_and_releases_what_it_should(trust: Trust) -> None:
+    setting = Setting(SIZE, 9, SUMS, 32)
+
+    outcome = primitives.run_session(setting, trust, Stopwatch())
+
+    outlook = preflight(
+        setting.table(), clients=SIZE, trust=trust, corrupt=0, dropout=primitives.DROPOUT, sums=SUMS
+    )
+    assert outcome.traffic.setup_up == outlook.setup_bytes_up
+    assert outcome.traffic.sum_up == outlook.sum_bytes_up[primitives.KIND]
+    step = outlook.parts[0].resolution
+    assert step is not None
+    assert 0 < outcome.error < SIZE * step
 
 
 def leaf(name: str) -> Leaf:
@@ -136,6 +152,7 @@ def test_balance() -> None:
 
     balance = Balance(Trust.CURIOUS, "client", 3, entries)
 
+    assert (balance.setup, balance.each_sum) == (9.0, 3.5)
     assert (balance.primitives, balance.around) == (3.0, 3.5)
     assert balance.ratio == pytest.approx(3.5 / 3)
     assert not balance.holds
@@ -152,7 +169,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "primitives", *SMALL, "--json"]) == 0
 
     found = json.loads(capsys.readouterr().out)["primitives"]
-    assert (found["clients"], found["dim"], found["sums"], found["bits"]) == (SIZE, 9, SUMS, 24)
+    assert (found["clients"], found["dim"], found["sums"], found["bits"]) == (SIZE, 9, SUMS, 32)
     sides = [(each["trust"], each["role"]) for each in found["balances"]]
     assert sides == [(str(trust), role) for trust in Trust for role in ("client", "server")]
     for each in found["balances"]:
@@ -160,8 +177,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         total = sum(row["amortised"] for row in each["cpu_ms"].values())
         assert total == pytest.approx(each["primitives_ms"] + each["around_ms"])
         assert each["holds"] == (each["ratio"] <= 1)
-    malicious = found["bytes_per_client"]["malicious_server"]
-    assert malicious["setup_up"] > found["bytes_per_client"]["curious_server"]["setup_up"] > 0
+        rows = each["cpu_ms"].values()
+        assert sum(row["setup"] for row in rows) == pytest.approx(each["setup_ms"])
+        assert sum(row["each_sum"] for row in rows) == pytest.approx(each["each_sum_ms"])
+        assert total == pytest.approx(each["setup_ms"] / SUMS + each["each_sum_ms"])
+    assert set(found["bytes_per_client"]) == set(found["largest_error"]) == set(Trust)
 
 
 def test_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +193,8 @@ def test_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     assert err == ""
     assert out.count("around / primitives = ") == 4
     assert out.count("hold") == 2, "the bar is the client's, under both trust levels"
+    assert out.count("set-up each sum in all     set-up each sum in all") == 2
+    assert out.count("largest error of a coordinate") == 2
     for word in (
         "DH: X25519",
         "HKDF",
@@ -195,7 +217,7 @@ class FakeMeasure:
 
     def __call__(self, setting: Setting, progress: Progress) -> PrimitivesReport:
         self.asked.append(setting)
-        return measure(Setting(SIZE, 4, 1, 24), progress)
+        return measure(Setting(SIZE, 4, 1, 32), progress)
 
 
 @pytest.mark.parametrize("options", [("--json",), ("--json", "primitives"), ("primitives", "--json")])
@@ -207,7 +229,7 @@ def test_bench_alone_runs_all_with_their_defaults(
 
     assert main(["bench", *options]) == 0
 
-    assert fake.asked == [Setting(clients=100, dim=1000, sums=3, bits=24)]
+    assert fake.asked == [Setting(clients=100, dim=1000, sums=3, bits=32)]
     assert list(json.loads(capsys.readouterr().out)) == ["primitives"]
 
 
@@ -237,6 +259,7 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     [
         (("primitives", "--bits", "3"), "part 'update' has 3 bits, but 100 clients need 8"),
         (("primitives", "--clients", "2"), "'2' is not a whole number from 3 to 1024"),
+        (("--dim", "5"), "belongs behind the name of a benchmark (try secagg bench primitives --dim 5)"),
         (("no-such-benchmark",), "invalid choice: 'no-such-benchmark'"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg import Stage, Trust
-from secagg.errors import GroupChanged, TooFewClients
+from secagg.errors import GroupChanged, SpecError, TooFewClients
 from sims.cli import main
 from sims.demo.people import People
 from sims.demo.story import Setting, Story, tell
@@ -120,9 +120,20 @@ def test_nobody_leaves_in_the_midst_of_the_median() -> None:
 
 
 def test_bytes_are_those_that_preflight_promised(story: Story) -> None:
-    # Preflight counts payloads; each frame adds its header, the session id and a few lengths.
-    setup = story.setup.up.total() - story.outlook.setup_bytes_up
-    assert 0 < setup < 2 * 64
+    assert story.setup.up.total() == story.outlook.setup_bytes_up
+
+
+def test_setting_that_cannot_work_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_setting: Setting, _console: object) -> Story:
+        raise SpecError("it does not fit")
+
+    monkeypatch.setattr("sims.demo.view.watch", refuse)
+
+    assert main(["demo"]) == 2
+
+    assert capsys.readouterr() == ("", "secagg demo: it does not fit\n")
 
 
 def test_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
+from sims.words import counted
 
 
 @pytest.mark.parametrize(("text", "number"), [("2", 2), ("5", 5), ("9", 9)])
@@ -41,3 +42,14 @@ def test_whole_number_is_no_proportion() -> None:
 
     assert (number, type(number)) == (1, int)
     assert (part, type(part)) == (Fraction(1, 4), Fraction)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "3/2", "1/0", "half", "", "9" * 5000])
+def test_neither_number_nor_proportion(text: str) -> None:
+    sentence = r"is neither a whole number nor a part of all such as 0\.1 or 1/10"
+    with pytest.raises(argparse.ArgumentTypeError, match=sentence):
+        number_or_proportion(text)
+
+
+def test_one_is_singular() -> None:
+    assert [counted(number, "sum") for number in (0, 1, 2)] == ["0 sums", "1 sum", "2 sums"]
