@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable
 from fractions import Fraction
 
+_MOST_DIGITS = 1000
+
 
 def whole(least: int, most: int) -> Callable[[str], int]:
     """A type for argparse: a whole number from `least` to `most`."""
@@ -23,6 +25,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 def fraction(text: str) -> Fraction:
     """A type for argparse: 0.1 is one tenth, not the nearest binary number."""
     try:
+        # The exponent is looked at first: an exact 1e999999999 would take all the memory there is.
+        if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS or len(text) > _MOST_DIGITS:
+            raise ValueError
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.1 or 1/10") from None

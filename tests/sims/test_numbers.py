@@ -53,3 +53,9 @@ def test_neither_number_nor_proportion(text: str) -> None:
 
 def test_one_is_singular() -> None:
     assert [counted(number, "sum") for number in (0, 1, 2)] == ["0 sums", "1 sum", "2 sums"]
+
+
+@pytest.mark.parametrize("text", ["1e999999999", "1e-999999999", "1" * 1001])
+def test_a_number_of_absurd_length_is_refused_at_once(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a number"):
+        fraction(text)
