@@ -18,11 +18,14 @@ from secagg.errors import MalformedMessage, Peer
 _UINT_FORMS: Final = {0xCC: (1, 0x80), 0xCD: (2, 1 << 8), 0xCE: (4, 1 << 16), 0xCF: (8, 1 << 32)}
 _BLOB_FORMS: Final = {0xC4: (1, 0), 0xC5: (2, 1 << 8), 0xC6: (4, 1 << 16)}
 _MAX_TEXT: Final = 64
+_HEADERS: Final = 128  # more than the headers and integers of a frame take
 
 
 def encode_fields(*fields: int | bytes | str) -> bytes:
     """The canonical frame of `fields`."""
-    packed: bytes = msgpack.packb(list(fields), use_bin_type=True)
+    # A buffer of the right size at once: msgpack's own starts at 256 KiB and doubles as it grows.
+    size = _HEADERS + sum(len(field) for field in fields if isinstance(field, (bytes, str)))
+    packed: bytes = msgpack.packb(list(fields), use_bin_type=True, buf_size=size)
     return packed
 
 

@@ -56,13 +56,13 @@ class Vault(OneTime):
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
         """The plaintext for each holder: per sum, its share of the self mask, then of the mask key."""
-        columns = [
-            shamir.deal(secret, threshold=threshold, holders=holders, random=self._random)
-            for k in self._mask_keys
-            for secret in (self._self_masks[k], self._mask_keys[k])
-        ]
-        rows = zip(*columns, strict=True)
-        return [b"".join(map(shamir.share_to_bytes, row)) for row in rows]
+        rows = [bytearray() for _ in range(holders)]
+        for k, mask_key in self._mask_keys.items():
+            for secret in (self._self_masks[k], mask_key):
+                column = shamir.deal(secret, threshold=threshold, holders=holders, random=self._random)
+                for row, share in zip(rows, column, strict=True):
+                    row += shamir.share_to_bytes(share)
+        return [bytes(row) for row in rows]
 
     def hold(self, position: int, plaintext: bytes) -> None:
         """Keep the shares that the member at `position` dealt us."""
