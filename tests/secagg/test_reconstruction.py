@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable
 
@@ -24,9 +25,10 @@ def shares_of(threshold: int, holders: int, secret: bytes = SECRET) -> dict[int,
 
 
 def spoil(shares: dict[int, int], *points: int) -> None:
-    """Errors on no polynomial of low degree: liars who agreed on one might keep the secret as it is."""
+    """Errors without a pattern: those of liars in league, or in small ratios, might cancel in the secret."""
     for x in points:
-        shares[x] = (shares[x] + pow(3, 100 + x, shamir.PRIME)) % shamir.PRIME
+        error = int.from_bytes(hashlib.sha256(bytes([x])).digest(), "big")
+        shares[x] = (shares[x] + error) % shamir.PRIME
 
 
 def reconstruction(threshold: int, *, corrupt: int = 1, revealed: int = 99) -> Reconstruction:
