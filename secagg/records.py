@@ -6,7 +6,7 @@ All multi-byte integers are big-endian. Lists of records are ordered by member i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -63,13 +63,13 @@ class Advert:
         return self.body + self.signature
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Parcel:
     """An envelope on its way to the receiver, with its sender's signature on the session."""
 
     sender: int
-    envelope: bytes
-    signature: bytes
+    envelope: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
 
     def encode(self) -> bytes:
         return self.sender.to_bytes(ID_BYTES, "big") + self.envelope + self.signature
