@@ -41,7 +41,7 @@ LOW_ORDER_KEYS: Final = tuple(
 class ConstantAgreement(Agreement):
     """What agreement with a point of low order comes to: a shared secret of 32 zero bytes."""
 
-    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:  # noqa: ARG002
+    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:  # noqa: ARG002 - the base decides the signature
         return hkdf(bytes(32), salt=salt, info=info)
 
 

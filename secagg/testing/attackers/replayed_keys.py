@@ -27,7 +27,7 @@ class Ghost(Impostor):
         self._vault = Vault(owner=old.member, sums=rig.sums, random=random)
         self._old = old
 
-    def advert(self, invitation: bytes) -> Advert:  # noqa: ARG002
+    def advert(self, invitation: bytes) -> Advert:  # noqa: ARG002 - the base decides the signature
         """The old one: its signature holds for as long as the invitation is the same."""
         return self._old
 
