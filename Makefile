@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 # contents. The directory belongs to it, because a virtual environment cannot be moved.
 KEY := $(shell { cat pyproject.toml constraints.txt; echo '$(CURDIR)'; $(PYTHON) -VV; } 2>&1 | cksum | tr ' ' '-')
 STAMP := $(VENV)/.installed-$(KEY)
+PEERS := $(VENV)/.peers-$(KEY)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all bench mutants lint clean
 
@@ -23,8 +25,13 @@ test: lint
 test-all: test
 	$(BIN)/pytest -n 2 -m slow
 
+# Writes docs/benchmarks.md, with Flower beside us wherever it can be installed.
 bench: $(STAMP)
-	$(BIN)/secagg bench
+	@test -e $(PEERS) || { \
+		echo "Installing Flower, to compare with ..."; \
+		$(INSTALL) -e '.[sims,dev,peers]' && touch $(PEERS); \
+	} || echo "Flower cannot be installed here: the comparison is left out." >&2
+	$(BIN)/secagg bench --write docs/benchmarks.md
 
 mutants: $(STAMP)
 	$(BIN)/python scripts/mutants.py
@@ -44,8 +51,7 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt -e '.[sims,dev]'
+	@$(INSTALL) -e '.[sims,dev]'
 	@touch $@
 
 clean:

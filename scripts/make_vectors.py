@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from scripts.vectors.describe import to_json
+from scripts.vectors.plays import PLAYS
 from scripts.vectors.primitives import primitives
 from scripts.vectors.refusals import refusals
 from scripts.vectors.transcripts import transcript
-from secagg.thresholds import Trust
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 
 
 def all_vectors() -> dict[str, str]:
     """File name -> contents."""
-    sessions = {f"transcript-{trust}.json": to_json(transcript(trust)) for trust in Trust}
+    sessions = {f"transcript-{name}.json": to_json(transcript(play)) for name, play in PLAYS.items()}
     return {**sessions, "primitives.json": to_json(primitives()), "refusals.json": to_json(refusals())}
 
 

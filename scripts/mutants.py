@@ -275,11 +275,12 @@ class Baseline:
         return 30 + 5 * self.seconds
 
 
-def measure(copy: Copy, paths: Iterable[str]) -> Baseline:
-    """Run all tests that are not slow, and record which of them execute which lines."""
+def measure(copy: Copy, paths: Iterable[str], tests: Sequence[str] = ()) -> Baseline:
+    """Run all ``tests`` that are not slow, and record which of them execute which lines."""
     started = time.monotonic()
     status, output = copy.pytest(
         f"--numprocesses={WORKERS}",
+        *tests,
         *("--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"),
     )
     if status != 0:
@@ -329,13 +330,13 @@ def _outcome(status: int) -> Outcome:
 Report = Callable[[Mapping[Guard, Outcome]], None]
 
 
-def judge_all(guards: Sequence[Guard], report: Report) -> dict[Guard, Outcome]:
-    """Judge every guard, ``WORKERS`` at a time, calling ``report`` after each one."""
+def judge_all(guards: Sequence[Guard], tests: Sequence[str], report: Report) -> dict[Guard, Outcome]:
+    """Judge every guard by ``tests``, ``WORKERS`` at a time, calling ``report`` after each one."""
     outcomes: dict[Guard, Outcome] = {}
     with copies(WORKERS) as made:
         for copy in made:
             copy.check_shadows_installed()
-        baseline = measure(made[0], {guard.path for guard in guards})
+        baseline = measure(made[0], {guard.path for guard in guards}, tests)
         for guard, outcome in _judged(guards, baseline, made):
             outcomes[guard] = outcome
             report(outcomes)
@@ -372,13 +373,13 @@ def _judged(
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     found = find_guards(guarded_sources(ROOT), guard_classes())
-    guards = [guard for guard in found if args.only in str(guard)]
+    guards = [guard for guard in found if any(text in str(guard) for text in args.only or [""])]
     if args.list:
         print(*guards, sep="\n")
         return 0
     _limit_memory()
     try:
-        outcomes = judge_all(guards, _progress(len(guards)))
+        outcomes = judge_all(guards, args.tests, _progress(len(guards)))
     except BrokenBaseline as error:
         print(error, file=sys.stderr)
         return 2
@@ -390,9 +391,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="only list the guards")
     parser.add_argument(
         "--only",
-        default="",
+        action="append",
         metavar="SUBSTRING",
-        help="only the guards whose path, line or text contains this",
+        help="only the guards whose path, line or text contains this (may be repeated)",
+    )
+    parser.add_argument(
+        "tests",
+        nargs="*",
+        help="only these tests, as pytest takes them: a guard that they kill is killed, another may not be",
     )
     return parser
 

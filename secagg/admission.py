@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 
 from secagg.bitmap import unpack_positions
-from secagg.cohort import Cohort, session_id
+from secagg.cohort import Cohort, ring_digest, ring_session_id, session_id
 from secagg.errors import BadKey, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
+from secagg.events import Outgoing
+from secagg.graph import Graph
 from secagg.keys import check_public_key, verify
-from secagg.messages import Advertisement, KeyList, Lost, Shares
-from secagg.records import Advert, Format, Parcel, parse_advert, parse_envelopes
+from secagg.messages import Advertisement, KeyList, Lost, Neighbours, Shares
+from secagg.records import Advert, Format, Parcel, encode_neighbours, parse_advert, parse_envelopes
 from secagg.registry import Registry
+from secagg.topology import Topology
 
 
 class Admission:
@@ -71,17 +74,37 @@ class Admission:
             raise BadKey(advert.member, "advertised a key that is in use")
         self._keys.update(keys)
 
-    def key_list(self, *, threshold: int, invitation: bytes) -> tuple[Cohort, bytes]:
-        """The cohort, and the frame that announces it."""
+    def key_lists(self, topology: Topology, *, invitation: bytes) -> tuple[Cohort, list[Outgoing]]:
+        """The cohort, and the frames that announce it."""
         adverts = tuple(self._adverts[member] for member in self.advertised)
+        if topology.is_ring:
+            return self._ring(adverts, topology, invitation)
         blob = b"".join(advert.encode() for advert in adverts)
-        frame = KeyList(self._context, threshold, blob).encode()
-        return Cohort(session_id(invitation, frame), threshold, adverts), frame
+        frame = KeyList(self._context, topology.threshold, blob).encode()
+        cohort = Cohort(session_id(invitation, frame), topology.threshold, adverts)
+        return cohort, [Outgoing(cohort.ids, frame)]
+
+    def _ring(
+        self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
+    ) -> tuple[Cohort, list[Outgoing]]:
+        """Everybody gets the adverts of its neighbours, and of itself."""
+        size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
+        neighbours = topology.graph.neighbours
+        session = ring_session_id(
+            invitation, size=size, neighbours=neighbours, threshold=threshold, ring=ring
+        )
+        frames = []
+        for position, advert in enumerate(adverts):
+            around = topology.graph.neighbourhood(position)
+            blob = encode_neighbours((peer, adverts[peer]) for peer in around)
+            frame = Neighbours(self._context, size, threshold, ring, blob).encode()
+            frames.append(Outgoing((advert.member,), frame))
+        return Cohort(session, threshold, adverts, ring), frames
 
     # --- shares ---
 
-    def add_shares(self, sender: int, message: Shares, cohort: Cohort) -> None:
-        envelopes = parse_envelopes(message.envelopes, self._form, cohort.size - 1, sender=sender)
+    def add_shares(self, sender: int, message: Shares, cohort: Cohort, graph: Graph) -> None:
+        envelopes = parse_envelopes(message.envelopes, self._form, graph.neighbours, sender=sender)
         if len(message.signature) != self._form.signature_bytes:
             raise MalformedMessage(sender, "a signature of the wrong length")
         if self._registry is not None:
@@ -90,13 +113,13 @@ class Admission:
         self._envelopes[sender] = envelopes
         self._signatures[sender] = message.signature
 
-    def parcels_for(self, receiver: int, cohort: Cohort) -> bytes:
-        """The envelopes that everybody else sealed for `receiver`."""
-        parcels = []
-        for sender in self.shared:
-            if sender != receiver:
-                at = cohort.position[receiver] - (receiver > sender)  # senders skip themselves
-                envelope = self._envelopes[sender][at]
+    def parcels_for(self, receiver: int, cohort: Cohort, graph: Graph) -> bytes:
+        """The envelopes that its neighbours sealed for `receiver`."""
+        position, parcels = cohort.position[receiver], []
+        for peer, place in zip(graph.neighbourhood(position), graph.places(position), strict=True):
+            sender = cohort.ids[peer]
+            if sender != receiver and sender in self._envelopes:
+                envelope = self._envelopes[sender][place - (receiver > sender)]  # senders skip themselves
                 parcels.append(Parcel(sender, envelope, self._signatures[sender]).encode())
         return b"".join(parcels)
 
@@ -104,12 +127,13 @@ class Admission:
         """They are delivered; nobody will ask for them again."""
         self._envelopes.clear()
 
-    def add_lost(self, sender: int, message: Lost, cohort: Cohort) -> None:
+    def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
         """Somebody could not open some envelopes; it says so once."""
         if sender not in self._signatures or sender in self._lost:
             raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
-        positions = unpack_positions(message.dealers, cohort.size, sender=sender)
-        self._lost[sender] = tuple(cohort.ids[position] for position in positions)
+        around = graph.neighbourhood(cohort.position[sender])
+        places = unpack_positions(message.dealers, len(around), sender=sender)
+        self._lost[sender] = tuple(cohort.ids[around[place]] for place in places)
 
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
         """Dealers of whom more clients than may be lying say that their envelope did not open."""

@@ -1,12 +1,14 @@
-"""Sets of clients on the wire: one bit per member of the cohort, in order of their ids.
+"""Sets of clients: one bit per member of the cohort, in order of their ids.
 
-Bit `i` of the set is bit `i % 8` (least significant first) of byte `i // 8`; unused bits are zero,
-so a set has exactly one encoding.
+On the wire, bit `i` of the set is bit `i % 8` (least significant first) of byte `i // 8`; unused bits are
+zero, so a set has exactly one encoding. In memory the set is one whole number, so that ten thousand clients
+in one process can each hold a roster of ten thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from secagg.errors import MalformedMessage, Peer
 
@@ -16,17 +18,69 @@ def bitmap_bytes(size: int) -> int:
     return (size + 7) // 8
 
 
+class PositionSet(AbstractSet[int]):
+    """An immutable set of positions, iterated in ascending order."""
+
+    __slots__ = ("_bits",)
+    _bits: int
+
+    def __init__(self, positions: Iterable[int] = ()) -> None:
+        if isinstance(positions, PositionSet):
+            self._bits = positions._bits
+            return
+        marks = bytearray(1)
+        for position in positions:
+            if position >> 3 >= len(marks):
+                marks.extend(bytes((position >> 3) - len(marks) + 1))
+            marks[position >> 3] |= 1 << (position & 7)
+        self._bits = int.from_bytes(marks, "little")
+
+    @classmethod
+    def parse(cls, bitmap: bytes, size: int, *, sender: Peer) -> PositionSet:
+        """The set in `bitmap`; one over another size is malformed."""
+        bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
+        if bits < 0 or bits >> size:
+            raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
+        return cls._of(bits)
+
+    @classmethod
+    def _of(cls, bits: int) -> PositionSet:
+        made = cls()
+        made._bits = bits
+        return made
+
+    def pack(self, size: int) -> bytes:
+        """The bitmap over `size` members, all positions being below."""
+        return self._bits.to_bytes(bitmap_bytes(size), "little")
+
+    def __contains__(self, position: object) -> bool:
+        return isinstance(position, int) and position >= 0 and bool(self._bits >> position & 1)
+
+    def __iter__(self) -> Iterator[int]:
+        digits = format(self._bits, "b")[::-1]
+        return (position for position, digit in enumerate(digits) if digit == "1")
+
+    def __len__(self) -> int:
+        return self._bits.bit_count()
+
+    def __eq__(self, other: object) -> bool:
+        return self._bits == other._bits if isinstance(other, PositionSet) else super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash()
+
+    def __le__(self, other: AbstractSet[object]) -> bool:
+        return not self._bits & ~other._bits if isinstance(other, PositionSet) else super().__le__(other)
+
+    def __repr__(self) -> str:
+        return f"PositionSet({list(self)})"
+
+
 def pack_positions(positions: Iterable[int], size: int) -> bytes:
     """The bitmap of `positions`, each below `size`."""
-    bits = 0
-    for position in positions:
-        bits |= 1 << position
-    return bits.to_bytes(bitmap_bytes(size), "little")
+    return PositionSet(positions).pack(size)
 
 
 def unpack_positions(bitmap: bytes, size: int, *, sender: Peer) -> tuple[int, ...]:
     """The positions in `bitmap`, ascending; a set over another cohort size is malformed."""
-    bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
-    if bits < 0 or bits >> size:
-        raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
-    return tuple(position for position in range(size) if bits >> position & 1)
+    return tuple(PositionSet.parse(bitmap, size, sender=sender))

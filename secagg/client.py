@@ -11,7 +11,8 @@ the machine `FAILED` for good; `leave()` then gives the one frame that may still
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -20,12 +21,13 @@ from numpy.typing import ArrayLike
 
 from secagg import errors, events, refusals
 from secagg import messages as m
-from secagg.bitmap import pack_positions, unpack_positions
-from secagg.cohort import Cohort, invitation_digest, session_id
+from secagg.bitmap import PositionSet, pack_positions
+from secagg.cohort import Circle, invitation_digest
 from secagg.envelope import Channel
 from secagg.errors import SERVER
 from secagg.events import ClientStep
 from secagg.groups import GroupBook
+from secagg.introduction import Introduction, fewest_contributors
 from secagg.keys import Identity, Random
 from secagg.masking import put_on
 from secagg.masks import SEED_BYTES, KeyStream
@@ -33,18 +35,11 @@ from secagg.memory import Memory
 from secagg.onetime import OneTime
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
-from secagg.records import (
-    Advert,
-    Format,
-    Parcel,
-    parse_adverts,
-    parse_parcels,
-    parse_signatures,
-)
+from secagg.records import Advert, Format, Parcel, parse_parcels, parse_signatures
 from secagg.registry import Registry, check_identity
 from secagg.shamir import all_shares
 from secagg.spec import Table
-from secagg.thresholds import Trust
+from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ClientState, next_state
 from secagg.vault import Vault
 
@@ -94,7 +89,7 @@ class ClientMachine(OneTime):
         self._vault = Vault(owner=member, sums=0, random=self._random)
         self._session_open = False
         self._question: Question | None = None
-        self._survivors: tuple[int, ...] = ()
+        self._survivors = PositionSet()
 
     @property
     def state(self) -> ClientState:
@@ -161,8 +156,8 @@ class ClientMachine(OneTime):
     def frame_limit(self) -> int:
         """The largest frame this client ever needs to accept."""
         form = Format(self._policy.max_sums, signed=True)
-        per_member = max(form.advert_bytes, form.parcel_bytes)
-        lists = self._policy.max_cohort * per_member
+        per_member = max(form.neighbour_bytes, form.parcel_bytes)
+        lists = min(self._policy.max_cohort, MAX_COMPLETE) * per_member
         query = self._policy.max_query_bytes + self._policy.max_cohort
         return max(lists, query) + _OVERHEAD
 
@@ -175,6 +170,7 @@ class ClientMachine(OneTime):
         return {
             m.Invitation: self._on_invitation,
             m.KeyList: self._on_key_list,
+            m.Neighbours: self._on_neighbours,
             m.Delivery: self._on_delivery,
             m.Query: self._on_query,
             m.Survivors: self._on_survivors,
@@ -218,39 +214,43 @@ class ClientMachine(OneTime):
         return self._identity.sign(purpose, *fields) if self._identity else b""
 
     def _on_key_list(self, message: m.KeyList, frame: bytes) -> ClientStep:
-        adverts = parse_adverts(message.adverts, self._form, most=self._policy.max_cohort)
-        refusals.check_cohort_size(adverts, self._policy)
-        refusals.check_own_advert(adverts, self._advert)
-        refusals.check_threshold(message.threshold, len(adverts), self._policy)
-        refusals.check_keys(adverts)
-        if self._registry is not None:
-            refusals.check_members(adverts, self._registry)
-            for advert in adverts:
-                refusals.check_advert_signature(advert, self._registry, self._context)
-        session = session_id(self._invitation, frame)
-        refusals.check_new_session(session, self._memory)
-        self._memory.remember_session(session)
-        self._context = session
-        self._cohort = Cohort(session, message.threshold, adverts)
-        self._position = self._cohort.position[self.member]
+        return self._meet(self._introduction().by_key_list(message, frame))
+
+    def _on_neighbours(self, message: m.Neighbours, _: bytes) -> ClientStep:
+        return self._meet(self._introduction().by_neighbours(message))
+
+    def _introduction(self) -> Introduction:
+        return Introduction(
+            self._policy, self._registry, self._form, self._invitation, self._context, self._advert
+        )
+
+    def _meet(self, cohort: Circle) -> ClientStep:
+        """Take up the session that a list of keys begins."""
+        refusals.check_new_session(cohort.session, self._memory)
+        self._memory.remember_session(cohort.session)
+        self._context = cohort.session
+        self._cohort = cohort
+        self._position = cohort.position[self.member]
+        self._least = fewest_contributors(cohort, self._policy)
         return ClientStep((self._deal(),))
 
     def _deal(self) -> bytes:
-        """Shares of all one-time secrets for everybody; we keep our own."""
+        """Shares of all one-time secrets for the whole neighbourhood; we keep our own."""
         cohort = self._cohort
-        plaintexts = self._vault.deal(threshold=cohort.threshold, holders=cohort.size)
-        self._vault.hold(self._position, plaintexts[self._position])
+        plaintexts = self._vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
         channel = self._vault.channel(cohort.session)
-        envelopes = [
-            channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
-            for advert, text in zip(cohort.adverts, plaintexts, strict=True)
-            if advert.member != self.member
-        ]
+        envelopes = []
+        for position, text in zip(cohort.neighbourhood, plaintexts, strict=True):
+            if position == self._position:
+                self._vault.hold(position, text)
+                continue
+            peer = cohort.adverts[position]
+            envelopes.append(channel.seal(text, receiver=peer.member, receiver_key=peer.channel_key))
         signature = self._sign("key list", cohort.session)
         return m.Shares(self._context, b"".join(envelopes), signature).encode()
 
     def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
-        parcels = parse_parcels(message.parcels, self._form, most=self._policy.max_cohort)
+        parcels = parse_parcels(message.parcels, self._form, most=len(self._cohort.neighbourhood))
         for parcel in parcels:
             refusals.check_parcel_sender(parcel, self._cohort, self.member)
             if self._registry is not None:
@@ -259,7 +259,7 @@ class ClientMachine(OneTime):
         lost = [parcel.sender for parcel in parcels if not self._open_parcel(parcel, channel)]
         position = self._cohort.position
         self._sharers = {self._position, *(position[parcel.sender] for parcel in parcels)}
-        refusals.check_sharers(self._sharers, self._cohort, self._policy)
+        refusals.check_sharers(self._sharers, self._cohort, self._least)
         self._vault.forget_channel()
         joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
         return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
@@ -268,8 +268,12 @@ class ClientMachine(OneTime):
         """Tell the server whose envelopes did not open, so that it can do without them in time."""
         if not lost:
             return ()
-        dealers = pack_positions((self._cohort.position[sender] for sender in lost), self._cohort.size)
-        return (m.Lost(self._context, dealers).encode(),)
+        return (m.Lost(self._context, self._pack_around(self._cohort.position[k] for k in lost)).encode(),)
+
+    def _pack_around(self, positions: Iterable[int]) -> bytes:
+        """A bitmap of places in our neighbourhood."""
+        around = self._cohort.neighbourhood
+        return pack_positions((bisect_left(around, position) for position in positions), len(around))
 
     def _open_parcel(self, parcel: Parcel, channel: Channel) -> bool:
         """Keep the shares in the envelope; False where it does not open, or holds no shares."""
@@ -286,8 +290,8 @@ class ClientMachine(OneTime):
     def _on_query(self, message: m.Query, frame: bytes) -> ClientStep:
         refusals.check_sum_index(message.sum_index, self._last_sum, self._form.sums)
         refusals.check_kind(message.kind, self._table)
-        roster = unpack_positions(message.roster, self._cohort.size, sender=SERVER)
-        refusals.check_roster(roster, self._sharers, self._position, self._cohort, self._policy)
+        roster = PositionSet.parse(message.roster, self._cohort.size, sender=SERVER)
+        refusals.check_roster(roster, self._sharers, self._position, self._cohort, self._least)
         self._groups.check_new(message.kind, message.round)
         refusals.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
         refusals.check_unnoised_budget(self._memory, self._policy)
@@ -305,7 +309,7 @@ class ClientMachine(OneTime):
         )
         return ClientStep(events=(asked,))
 
-    def _make_question(self, query: m.Query, frame: bytes, roster: tuple[int, ...]) -> Question:
+    def _make_question(self, query: m.Query, frame: bytes, roster: PositionSet) -> Question:
         return Question(
             cohort=self._cohort,
             spec=self._table[query.kind],
@@ -339,9 +343,9 @@ class ClientMachine(OneTime):
 
     def _on_survivors(self, message: m.Survivors, _: bytes) -> ClientStep:
         question = self._current(message.sum_index)
-        survivors = unpack_positions(message.survivors, self._cohort.size, sender=SERVER)
+        survivors = PositionSet.parse(message.survivors, self._cohort.size, sender=SERVER)
         refusals.check_survivors(survivors, question.roster, self._position)
-        refusals.check_contributors(survivors, self._cohort, self._policy)
+        refusals.check_contributors(survivors, self._cohort, self._least)
         if question.later_in_group:
             refusals.check_group_survivors(survivors, question.roster)
         self._survivors = survivors
@@ -364,13 +368,12 @@ class ClientMachine(OneTime):
         return self._reveal(question)
 
     def _reveal(self, question: Question) -> ClientStep:
-        """Release one share per member of the roster, and remember who was in the sum."""
-        shares = self._vault.take_shares(
-            question.sum_index, roster=question.roster, survivors=frozenset(self._survivors)
-        )
+        """Release one share per neighbour in the roster, and remember who was in the sum."""
+        asked = [position for position in self._cohort.neighbourhood if position in question.roster]
+        shares = self._vault.take_shares(question.sum_index, roster=asked, survivors=self._survivors)
         self._groups.confirm(question.query.kind, question.query.round, self._survivors)
         self._question = None
-        dealers = pack_positions(shares, self._cohort.size)
+        dealers = self._pack_around(shares)
         reveal = m.Reveal(self._context, question.sum_index, dealers, b"".join(shares.values()))
         return ClientStep((reveal.encode(),), (events.Confirmed(question.sum_index, len(self._survivors)),))
 

@@ -1,15 +1,16 @@
 """Bytes on the wire: a subset of MessagePack with exactly one encoding per value.
 
 A frame is one array of unsigned integers, byte strings and short ASCII strings; lists inside a message are
-fixed-size records in one byte string. Encoding is msgpack's. Decoding is a reader of our own that walks
-the frame once, because a general unpacker builds whatever objects a hostile frame describes (an empty
-array is one byte on the wire and 56 in memory) before anyone can judge them, and accepts integers in
-longer forms than needed.
+fixed-size records in one byte string. Encoding is msgpack's, except that long strings are put into the frame
+without passing through its buffers. Decoding is a reader of our own that walks the frame once, because a
+general unpacker builds whatever objects a hostile frame describes (an empty array is one byte on the wire and
+56 in memory) before anyone can judge them, and accepts integers in longer forms than needed.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from itertools import chain
+from typing import Final, TypeGuard
 
 import msgpack
 
@@ -18,15 +19,25 @@ from secagg.errors import MalformedMessage, Peer
 _UINT_FORMS: Final = {0xCC: (1, 0x80), 0xCD: (2, 1 << 8), 0xCE: (4, 1 << 16), 0xCF: (8, 1 << 32)}
 _BLOB_FORMS: Final = {0xC4: (1, 0), 0xC5: (2, 1 << 8), 0xC6: (4, 1 << 16)}
 _MAX_TEXT: Final = 64
-_HEADERS: Final = 128  # more than the headers and integers of a frame take
+_LONG: Final = 1 << 16  # bytes: from here on, the length of a string takes the longest form
 
 
 def encode_fields(*fields: int | bytes | str) -> bytes:
-    """The canonical frame of `fields`."""
-    # A buffer of the right size at once: msgpack's own starts at 256 KiB and doubles as it grows.
-    size = _HEADERS + sum(len(field) for field in fields if isinstance(field, (bytes, str)))
-    packed: bytes = msgpack.packb(list(fields), use_bin_type=True, buf_size=size)
+    """The canonical frame of `fields`, of which there are at most 15."""
+    if any(map(_is_long, fields)):
+        return b"".join([bytes([0x90 | len(fields)]), *chain.from_iterable(map(_pieces, fields))])
+    packed: bytes = msgpack.packb(fields)
     return packed
+
+
+def _is_long(field: int | bytes | str) -> TypeGuard[bytes]:
+    return isinstance(field, bytes) and len(field) >= _LONG
+
+
+def _pieces(field: int | bytes | str) -> tuple[bytes, ...]:
+    if _is_long(field):
+        return b"\xc6" + len(field).to_bytes(4, "big"), field
+    return (msgpack.packb(field),)
 
 
 class Reader:

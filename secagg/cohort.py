@@ -1,9 +1,14 @@
-"""A cohort: whose keys were exchanged, under which session id and threshold."""
+"""A cohort: whose keys were exchanged, under which session id and threshold.
+
+The server knows everybody. So does a client of a complete graph; a client of a ring knows its neighbours.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from secagg.hashing import digest
 from secagg.records import ID_BYTES, Advert
@@ -19,6 +24,17 @@ def session_id(invitation: bytes, key_list: bytes) -> bytes:
     return digest("session", invitation, key_list)
 
 
+def ring_digest(adverts: Sequence[Advert]) -> bytes:
+    """Of all keys of a ring, which no client receives in full."""
+    return digest("ring", *(advert.encode() for advert in adverts))
+
+
+def ring_session_id(invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes) -> bytes:
+    """The name of a session on a ring: clients receive different lists, and all hash what these share."""
+    numbers = (number.to_bytes(4, "big") for number in (size, neighbours, threshold))
+    return digest("ring session", invitation, *numbers, ring)
+
+
 @dataclass(frozen=True)
 class Cohort:
     """Members in ascending order of id. A member's *position* is its index here."""
@@ -26,19 +42,52 @@ class Cohort:
     session: bytes
     threshold: int
     adverts: tuple[Advert, ...]
+    digest: bytes = b""  # of the members' ids on a complete graph, of their adverts on a ring
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            ids = b"".join(member.to_bytes(ID_BYTES, "big") for member in self.ids)
+            object.__setattr__(self, "digest", digest("cohort", ids))
 
     @property
     def size(self) -> int:
         return len(self.adverts)
+
+    @property
+    def neighbourhood(self) -> Sequence[int]:
+        """The positions whose keys are known here."""
+        return range(self.size)
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
         return tuple(advert.member for advert in self.adverts)
 
     @cached_property
-    def position(self) -> dict[int, int]:
+    def position(self) -> Mapping[int, int]:
         return {member: index for index, member in enumerate(self.ids)}
 
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """What one client knows of a cohort on a ring: itself and its neighbours, at their positions."""
+
+    session: bytes
+    threshold: int
+    size: int
+    digest: bytes
+    adverts: Mapping[int, Advert]  # position -> advert, ascending
+
     @cached_property
-    def digest(self) -> bytes:
-        return digest("cohort", b"".join(member.to_bytes(ID_BYTES, "big") for member in self.ids))
+    def neighbourhood(self) -> Sequence[int]:
+        return tuple(self.adverts)
+
+    @cached_property
+    def ids(self) -> Mapping[int, int]:
+        return {position: advert.member for position, advert in self.adverts.items()}
+
+    @cached_property
+    def position(self) -> Mapping[int, int]:
+        return {member: position for position, member in self.ids.items()}
+
+
+Circle: TypeAlias = Cohort | Neighbourhood  # what one party knows of a cohort

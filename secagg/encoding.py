@@ -7,9 +7,10 @@ named parts travels a hidden one, a single 64-bit element to which every client 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +22,11 @@ from secagg.onetime import OneTime
 from secagg.ring import Residues
 from secagg.spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
+_Real: TypeAlias = NDArray[np.float64]
+
 _ROUNDING_BITS: Final = 53
+# Coordinates converted at a time: all that becomes of them on the way stays in the second-level cache.
+_BLOCK: Final = 1 << 14
 # A vector that was scaled to its very bound may exceed it by a rounding error, which is no clipping.
 _UNCLIPPED: Final = 1.0 - 1e-12
 
@@ -71,10 +76,10 @@ class Encoding:
         residues: list[Residues] = []
         for part, array in zip(self.spec.parts, arrays, strict=True):
             if isinstance(part.bound, (L2, LInf)):
-                real, factor = _clip(array, part.bound)
+                clip, factor = _clip(array, part.bound)
                 if factor < _UNCLIPPED:
                     clipped[part.name] = factor
-                residues.append(self._round(part, real, stream))
+                residues.append(self._round(part, map(clip, _blocks(array)), stream))
             else:
                 residues.append(array.astype(ring.dtype_for(part.bits)))
         residues.append(np.ones(1, ring.dtype_for(COUNT_BITS)))
@@ -86,18 +91,17 @@ class Encoding:
             raise InputError(f"values must be a mapping with exactly the parts {', '.join(names)}")
         return [_checked(part, values[part.name]) for part in self.spec.parts]
 
-    def _round(self, part: Part, real: NDArray[np.float64], stream: KeyStream) -> Residues:
+    def _round(self, part: Part, blocks: Iterable[_Real], stream: KeyStream) -> Residues:
         """Round each coordinate up with a probability equal to its fraction."""
-        scaled = real * self.scale(part)
-        limit = _float_at_most(self.levels(part))
-        np.clip(scaled, -limit, limit, out=scaled)  # the product may have been rounded upwards
-        whole = np.floor(scaled)
-        fraction = np.ldexp(scaled - whole, _ROUNDING_BITS)
-        draw = stream.words(part.size) >> np.uint64(64 - _ROUNDING_BITS)
-        up = draw < fraction.astype(np.uint64)
-        rounded: Residues = (whole.astype(np.int64) + up).view(np.uint64).astype(ring.dtype_for(part.bits))
-        ring.reduce(rounded, part.bits)
-        return rounded
+        scale, limit = self.scale(part), _float_at_most(self.levels(part))
+        out, done = np.empty(part.size, ring.dtype_for(part.bits)), 0
+        for real in blocks:
+            real *= scale
+            np.clip(real, -limit, limit, out=real)  # the product may have been rounded upwards
+            out[done : done + len(real)] = _round_block(real, stream)
+            done += len(real)
+        ring.reduce(out, part.bits)
+        return out
 
     # --- the server's side ---
 
@@ -110,7 +114,7 @@ class Encoding:
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
             ring.reduce(part, bits)
-            chunks.append(ring.pack(part, bits))
+            chunks.append(ring.pack_buffer(part, bits))
         return b"".join(chunks)
 
     def accepts(self, data: bytes) -> bool:
@@ -151,12 +155,19 @@ class Encoding:
 
     def _numbers(self, part: Part, total: Residues) -> Values:
         ring.reduce(total, part.bits)
-        wide: NDArray[np.uint64] = total.astype(np.uint64)
         if not isinstance(part.bound, (L2, LInf)):
-            return wide
-        unused = np.uint64(64 - part.bits)
-        signed = (wide << unused).view(np.int64) >> np.int64(unused)
-        return signed / self.scale(part)
+            return total.astype(np.uint64)
+        scale, unused = self.scale(part), 64 - part.bits
+        out, done = np.empty(part.size), 0
+        for residues in _blocks(total):
+            signed = (residues.astype(np.uint64) << unused).view(np.int64) >> unused
+            np.divide(signed, scale, out=out[done : done + len(signed)])
+            done += len(signed)
+        return out
+
+
+def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (array[start : start + _BLOCK] for start in range(0, len(array), _BLOCK))
 
 
 def _checked(part: Part, value: ArrayLike) -> NDArray[Any]:
@@ -179,13 +190,17 @@ def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
         raise InputError(f"part {part.name!r} is not a vector") from None
 
 
-def _checked_real(part: Part, array: NDArray[Any]) -> NDArray[np.float64]:
+def _checked_real(part: Part, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError(f"part {part.name!r} needs real numbers, not {array.dtype}")
-    real = array.astype(np.float64)
-    if not np.isfinite(real).all():
+    if not math.isfinite(_largest(array)):
         raise InputError(f"part {part.name!r} holds NaN or infinity")
-    return real
+    return array
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """The largest absolute value; NaN where there is one."""
+    return max(float(array.max()), -float(array.min()))
 
 
 def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
@@ -197,22 +212,46 @@ def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _clip(real: NDArray[np.float64], bound: L2 | LInf) -> tuple[NDArray[np.float64], float]:
-    """(values within the bound, factor by which the largest excess was reduced)."""
-    largest = float(np.abs(real).max())
+# How a block of the input becomes real numbers of our own, within the bound.
+_Clip: TypeAlias = Callable[[NDArray[Any]], _Real]
+
+
+def _clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[_Clip, float]:
+    """(what clips a block of `array`, factor by which the largest excess is reduced)."""
+    largest = _largest(array)
     if isinstance(bound, LInf):
         if largest <= bound.limit:
-            return real, 1.0
-        return np.clip(real, -bound.limit, bound.limit), bound.limit / largest
+            return _as_real, 1.0
+        return lambda block: _as_real(block).clip(-bound.limit, bound.limit), bound.limit / largest
     if not largest:
-        return real, 1.0
+        return _as_real, 1.0
     # Dividing by the largest coordinate first keeps the squares of huge inputs finite.
-    direction = real / largest
-    norm = float(np.linalg.norm(direction))
+    norm = math.sqrt(sum(_sum_of_squares(_as_real(block) / largest) for block in _blocks(array)))
     factor = bound.limit / largest / norm
     if factor >= 1.0:
-        return real, 1.0
-    return direction * (bound.limit / norm), factor
+        return _as_real, 1.0
+    return lambda block: _as_real(block) / largest * (bound.limit / norm), factor
+
+
+def _as_real(block: NDArray[Any]) -> _Real:
+    """A copy: the input is the caller's."""
+    return block.astype(np.float64)
+
+
+def _sum_of_squares(vector: _Real) -> float:
+    # A dot product would be left to BLAS, which starts threads and keeps them spinning.
+    return float(np.square(vector).sum())
+
+
+def _round_block(scaled: _Real, stream: KeyStream) -> NDArray[np.uint64]:
+    """Residues modulo 2^64. What is left of `scaled` is of no use."""
+    whole = np.floor(scaled)
+    scaled -= whole
+    scaled *= 2.0**_ROUNDING_BITS  # a power of two: exact
+    draw = stream.words(len(scaled)) >> (64 - _ROUNDING_BITS)
+    rounded = whole.astype(np.int64)
+    rounded += draw.view(np.int64) < scaled.astype(np.int64)
+    return rounded.view(np.uint64)
 
 
 def _float_at_most(value: int) -> float:

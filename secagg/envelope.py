@@ -25,7 +25,11 @@ def envelope_bytes(sums: int) -> int:
 
 
 class Channel:
-    """One client's end of its sealed channels to all others within a session."""
+    """One client's end of its sealed channels to all others within a session.
+
+    Both directions of a channel rest on one shared point: who seals and opens with the same object pays for
+    it once.
+    """
 
     def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
         self._agreement = Agreement(secret)

@@ -118,12 +118,20 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class Stranded:
+    """So many neighbours of these clients have gone that they take no further part."""
+
+    peers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SessionReady:
     """Set-up is done."""
 
     session: bytes
     members: tuple[int, ...]
     threshold: int
+    neighbours: int  # of each member: all others, or those on a ring
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,7 @@ ServerEvent: TypeAlias = (
     | Late
     | WrongShares
     | Missing
+    | Stranded
     | SessionReady
     | SumReleased
     | SumAborted

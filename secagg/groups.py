@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from secagg.bitmap import PositionSet
 from secagg.errors import SERVER, GroupChanged, GroupReopened, TooManySums
 from secagg.memory import NEVER, Memory
 from secagg.spec import Table
@@ -19,7 +20,7 @@ from secagg.spec import Table
 class _Group:
     round_number: int
     answered: Counter[str] = field(default_factory=Counter)
-    confirmed: tuple[int, ...] | None = None  # None: asked or answered, but not seen confirmed
+    confirmed: PositionSet | None = None  # None: asked or answered, but not seen confirmed
     closed: bool = False
 
 
@@ -55,7 +56,7 @@ class GroupBook:
         group = self._current(kind, round_number)
         return group is not None and group.closed
 
-    def confirmed(self, kind: str, round_number: int) -> tuple[int, ...] | None:
+    def confirmed(self, kind: str, round_number: int) -> PositionSet | None:
         """The survivors of this group's last sum, if they are known."""
         group = self._current(kind, round_number)
         return group.confirmed if group is not None else None
@@ -72,7 +73,7 @@ class GroupBook:
         elif group.answered[kind] >= self._table[kind].times:
             raise TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
 
-    def check_roster(self, kind: str, round_number: int, roster: tuple[int, ...]) -> None:
+    def check_roster(self, kind: str, round_number: int, roster: PositionSet) -> None:
         """Refuse a roster other than the survivors confirmed last in this group."""
         confirmed = self.confirmed(kind, round_number)
         if confirmed is not None and roster != confirmed:
@@ -86,7 +87,7 @@ class GroupBook:
         group.confirmed = None
         self._groups[name] = group
 
-    def confirm(self, kind: str, round_number: int, survivors: tuple[int, ...]) -> None:
+    def confirm(self, kind: str, round_number: int, survivors: PositionSet) -> None:
         group = self._current(kind, round_number)
         assert group is not None  # only an answered sum is confirmed
         group.confirmed = survivors

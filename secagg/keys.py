@@ -49,15 +49,17 @@ def check_public_key(key: bytes, *, peer: Peer) -> None:
 
 
 class Agreement:
-    """One end of X25519 with many peers."""
+    """One end of X25519 with many peers. A point is computed once, whatever is then derived from it."""
 
     def __init__(self, secret: bytes) -> None:
         self._private = X25519PrivateKey.from_private_bytes(secret)
+        self._shared: dict[bytes, bytes] = {}  # peer's key -> point
 
     def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
         """32 bytes from HKDF-SHA256 of the shared point. `peer_key` has passed `check_public_key`."""
-        shared = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
-        return hkdf(shared, salt=salt, info=info)
+        if peer_key not in self._shared:
+            self._shared[peer_key] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
+        return hkdf(self._shared[peer_key], salt=salt, info=info)
 
 
 def hkdf(material: bytes, *, salt: bytes, info: bytes) -> bytes:
@@ -80,9 +82,14 @@ def pair_info(context: bytes, one: int, other: int) -> bytes:
     return framed("pair mask", context, _u32(low), _u32(high))
 
 
+def self_mask_info(context: bytes, owner: int) -> bytes:
+    """HKDF info of a client's own mask."""
+    return framed("self mask", context, _u32(owner))
+
+
 def self_mask_seed(secret: bytes, *, session: bytes, context: bytes, owner: int) -> bytes:
     """Seed of a client's own mask from its 32 shared bytes."""
-    return hkdf(secret, salt=session, info=framed("self mask", context, _u32(owner)))
+    return hkdf(secret, salt=session, info=self_mask_info(context, owner))
 
 
 def envelope_info(sender: int, receiver: int) -> bytes:

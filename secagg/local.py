@@ -25,6 +25,8 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
+from secagg.expansion import Expander
+from secagg.finder import GraphChoice
 from secagg.keys import Identity
 from secagg.memory import VolatileMemory
 from secagg.policy import Policy
@@ -70,6 +72,9 @@ def local_machines(
     corrupt: int,
     dropout: Fraction | float,
     sums: int,
+    graph: GraphChoice | str = GraphChoice.AUTO,
+    min_neighbours: int = 2,
+    expander: Expander | None = None,
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities."""
     trust, size = Trust.parse(trust), len(members)
@@ -97,6 +102,9 @@ def local_machines(
         max_cohort=size,
         min_contributors=corrupt + 2,
         registry=registry,
+        graph=graph,
+        min_neighbours=min_neighbours,
+        expander=expander,
     )
     clients = {
         member: ClientMachine(

@@ -1,61 +1,102 @@
-"""How the masks of one sum are put on, and taken off for whoever went missing.
+"""Which masks an input of one sum carries, and which are left on the total.
 
-A client adds its self mask, and one mask for each other member of the roster: plus for those with lower ids,
+A client adds its self mask, and one mask for each neighbour in the roster: plus for those with lower ids,
 minus for those with higher ones. In the sum over everybody the pairs cancel. What remains are the self masks
-of the survivors, and the pair masks between survivors and those who sent nothing.
+of the survivors, and the pair masks between survivors and those who sent nothing. `Removal`s describe these
+in bytes alone, so that another process can work them off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-from secagg.keys import Agreement, pair_info, self_mask_seed
-from secagg.masks import add_mask, subtract_mask
+from secagg.keys import Agreement, hkdf, pair_info, self_mask_info
+from secagg.masks import apply_masks
 from secagg.question import Question
 from secagg.ring import Residues
+
+_BATCH: Final = 256
+Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other end's key, the HKDF info, whether it was added
+
+
+@dataclass(frozen=True)
+class SelfMask:
+    """A survivor's own mask."""
+
+    secret: bytes = field(repr=False)
+    info: bytes
+
+    def seeds(self, salt: bytes) -> tuple[list[bytes], list[bytes]]:
+        """The seeds of masks to add to the total, and of those to subtract from it."""
+        return [], [hkdf(self.secret, salt=salt, info=self.info)]
+
+
+@dataclass(frozen=True)
+class PairMasks:
+    """The masks that survivors agreed with one who then sent nothing."""
+
+    mask_key: bytes = field(repr=False)
+    pairs: tuple[Pair, ...]
+
+    def seeds(self, salt: bytes) -> tuple[list[bytes], list[bytes]]:
+        """As for a self mask: what was added is subtracted, and the other way round."""
+        agreement = Agreement(self.mask_key)
+        seeds: tuple[list[bytes], list[bytes]] = ([], [])
+        for key, info, added in self.pairs:
+            seeds[added].append(agreement.derive(key, salt=salt, info=info))
+        return seeds
+
+
+Removal: TypeAlias = SelfMask | PairMasks
 
 
 def put_on(
     residues: Sequence[Residues], question: Question, *, position: int, mask_key: bytes, self_mask: bytes
 ) -> None:
     """Mask the input of the member at `position`, in place."""
-    add_mask(residues, _self_seed(question, position, self_mask))
-    agreement = Agreement(mask_key)
-    for peer in question.roster:
-        if peer != position:
-            apply = add_mask if position > peer else subtract_mask
-            apply(residues, _pair_seed(question, agreement, position, peer))
-
-
-def take_off_self(residues: Sequence[Residues], question: Question, *, position: int, secret: bytes) -> None:
-    """Remove a survivor's self mask from the total."""
-    subtract_mask(residues, _self_seed(question, position, secret))
-
-
-def take_off_pairs(
-    residues: Sequence[Residues],
-    question: Question,
-    *,
-    dropped: int,
-    mask_key: bytes,
-    survivors: Sequence[int],
-) -> None:
-    """Remove from the total the masks that survivors agreed with one who then sent nothing."""
-    agreement = Agreement(mask_key)
-    for position in survivors:
-        undo = subtract_mask if position > dropped else add_mask
-        undo(residues, _pair_seed(question, agreement, dropped, position))
-
-
-def _self_seed(question: Question, position: int, secret: bytes) -> bytes:
     cohort = question.cohort
-    return self_mask_seed(
-        secret, session=cohort.session, context=question.mask_context, owner=cohort.ids[position]
+    pairs = tuple(
+        _pair(question, position, peer, added=position > peer)
+        for peer in cohort.neighbourhood
+        if peer in question.roster and peer != position
     )
+    minus, plus = PairMasks(mask_key, pairs).seeds(cohort.session)
+    plus.append(hkdf(self_mask, salt=cohort.session, info=_self_info(question, position)))
+    apply_masks(residues, plus=plus, minus=minus)
 
 
-def _pair_seed(question: Question, agreement: Agreement, owner: int, peer: int) -> bytes:
+def own_mask(question: Question, *, position: int, secret: bytes) -> SelfMask:
+    """What a survivor's secret takes off the total."""
+    return SelfMask(secret, _self_info(question, position))
+
+
+def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: Iterable[int]) -> PairMasks:
+    """What the key of one who sent nothing takes off the total; `survivors` are its neighbours'."""
+    pairs = (_pair(question, dropped, peer, added=peer > dropped) for peer in survivors)
+    return PairMasks(mask_key, tuple(pairs))
+
+
+def take_off(residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
+    """Work removals off a total, in place, a bounded number of key streams at a time."""
+    plus: list[bytes] = []
+    minus: list[bytes] = []
+    for removal in removals:
+        more_plus, more_minus = removal.seeds(salt)
+        plus += more_plus
+        minus += more_minus
+        if len(plus) + len(minus) >= _BATCH:
+            apply_masks(residues, plus=plus, minus=minus)
+            plus, minus = [], []
+    apply_masks(residues, plus=plus, minus=minus)
+
+
+def _self_info(question: Question, position: int) -> bytes:
+    return self_mask_info(question.mask_context, question.cohort.ids[position])
+
+
+def _pair(question: Question, owner: int, peer: int, *, added: bool) -> Pair:
     cohort = question.cohort
     info = pair_info(question.mask_context, cohort.ids[owner], cohort.ids[peer])
-    key = cohort.adverts[peer].mask_keys[question.sum_index]
-    return agreement.derive(key, salt=cohort.session, info=info)
+    return cohort.adverts[peer].mask_keys[question.sum_index], info, added

@@ -6,8 +6,9 @@ order, `size` little-endian words of the part's own type each; nothing is skippe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice, repeat
+from typing import Final, TypeAlias
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -18,7 +19,9 @@ from secagg.ring import Residues
 SEED_BYTES: Final = 32
 # Keystream made at a time: small enough for the second-level cache, large enough to hide call overhead.
 _BLOCK: Final = 1 << 17
-_ZEROS: Final = bytes(_BLOCK)
+_ZEROS: Final = memoryview(bytes(_BLOCK))
+# Masks applied to a window before the next one: the window stays in the cache, and ciphers take memory.
+_BATCH: Final = 64
 
 
 class KeyStream:
@@ -27,12 +30,12 @@ class KeyStream:
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
             raise ValueError("a seed has 32 bytes")
-        cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:]))
+        cipher = Cipher(algorithms.AES128(seed[:16]), modes.CTR(seed[16:]))
         self._encryptor = cipher.encryptor()
 
     def fill(self, buffer: NDArray[np.uint8]) -> None:
         """Overwrite `buffer`, of at most `_BLOCK` bytes, with the next bytes of the stream."""
-        self._encryptor.update_into(memoryview(_ZEROS)[: len(buffer)], buffer.data)
+        self._encryptor.update_into(_ZEROS[: len(buffer)], buffer.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` little-endian 64-bit words."""
@@ -42,23 +45,36 @@ class KeyStream:
         return out.view("<u8")
 
 
+_Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # how it is applied, and what
+
+
 def add_mask(residues: Iterable[Residues], seed: bytes) -> None:
     """Add the mask of `seed` to `residues` in place, without reducing to b bits."""
-    _apply(np.add, residues, seed)
+    _apply(residues, [(np.add, KeyStream(seed))])
 
 
 def subtract_mask(residues: Iterable[Residues], seed: bytes) -> None:
     """Undo `add_mask`."""
-    _apply(np.subtract, residues, seed)
+    _apply(residues, [(np.subtract, KeyStream(seed))])
 
 
-def _apply(operation: np.ufunc, residues: Iterable[Residues], seed: bytes) -> None:
-    stream = KeyStream(seed)
+def apply_masks(
+    residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = ()
+) -> None:
+    """Add the masks of all seeds in `plus`, subtract those in `minus`; faster than one after the other."""
+    signed = chain(zip(repeat(np.add), plus), zip(repeat(np.subtract), minus))
+    while masks := [(operation, KeyStream(seed)) for operation, seed in islice(signed, _BATCH)]:
+        _apply(residues, masks)
+
+
+def _apply(residues: Iterable[Residues], masks: Sequence[_Mask]) -> None:
     buffer = np.empty(_BLOCK, np.uint8)
     for part in residues:
         step = _BLOCK // part.itemsize
         for start in range(0, len(part), step):
             window = part[start : start + step]
             block = buffer[: window.nbytes]
-            stream.fill(block)
-            operation(window, block.view(part.dtype), out=window)
+            words = block.view(part.dtype)
+            for operation, stream in masks:
+                stream.fill(block)
+                operation(window, words, out=window)

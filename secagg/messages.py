@@ -15,6 +15,7 @@ from secagg.hashing import DIGEST_BYTES, VERSION
 from secagg.keys import SIGNATURE_BYTES
 
 MAX_SUMS: Final = 64
+MAX_COHORT: Final = 1 << 20
 MAX_ROUND: Final = (1 << 63) - 1
 _MAX_BLOB: Final = (1 << 32) - 1
 
@@ -62,6 +63,7 @@ _DIGEST: Final = Blob((DIGEST_BYTES,))
 _SUM: Final = Uint(MAX_SUMS - 1)
 _SIGNATURE: Final = Blob((0, SIGNATURE_BYTES))
 _ANY: Final = Blob(range(_MAX_BLOB + 1))
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}
 
 
 @dataclass(frozen=True)
@@ -74,16 +76,23 @@ class Message:
     context: bytes
 
     def __post_init__(self) -> None:
-        for column, schema in zip(fields(self), self.SCHEMA, strict=True):
-            if not schema.allows(getattr(self, column.name)):
-                raise ValueError(f"{type(self).__name__}.{column.name} is outside its range")
+        for name, schema in zip(_names(type(self)), self.SCHEMA, strict=True):
+            if not schema.allows(getattr(self, name)):
+                raise ValueError(f"{type(self).__name__}.{name} is outside its range")
 
     def encode(self) -> bytes:
-        values = (getattr(self, column.name) for column in fields(self))
+        values = (getattr(self, name) for name in _names(type(self)))
         return encode_fields(VERSION, self.TYPE, *values)
 
     def __repr__(self) -> str:  # payloads, envelopes and shares stay out of logs
         return f"{type(self).__name__}()"
+
+
+def _names(kind: type[Message]) -> tuple[str, ...]:
+    """The names of its fields, which `fields` would look up anew for every message."""
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(column.name for column in fields(kind))
+    return _NAMES[kind]
 
 
 # --- from the server ------------------------------------------------------------------------------
@@ -178,6 +187,22 @@ class Farewell(Message):
     SCHEMA = (_DIGEST,)
 
 
+@dataclass(frozen=True, repr=False)
+class Neighbours(Message):
+    """On a ring, in place of the key list: the adverts of one client and its neighbours.
+
+    Everybody's list is another, so everybody is told the size of the cohort and the digest of all its keys.
+    """
+
+    TYPE = 9
+    SCHEMA = (_DIGEST, Uint(MAX_COHORT), Uint(1 << 16), _DIGEST, Blob())
+
+    size: int
+    threshold: int
+    ring: bytes
+    adverts: bytes
+
+
 # --- from a client --------------------------------------------------------------------------------
 
 
@@ -193,7 +218,7 @@ class Advertisement(Message):
 
 @dataclass(frozen=True, repr=False)
 class Shares(Message):
-    """One envelope for every other member, and a signature on the session."""
+    """One envelope for every neighbour, and a signature on the session."""
 
     TYPE = 17
     SCHEMA = (_DIGEST, Blob(), _SIGNATURE)
@@ -232,7 +257,7 @@ class Reveal(Message):
     SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
 
     sum_index: int
-    dealers: bytes  # whose shares follow
+    dealers: bytes  # whose shares follow, of the sender's neighbourhood
     shares: bytes
 
 
@@ -256,7 +281,7 @@ class Leave(Message):
 
 @dataclass(frozen=True, repr=False)
 class Lost(Message):
-    """Reports whose envelopes did not open, right after the delivery."""
+    """Reports whose envelopes, of its neighbourhood, did not open, right after the delivery."""
 
     TYPE = 23
     SCHEMA = (_DIGEST, Blob())
@@ -265,7 +290,7 @@ class Lost(Message):
 
 
 FROM_SERVER: Final = (
-    Invitation, KeyList, Delivery, Query, Survivors, Confirmations, GroupClosed, Farewell,
+    Invitation, KeyList, Delivery, Query, Survivors, Confirmations, GroupClosed, Farewell, Neighbours,
 )  # fmt: skip
 FROM_CLIENT: Final = (Advertisement, Shares, MaskedInput, Confirmation, Reveal, Decline, Leave, Lost)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
-from secagg.terms import check_whole
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.terms import SECURITY_BITS, check_bits, check_whole, largest_cohort
+from secagg.thresholds import Trust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,9 @@ class Policy:
     `max_sums`           most sums of one session.
     `unnoised_sums`      most sums without noise that this identity ever answers.
     `max_query_bytes`    largest broadcast it holds in memory.
+    `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this.
+
+    A cohort of more than 1024 clients meets on a ring, and only under `curious_server`.
     """
 
     trust: Trust
@@ -31,6 +34,7 @@ class Policy:
     max_sums: int
     unnoised_sums: int
     max_query_bytes: int = 1 << 28
+    security_bits: int = SECURITY_BITS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
@@ -42,7 +46,9 @@ class Policy:
                 "min_contributors must be at least corrupt + 2, or a total may show one honest "
                 "client's input, and at most min_cohort"
             )
-        if not self.min_cohort <= self.max_cohort <= MAX_COMPLETE:
-            raise ParameterError(f"max_cohort must be from min_cohort to {MAX_COMPLETE}")
+        most = largest_cohort(self.trust)
+        if not self.min_cohort <= self.max_cohort <= most:
+            raise ParameterError(f"max_cohort must be from min_cohort to {most} under {self.trust}")
         if not 1 <= self.max_sums <= MAX_SUMS:
             raise ParameterError(f"max_sums must be from 1 to {MAX_SUMS}")
+        check_bits("security_bits", self.security_bits)

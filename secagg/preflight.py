@@ -9,12 +9,14 @@ from typing import Final
 from secagg.bitmap import bitmap_bytes
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError, SpecError
+from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS, frame_bytes
 from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, LInf, SumSpec, Table, bits_for_cohort
 from secagg.terms import check_whole
-from secagg.thresholds import Trust, choose_threshold, dropouts_allowed, least_threshold
+from secagg.thresholds import Trust, dropouts_allowed, least_threshold
+from secagg.topology import Plan, plan
 
 _SUM_INDEX: Final = 1  # bytes of a sum's index, which is below 128
 
@@ -34,11 +36,14 @@ class PartReport:
 class Preflight:
     """What was found. A session should begin only if `problems` is empty.
 
-    `quorum` clients must stay to the end of every sum; `margin` is how many may leave.
+    `quorum` clients must stay to the end of every sum, on a ring but for an unlucky order; `margin` is how
+    many may leave.
     """
 
     clients: int
     trust: Trust
+    graph: GraphChoice | None  # None where there is no threshold either
+    neighbours: int
     threshold: int | None
     quorum: int
     margin: int
@@ -60,24 +65,27 @@ def preflight(
     corrupt: int,
     dropout: Fraction | float,
     sums: int,
+    graph: GraphChoice | str = GraphChoice.AUTO,
 ) -> Preflight:
     """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients."""
-    trust = Trust.parse(trust)
+    trust, graph = Trust.parse(trust), GraphChoice.parse(graph)
     for name, value in (("clients", clients), ("corrupt", corrupt), ("sums", sums)):
         check_whole(name, value)
     if clients < 1:
         raise ParameterError("a session needs at least one client")
     problems: list[str] = []
-    threshold = None
+    planned = None
     try:
-        threshold = choose_threshold(clients, corrupt=corrupt, dropout=dropout, trust=trust)
+        planned = plan(clients, trust=trust, corrupt=corrupt, dropout=dropout, graph=graph)
     except ParameterError as error:
         problems.append(str(error))
     if not 1 <= sums <= MAX_SUMS:
         problems.append(f"a session has from 1 to {MAX_SUMS} sums, not {sums}")
-    least = threshold or least_threshold(clients, corrupt=corrupt, trust=trust)
+    least = least_threshold(clients, corrupt=corrupt, trust=trust)
+    if planned:
+        least = max(planned.least, clients - planned.spare)
     quorum = max(least, corrupt + 2)
-    if threshold and clients - dropouts_allowed(clients, dropout) < quorum:
+    if planned and clients - dropouts_allowed(clients, dropout) < quorum:
         problems.append(
             f"a total over fewer than {quorum} clients may show one honest input to {corrupt} colluders, "
             f"but a drop-out of {dropout} leaves {clients - dropouts_allowed(clients, dropout)}"
@@ -85,17 +93,24 @@ def preflight(
     for kind, spec in table.items():
         problems += [f"kind {kind!r}: {misfit}" for misfit in _misfits(spec, clients)]
     form = Format(sums, signed=trust is Trust.MALICIOUS)
+    neighbours = planned.neighbours if planned else clients - 1
     return Preflight(
         clients=clients,
         trust=trust,
-        threshold=threshold,
+        graph=_graph(planned) if planned else None,
+        neighbours=neighbours,
+        threshold=planned.threshold if planned else None,
         quorum=quorum,
         margin=max(clients - quorum, 0),
         parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
-        setup_bytes_up=_setup_bytes(clients, form),
-        sum_bytes_up={kind: _sum_bytes(spec, clients, form) for kind, spec in table.items()},
+        setup_bytes_up=_setup_bytes(neighbours, form),
+        sum_bytes_up={kind: _sum_bytes(spec, neighbours + 1, form) for kind, spec in table.items()},
         problems=tuple(problems),
     )
+
+
+def _graph(planned: Plan) -> GraphChoice:
+    return GraphChoice.RING if planned.is_ring else GraphChoice.COMPLETE
 
 
 def _misfits(spec: SumSpec, clients: int) -> list[str]:
@@ -120,14 +135,14 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
     return rows
 
 
-def _setup_bytes(clients: int, form: Format) -> int:
+def _setup_bytes(neighbours: int, form: Format) -> int:
     """What one client sends in set-up: its advert, and its shares with a signature."""
-    envelopes = (clients - 1) * form.envelope_bytes
+    envelopes = neighbours * form.envelope_bytes
     return frame_bytes(form.advert_bytes) + frame_bytes(envelopes, form.signature_bytes)
 
 
-def _sum_bytes(spec: SumSpec, clients: int, form: Format) -> int:
+def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
     """What one client sends in a sum: its input, a confirmation if the session is signed, shares of all."""
-    shares = frame_bytes(bitmap_bytes(clients), clients * SHARE_BYTES) + _SUM_INDEX
+    shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES) + _SUM_INDEX
     confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0
     return frame_bytes(spec.packed_bytes) + _SUM_INDEX + confirmation + shares

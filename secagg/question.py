@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from secagg.bitmap import pack_positions
-from secagg.cohort import Cohort
+from secagg.bitmap import PositionSet, pack_positions
+from secagg.cohort import Circle
 from secagg.encoding import Encoding
 from secagg.hashing import digest
 from secagg.keys import mask_context
@@ -28,11 +29,11 @@ def query_digest(frame: bytes) -> bytes:
 class Question:
     """A query to a cohort, and the digest of its frame."""
 
-    cohort: Cohort
+    cohort: Circle
     spec: SumSpec
     query: Query
     digest: bytes
-    roster: tuple[int, ...]  # positions
+    roster: PositionSet
     later_in_group: bool
 
     @property
@@ -55,7 +56,7 @@ class Question:
             roster=self.query.roster,
         )
 
-    def confirmed_fields(self, survivors: tuple[int, ...]) -> tuple[bytes, ...]:
+    def confirmed_fields(self, survivors: Iterable[int]) -> tuple[bytes, ...]:
         """What a survivor signs before anyone unmasks."""
         return (
             self.cohort.session,

@@ -11,7 +11,7 @@ corrected as many lies as there may be corrupt holders.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
@@ -25,40 +25,54 @@ _MOST_SUBSETS: Final = 256
 class Reconstruction:
     """Reconstructs the secrets of one sum. Remembers whose shares were wrong, and asks the others first."""
 
-    def __init__(self, threshold: int, *, corrupt: int, revealed: int) -> None:
+    def __init__(self, threshold: int, *, corrupt: int) -> None:
         self._threshold = threshold
-        self._corrupt = corrupt
-        self._revealed = revealed  # how many holders answered
-        self.wrong: dict[int, set[int]] = {}  # dealer -> points of the holders off its polynomial
-        self._doubts: Counter[int] = Counter()
+        self._corrupt = corrupt  # of a dealer's holders
+        self.wrong: dict[int, set[int]] = {}  # dealer -> holders off its polynomial
+        self._doubts: Counter[int] = Counter()  # by holder
         self._subsets_left = _MOST_SUBSETS
-        self._weights = lru_cache(maxsize=4)(shamir.lagrange_weights)
+        self._weights = lru_cache(maxsize=64)(shamir.lagrange_weights)
 
-    def secret(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
-        """The secret of `dealer` from `shares` (point -> value), or `CorruptDealer`."""
+    def secret(
+        self,
+        dealer: int,
+        shares: Mapping[int, int],
+        matches: Callable[[bytes], bool],
+        *,
+        holders: Sequence[int],
+        answered: int,
+    ) -> bytes:
+        """The secret of `dealer` from `shares` (point -> value), or `CorruptDealer`.
+
+        `holders[x - 1]` is the holder at point x, and `answered` of them have revealed shares of anyone.
+        """
         if len(shares) < self._threshold:
             why = f"{len(shares)} of {self._threshold} shares are there"
-            proven = self._revealed - len(shares) > self._corrupt
+            proven = answered - len(shares) > self._corrupt
             raise CorruptDealer(dealer, why, proven=proven)
-        trusted_first = sorted(shares, key=lambda point: (self._doubts[point], point))
+        trusted_first = sorted(shares, key=lambda point: (self._doubts[holders[point - 1]], point))
         secret = self._interpolate(trusted_first[: self._threshold], shares)
         if secret is not None and matches(secret):
             return secret
-        return self._corrected(dealer, shares, matches)
+        secret, wrong = self._corrected(dealer, shares, matches)
+        self.wrong[dealer] = {holders[point - 1] for point in wrong}
+        self._doubts.update(self.wrong[dealer])
+        return secret
 
     def _interpolate(self, points: list[int], shares: Mapping[int, int]) -> bytes | None:
         return shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])
 
-    def _corrected(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
+    def _corrected(
+        self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]
+    ) -> tuple[bytes, set[int]]:
+        """The secret, and the points at which shares are wrong."""
         found = shamir.correct_errors(shares, self._threshold)
         if found is None or not matches(found[0]):
             found = self._other_subsets(shares, matches)
         if found is None:
             proven = self._no_lie_explains(len(shares), searched_all=self._subsets_left > 0)
             raise CorruptDealer(dealer, "its shares do not open its commitment", proven=proven)
-        self.wrong[dealer] = found[1]
-        self._doubts.update(found[1])
-        return found[0]
+        return found
 
     def _no_lie_explains(self, shares: int, *, searched_all: bool) -> bool:
         """Whether an honest dealer's secret would have been found, however the corrupt holders lied.

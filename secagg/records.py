@@ -1,12 +1,13 @@
-"""The fixed-size records inside messages: adverts, parcels, signatures of members.
+"""The fixed-size records inside messages: adverts, neighbours, parcels, signatures of members.
 
 All multi-byte integers are big-endian. Lists of records are ordered by member id, each id once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -16,6 +17,7 @@ from secagg.hashing import DIGEST_BYTES
 from secagg.keys import KEY_BYTES, SIGNATURE_BYTES
 
 ID_BYTES: Final = 4
+_POSITION_BYTES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Format:
     def advert_bytes(self) -> int:
         body = ID_BYTES + KEY_BYTES + self.sums * (KEY_BYTES + DIGEST_BYTES)
         return body + self.signature_bytes
+
+    @property
+    def neighbour_bytes(self) -> int:
+        return _POSITION_BYTES + self.advert_bytes
 
     @property
     def envelope_bytes(self) -> int:
@@ -53,9 +59,9 @@ class Advert:
     commitments: tuple[bytes, ...]
     signature: bytes = b""
 
-    @property
+    @cached_property
     def body(self) -> bytes:
-        """What the member signs."""
+        """What the member signs. On a ring, a server sends it to every neighbour."""
         head = self.member.to_bytes(ID_BYTES, "big") + self.channel_key
         return head + b"".join(self.mask_keys) + b"".join(self.commitments)
 
@@ -85,6 +91,25 @@ def parse_advert(record: bytes, form: Format, *, sender: Peer) -> Advert:
 def parse_adverts(blob: bytes, form: Format, *, most: int) -> tuple[Advert, ...]:
     """All adverts in `blob`, in strictly ascending order of id."""
     return tuple(_advert(row, form) for row in _rows(blob, form.advert_bytes, most))
+
+
+def encode_neighbours(neighbours: Iterable[tuple[int, Advert]]) -> bytes:
+    """(position, advert) pairs in ascending order of both."""
+    return b"".join(
+        position.to_bytes(_POSITION_BYTES, "big") + advert.encode() for position, advert in neighbours
+    )
+
+
+def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict[int, Advert]:
+    """Position -> advert, in strictly ascending order of position and of id."""
+    found: dict[int, Advert] = {}
+    for row in _rows(blob, form.neighbour_bytes, most):
+        position = int.from_bytes(row[:_POSITION_BYTES], "big")
+        found[position] = _advert(row[_POSITION_BYTES:], form)
+    ids = [advert.member for advert in found.values()]
+    if max(found) >= size or any(one >= other for one, other in pairwise(ids)):
+        raise MalformedMessage(SERVER, "neighbours that repeat an id, or are out of order or of the cohort")
+    return found
 
 
 def _advert(row: bytes, form: Format) -> Advert:

@@ -7,10 +7,12 @@ wire and believed. The attack suite removes each rule in turn and shows what it 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from secagg import errors as e
-from secagg.cohort import Cohort
+from secagg.cohort import Circle
 from secagg.errors import SERVER
+from secagg.finder import few_corrupt_neighbours, stays_connected
 from secagg.keys import check_public_key, verify
 from secagg.memory import Memory
 from secagg.messages import Invitation
@@ -55,13 +57,13 @@ def check_registry_is_current(registry: Registry, memory: Memory) -> None:
 # --- the key list -----------------------------------------------------------------------------------
 
 
-def check_cohort_size(adverts: Sequence[Advert], policy: Policy) -> None:
+def check_cohort_size(size: int, policy: Policy) -> None:
     # A list of more than the largest cohort was refused before it was parsed.
-    if len(adverts) < policy.min_cohort:
-        raise e.SmallCohort(SERVER, f"{len(adverts)} clients; this client needs {policy.min_cohort}")
+    if size < policy.min_cohort:
+        raise e.SmallCohort(SERVER, f"{size} clients; this client needs {policy.min_cohort}")
 
 
-def check_own_advert(adverts: Sequence[Advert], own: Advert) -> None:
+def check_own_advert(adverts: Iterable[Advert], own: Advert) -> None:
     listed = [advert for advert in adverts if advert.member == own.member]
     if not listed:
         raise e.BadRoster(SERVER, "the key list lacks this client")
@@ -88,6 +90,27 @@ def check_threshold(threshold: int, cohort: int, policy: Policy) -> None:
         raise e.SmallCohort(SERVER, f"threshold {threshold} cannot be met by {cohort} clients")
 
 
+def check_ring_size(size: int, policy: Policy) -> None:
+    check_cohort_size(size, policy)
+    if size > policy.max_cohort:
+        raise e.LargeCohort(SERVER, f"{size} clients; this client allows {policy.max_cohort}")
+
+
+def check_ring(size: int, neighbours: int, threshold: int, policy: Policy) -> None:
+    """A ring on which colluders are unlikely to hold a threshold of anyone's shares, or to cut it apart."""
+    if neighbours % 2 or not 2 <= neighbours < size:
+        raise e.BadRoster(SERVER, f"{neighbours} neighbours on a ring of {size}")
+    if not 2 <= threshold <= neighbours + 1:
+        raise e.SmallThreshold(SERVER, f"threshold {threshold} among {neighbours} neighbours")
+    bounds = {"corrupt": policy.corrupt, "sigma": policy.security_bits}
+    if not few_corrupt_neighbours(size, neighbours, threshold, **bounds):
+        raise e.SmallThreshold(
+            SERVER, f"threshold {threshold} of {neighbours} neighbours is within reach of {policy.corrupt}"
+        )
+    if not stays_connected(size, neighbours, dropped=0, **bounds):
+        raise e.SmallCohort(SERVER, f"{policy.corrupt} clients can cut a ring of {neighbours} neighbours")
+
+
 def check_members(adverts: Iterable[Advert], registry: Registry) -> None:
     for advert in adverts:
         if advert.member not in registry.members:
@@ -107,21 +130,22 @@ def check_new_session(session: bytes, memory: Memory) -> None:
 # --- the delivery -----------------------------------------------------------------------------------
 
 
-def check_parcel_sender(parcel: Parcel, cohort: Cohort, own: int) -> None:
+def check_parcel_sender(parcel: Parcel, cohort: Circle, own: int) -> None:
     if parcel.sender not in cohort.position:
-        raise e.UnknownPeer(parcel.sender, "delivered shares, but is not in the cohort")
+        raise e.UnknownPeer(parcel.sender, "delivered shares, but is no neighbour in the cohort")
     if parcel.sender == own:
         raise e.BadRoster(SERVER, "delivered this client an envelope of its own")
 
 
-def check_parcel_signature(parcel: Parcel, cohort: Cohort, registry: Registry) -> None:
+def check_parcel_signature(parcel: Parcel, cohort: Circle, registry: Registry) -> None:
     """Only whoever signed this very key list has seen the keys we have seen."""
     key = registry.members[parcel.sender]
     verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
 
 
-def check_sharers(sharers: Collection[int], cohort: Cohort, policy: Policy) -> None:
-    least = max(cohort.threshold, policy.min_contributors)
+def check_sharers(sharers: Collection[int], cohort: Circle, least: int) -> None:
+    if len(cohort.neighbourhood) < cohort.size:
+        least = cohort.threshold  # on a ring, sharers are the neighbours that dealt shares
     if len(sharers) < least:
         raise e.FewContributors(SERVER, f"{len(sharers)} clients shared keys; {least} are needed")
 
@@ -152,15 +176,22 @@ def check_query_is_new(content: bytes, memory: Memory) -> None:
 
 
 def check_roster(
-    roster: Collection[int], sharers: Collection[int], own: int, cohort: Cohort, policy: Policy
+    roster: Collection[int], sharers: Collection[int], own: int, cohort: Circle, least: int
 ) -> None:
     if own not in roster:
         raise e.BadRoster(SERVER, "the roster lacks this client")
-    if not set(roster) <= set(sharers):
+    around = [position for position in cohort.neighbourhood if position in roster]
+    if not set(around) <= set(sharers):
         raise e.UnknownPeer(SERVER, "the roster names a client whose shares were not delivered")
-    least = max(cohort.threshold, policy.min_contributors)
     if len(roster) < least:
         raise e.FewContributors(SERVER, f"a roster of {len(roster)}; this client needs {least}")
+    check_around(around, cohort)
+
+
+def check_around(around: Collection[int], cohort: Circle) -> None:
+    """Our own secrets open with a threshold of our neighbourhood's shares, and we with it."""
+    if len(around) < cohort.threshold:
+        raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
 
 
 # --- the survivors ----------------------------------------------------------------------------------
@@ -176,22 +207,22 @@ def check_closed_sum(index: int, last: int, sums: int) -> None:
         raise e.RepeatedSum(SERVER, f"closes sum {index} after sum {last} of {sums}")
 
 
-def check_survivors(survivors: Collection[int], roster: Collection[int], own: int) -> None:
+def check_survivors(survivors: AbstractSet[int], roster: AbstractSet[int], own: int) -> None:
     if own not in survivors:
         raise e.BadSurvivors(SERVER, "calls this client dead")
-    if not set(survivors) <= set(roster):
+    if not survivors <= roster:
         raise e.BadSurvivors(SERVER, "a survivor who was not in the roster")
 
 
-def check_contributors(survivors: Collection[int], cohort: Cohort, policy: Policy) -> None:
-    least = max(cohort.threshold, policy.min_contributors)
+def check_contributors(survivors: Collection[int], cohort: Circle, least: int) -> None:
     if len(survivors) < least:
         raise e.FewContributors(SERVER, f"{len(survivors)} survivors; this client needs {least}")
+    check_around([position for position in cohort.neighbourhood if position in survivors], cohort)
 
 
-def check_group_survivors(survivors: Collection[int], roster: Collection[int]) -> None:
+def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:
     """The later sums of a group are unmasked over their whole roster or not at all."""
-    if set(survivors) != set(roster):
+    if survivors != roster:
         raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
 
 
@@ -200,7 +231,7 @@ def check_confirmations(
     fields: tuple[bytes, ...],
     *,
     survivors: Collection[int],
-    cohort: Cohort,
+    cohort: Circle,
     registry: Registry,
 ) -> None:
     """At least a threshold of survivors signed exactly what we signed."""

@@ -2,25 +2,37 @@
 
 On the wire, element `i` takes bits `i*b` to `i*b + b - 1` of a little-endian bit string (bit `k` of the
 string is bit `k % 8`, least significant first, of byte `k // 8`); the last byte is padded with zeros.
+
+Packing has two steps, both on whole blocks. Neighbours are joined, b bits to 2b to 4b, until they fill a
+*unit* of 64 bits as well as they can. Then as many units as make whole bytes are joined to a *record*, which
+is written 64 bits at a time, to a place that need not be aligned. Unpacking is the same in reverse.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
+from functools import reduce as fold
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Residues: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
-# Elements packed at a time, a multiple of 64: the block and its words stay in the second-level cache.
-_BLOCK: Final = 1 << 14
+# Elements packed at a time: the block and what becomes of it stay in the second-level cache.
+_BLOCK: Final = 1 << 16
+# So many elements are whole bytes for every b.
+_STRIDE: Final = 8
 
 
 def dtype_for(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     """The smallest little-endian unsigned type that holds `bits` bits."""
-    return np.dtype(f"<u{next(width for width in (1, 2, 4, 8) if bits <= 8 * width)}")
+    return _unsigned(next(width for width in (1, 2, 4, 8) if bits <= 8 * width))
+
+
+def _unsigned(itemsize: int) -> np.dtype[np.unsignedinteger[Any]]:
+    return np.dtype(f"<u{itemsize}")
 
 
 def packed_bytes(size: int, bits: int) -> int:
@@ -35,10 +47,22 @@ def reduce(values: Residues, bits: int) -> None:
 
 def pack(values: Residues, bits: int) -> bytes:
     """`values`, reduced, as a string of exactly `bits` bits each."""
+    return pack_buffer(values, bits).tobytes()
+
+
+def pack_buffer(values: Residues, bits: int) -> memoryview:
+    """What `pack` returns, without a copy: where `values` fill their type, it is their own memory."""
     if bits == 8 * values.itemsize:
-        return values.tobytes()
-    blocks = (_pack_block(values[start : start + _BLOCK], bits) for start in range(0, len(values), _BLOCK))
-    return b"".join(blocks)[: packed_bytes(len(values), bits)]
+        return values.data
+    # The last record may be longer than what is sent of it.
+    out = np.empty(_padded(len(values)) * bits // 8, np.uint8)
+    for start, stop in _blocks(values):
+        block = values[start:stop]
+        if len(block) % _STRIDE:
+            block = np.zeros(_padded(len(block)), values.dtype)
+            block[: stop - start] = values[start:stop]
+        _pack_block(block, bits, out[start * bits // 8 :])
+    return out.data[: packed_bytes(len(values), bits)]
 
 
 def unpack(data: bytes | memoryview, size: int, bits: int) -> Residues:
@@ -53,10 +77,9 @@ def add_packed(total: Residues, data: bytes | memoryview, bits: int) -> None:
     if bits == 8 * total.itemsize:
         total += np.frombuffer(data, total.dtype, count=len(total))
         return
-    for start in range(0, len(total), _BLOCK):
-        stop = min(start + _BLOCK, len(total))
+    for start, stop in _blocks(total):
         chunk = data[start * bits // 8 : packed_bytes(stop, bits)]
-        total[start:stop] += _unpack_block(chunk, stop - start, bits).astype(total.dtype)
+        total[start:stop] += _unpack_block(chunk, stop - start, bits, total.itemsize)
 
 
 def padding_is_zero(data: bytes | memoryview, size: int, bits: int) -> bool:
@@ -64,37 +87,111 @@ def padding_is_zero(data: bytes | memoryview, size: int, bits: int) -> bool:
     return used == 0 or data[-1] >> used == 0
 
 
-def _period(bits: int) -> tuple[int, int]:
-    """(elements, 64-bit words) after which the layout of a packed stream repeats."""
-    common = math.gcd(bits, 64)
-    return 64 // common, bits // common
+def _blocks(values: Residues) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + _BLOCK, len(values))) for start in range(0, len(values), _BLOCK))
 
 
-def _pack_block(values: Residues, bits: int) -> bytes:
-    elements, words = _period(bits)
-    rows = -(-len(values) // elements)
-    wide = np.zeros((rows, elements), np.uint64)
-    wide.reshape(-1)[: len(values)] = values
-    out = np.zeros((rows, words), "<u8")
-    for column in range(elements):
-        word, shift = divmod(column * bits, 64)
-        out[:, word] |= wide[:, column] << np.uint64(shift)
-        if shift + bits > 64:
-            out[:, word + 1] |= wide[:, column] >> np.uint64(64 - shift)
-    return out.tobytes()
+def _padded(size: int) -> int:
+    return -(-size // _STRIDE) * _STRIDE
 
 
-def _unpack_block(data: bytes | memoryview, size: int, bits: int) -> NDArray[np.uint64]:
-    elements, words = _period(bits)
-    rows = -(-size // elements)
-    packed = np.zeros(rows * words * 8, np.uint8)
-    packed[: len(data)] = np.frombuffer(data, np.uint8)
-    stream = packed.view("<u8").reshape(rows, words)
-    out = np.empty((rows, elements), np.uint64)
-    for column in range(elements):
-        word, shift = divmod(column * bits, 64)
-        out[:, column] = stream[:, word] >> np.uint64(shift)
-        if shift + bits > 64:
-            out[:, column] |= stream[:, word + 1] << np.uint64(64 - shift)
-    out &= np.uint64((1 << bits) - 1)
-    return out.reshape(-1)[:size]
+# --- units and records ---------------------------------------------------------------------------
+
+
+class _Record(NamedTuple):
+    """The fewest units that are whole bytes."""
+
+    units: int
+    width: int  # bits of a unit
+
+    @classmethod
+    def of(cls, bits: int, itemsize: int) -> _Record:
+        width = bits * (8 // itemsize)
+        return cls(8 // math.gcd(width, 8), width)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.units * self.width // 8
+
+    def pieces(self, word: int) -> Iterator[tuple[int, int]]:
+        """(unit, bits it is shifted to the left) of all units in the 64-bit word number `word`."""
+        shifts = ((unit, unit * self.width - 64 * word) for unit in range(self.units))
+        return ((unit, shift) for unit, shift in shifts if -self.width < shift < 64)
+
+    def words(self, unit: int) -> Iterator[tuple[int, int]]:
+        """(word, bits it is shifted to the left) of all words that `unit` lies in."""
+        first, last = unit * self.width // 64, ((unit + 1) * self.width - 1) // 64
+        return ((word, 64 * word - unit * self.width) for word in range(first, last + 1))
+
+
+def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
+    """Write whole records to the beginning of `out`."""
+    record = _Record.of(bits, values.itemsize)
+    units = _joined(values, bits).reshape(-1, record.units)
+    for word, start in enumerate(range(0, record.size, 8)):
+        bits_of_word = fold(np.bitwise_or, (_shifted(units[:, k], by) for k, by in record.pieces(word)))
+        _write(bits_of_word, out[start:], min(8, record.size - start), record.size)
+
+
+def _write(words: Residues, out: NDArray[np.uint8], size: int, stride: int) -> None:
+    """Write the lowest `size` bytes of each word, `stride` bytes apart; what is between is not touched."""
+    done = 0
+    for width in (8, 4, 2, 1):
+        if size & width:
+            column = np.ndarray(len(words), _unsigned(width), out, done, (stride,))
+            column[:] = _shifted(words, -8 * done)
+            done += width
+
+
+def _unpack_block(data: bytes | memoryview, size: int, bits: int, itemsize: int) -> Residues:
+    units = _read(data, _padded(size) * bits // 8, _Record.of(bits, itemsize))
+    return _split(units, bits, itemsize)[:size]
+
+
+def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
+    """The units in `data`, whose last record may be broken off: with the rest, it has `padded` bytes."""
+    # Words are read beyond the end of their record; what does not belong there is masked out.
+    records = np.zeros(padded + 8, np.uint8)
+    records[: len(data)] = np.frombuffer(data, np.uint8)
+    rows = padded // record.size
+    starts = range(0, record.size, 8)
+    words = [np.ndarray(rows, _unsigned(8), records, start, (record.size,)).copy() for start in starts]
+    units = np.empty((rows, record.units), _unsigned(8))
+    for unit in range(record.units):
+        column = fold(np.bitwise_or, (_shifted(words[k], by) for k, by in record.words(unit)))
+        np.bitwise_and(column, (1 << record.width) - 1, out=units[:, unit])
+    return units.reshape(-1)
+
+
+def _joined(values: Residues, bits: int) -> Residues:
+    """The values side by side in units of 64 bits."""
+    while values.itemsize < 8:
+        low, gap = (1 << bits) - 1, 8 * values.itemsize - bits
+        pairs = values.view(_unsigned(2 * values.itemsize))
+        values = np.right_shift(pairs, gap)
+        values &= low << bits
+        values |= pairs & low
+        bits *= 2
+    return values
+
+
+def _split(units: Residues, bits: int, itemsize: int) -> Residues:
+    """Inverse of `_joined`, for values of type `itemsize`."""
+    while units.itemsize > itemsize:
+        half = units.itemsize // 2
+        width = bits * half // itemsize
+        low, gap = (1 << width) - 1, 8 * half - width
+        pairs = np.left_shift(units, gap)
+        pairs &= low << 8 * half
+        pairs |= units & low
+        units = pairs.view(_unsigned(half))
+    return units
+
+
+def _shifted(words: Residues, by: int) -> Residues:
+    """Shifted to the left, or to the right if `by` is negative."""
+    if by == 0:
+        return words
+    shifted: Residues = np.left_shift(words, by) if by > 0 else np.right_shift(words, -by)
+    return shifted

@@ -20,19 +20,22 @@ from typing import Final
 from secagg import errors, events
 from secagg import messages as m
 from secagg.admission import Admission
-from secagg.bitmap import pack_positions
+from secagg.agenda import Agenda
+from secagg.attendance import Attendance
+from secagg.bitmap import PositionSet
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
-from secagg.groups import GroupBook
+from secagg.expansion import Expander, OneProcess
+from secagg.finder import GraphChoice
 from secagg.keys import Random, verify
-from secagg.memory import VolatileMemory
-from secagg.question import Question, content_digest, query_digest
+from secagg.question import Question, query_digest
 from secagg.records import Format, encode_signatures
 from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.tally import Tally
-from secagg.terms import Terms
-from secagg.thresholds import Trust, choose_threshold
+from secagg.terms import LIVENESS_BITS, SECURITY_BITS, Terms
+from secagg.thresholds import MAX_COMPLETE, Trust, liars_around
+from secagg.topology import lay_out
 from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
 
 NONCE_BYTES: Final = 32
@@ -57,6 +60,11 @@ class ServerMachine:
         max_cohort: int,
         min_contributors: int,
         registry: Registry | None = None,
+        graph: GraphChoice | str = GraphChoice.AUTO,
+        min_neighbours: int = 2,
+        security_bits: int = SECURITY_BITS,
+        liveness_bits: int = LIVENESS_BITS,
+        expander: Expander | None = None,
     ) -> None:
         self._terms = Terms(
             trust=Trust.parse(trust),
@@ -66,20 +74,22 @@ class ServerMachine:
             min_cohort=min_cohort,
             max_cohort=max_cohort,
             min_contributors=min_contributors,
+            graph=GraphChoice.parse(graph),
+            min_neighbours=min_neighbours,
+            security_bits=security_bits,
+            liveness_bits=liveness_bits,
         )
         if (registry is not None) != (self._terms.trust is Trust.MALICIOUS):
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
         table.check_fits(max_cohort)
         self._table = table
+        self._expander = expander or OneProcess()
         self._registry = registry
         self._state = _S.INVITING
-        self._gone: set[int] = set()
-        self._asked: frozenset[int] = frozenset()  # by this stage
-        self._waiting: set[int] = set()  # of those, who has neither answered nor gone
-        self._answered: set[int] = set()
-        self._next_sum = 0
-        self._memory = VolatileMemory()
-        self._groups = GroupBook(table, self._memory)
+        self._attendance = Attendance()
+        self._stranded: set[int] = set()
+        self._untold: list[int] = []  # of those, whom no event has named yet
+        self._agenda = Agenda(table, sums)
         self.invitation = self._make_invitation()
         self._invited = self._context = invitation_digest(self.invitation)
         self._admission = Admission(
@@ -94,7 +104,8 @@ class ServerMachine:
         """The largest frame an honest client may send in any stage, or be late with."""
         form = Format(self._terms.sums, signed=True)
         vector = max(spec.packed_bytes for spec in self._table.values())
-        return max(form.advert_bytes, self._terms.max_cohort * form.envelope_bytes, vector) + _OVERHEAD
+        envelopes = min(self._terms.max_cohort, MAX_COMPLETE) * form.envelope_bytes
+        return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
         """The same frame for everybody."""
@@ -104,7 +115,7 @@ class ServerMachine:
         return m.Invitation(b"", trust, self._terms.sums, table, registry, nonce).encode()
 
     def __repr__(self) -> str:
-        return f"ServerMachine(state={self._state.value}, next_sum={self._next_sum})"
+        return f"ServerMachine(state={self._state.value}, next_sum={self._agenda.next_sum})"
 
     # --- what its owner can see ---
 
@@ -114,23 +125,24 @@ class ServerMachine:
 
     @property
     def sums_left(self) -> int:
-        return self._terms.sums - self._next_sum
+        return self._agenda.sums_left
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Clients that dealt shares and are still welcome."""
-        return tuple(member for member in self._admission.shared if member not in self._gone)
+        """Clients that dealt shares, are still welcome and, on a ring, have enough neighbours left."""
+        away = self._attendance.gone | self._stranded
+        return tuple(member for member in self._admission.shared if member not in away)
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
         """Who has yet to answer in this stage; in the first one, anybody may."""
-        return tuple(sorted(self._waiting))
+        return self._attendance.waiting_for
 
     # --- the calls ---
 
     def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
         """Take one frame from a client. Misbehaviour becomes an event, never an exception."""
-        if sender in self._gone:
+        if sender in self._attendance.gone:
             return ()
         try:
             message = m.decode(frame, sender=sender, limit=self.frame_limit)
@@ -140,21 +152,19 @@ class ServerMachine:
                 raise errors.WrongSession(sender, "a message of another session")
             if isinstance(message, m.Lost):
                 return self._take_report(sender, message)
-            if is_late(self._state, self._next_sum - 1, message):
+            if is_late(self._state, self._current_sum, message):
                 return (events.Late(sender),)
-            check_turn(self._state, self._next_sum - 1, message, sender=sender)
-            self._check_asked(sender)
+            check_turn(self._state, self._current_sum, message, sender=sender)
+            self._attendance.check(sender, self._state.value)
             self._collect(sender, message)
         except errors.PeerError as error:
             return (events.Excluded(sender, error), *self.drop(sender))
-        self._answered.add(sender)
-        self._waiting.discard(sender)
+        self._attendance.answer(sender)
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
         """The transport lost this client for good."""
-        self._gone.add(member)
-        self._waiting.discard(member)
+        self._attendance.lose(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
         return self._full()
@@ -162,18 +172,15 @@ class ServerMachine:
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
         """Begin a sum. Raises `CohortChanged` if its group has lost somebody, before anyone is asked."""
         self._require(_S.READY)
-        self._check_askable(kind, payload, round_number)
+        self._agenda.check(kind, payload, round_number)
+        self._part_with_stranded()
         question, frame = self._make_question(kind, payload, round_number)
-        self._memory.remember_answer(
-            group=self._table.group_of(kind),
-            round_number=round_number,
-            content=content_digest(kind, payload),
+        self._agenda.note(question.query)
+        self._tally = Tally(
+            question, self._topology.graph, corrupt=self._terms.corrupt, expander=self._expander
         )
-        self._groups.answer(kind, round_number)
-        self._tally = Tally(question, corrupt=self._terms.corrupt)
-        self._next_sum += 1
         self._enter(_S.MASKING, self._ids(question.roster))
-        return ServerStep((self._to(question.roster, frame),))
+        return ServerStep((self._to(question.roster, frame),), self._tell())
 
     def close_stage(self) -> ServerStep:
         """End the current stage with whoever has answered."""
@@ -193,7 +200,7 @@ class ServerMachine:
             in_setup = stage in (_S.INVITING, _S.SHARING)
             step = self._fail(error) if in_setup else self._abort(error)
         absent = (events.Missing(missing, stage.value),) if missing else ()
-        return ServerStep(step.outgoing, (*absent, *step.events))
+        return ServerStep(step.outgoing, (*absent, *self._tell(), *step.events))
 
     def abandon(self) -> ServerStep:
         """Give the current sum up, whatever its stage: nothing is released, the session lives on."""
@@ -205,32 +212,29 @@ class ServerMachine:
         """End the session and tell everybody."""
         if self._state in (_S.ENDED, _S.FAILED):
             return ServerStep()
-        told = tuple(member for member in self._admission.advertised if member not in self._gone)
+        told = self._attendance.here(self._admission.advertised)
         self._state = _S.ENDED
         return ServerStep((Outgoing(told, m.Farewell(self._invited).encode()),))
 
     # --- gates ---
 
+    @property
+    def _current_sum(self) -> int:
+        return self._agenda.next_sum - 1
+
     def _context_of(self, message: m.Message) -> bytes:
         return self._invited if isinstance(message, m.Advertisement) else self._context
 
-    def _check_asked(self, sender: int) -> None:
-        """Somebody the stage was opened for, for the first time."""
-        if sender in self._answered:
-            raise errors.OutOfOrder(sender, f"a second answer while {self._state.value}")
-        if self._state is not _S.INVITING and sender not in self._asked:
-            raise errors.OutOfOrder(sender, "was not asked")
-
     def _full(self) -> tuple[ServerEvent, ...]:
-        waiting = self._state in COLLECTED and self._state is not _S.INVITING
-        return (events.StageFull(),) if waiting and not self._waiting else ()
+        full = self._state in COLLECTED and self._attendance.is_full
+        return (events.StageFull(),) if full else ()
 
     def _collect(self, sender: int, message: m.Message) -> None:
         match message:
             case m.Advertisement():
                 self._admission.add_advert(sender, message)
             case m.Shares():
-                self._admission.add_shares(sender, message, self._cohort)
+                self._admission.add_shares(sender, message, self._cohort, self._topology.graph)
             case m.MaskedInput():
                 self._tally.add_input(self._cohort.position[sender], message.data)
             case m.Confirmation():
@@ -251,10 +255,11 @@ class ServerMachine:
             return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
             raise errors.OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
-        self._admission.add_lost(sender, message, self._cohort)
+        self._admission.add_lost(sender, message, self._cohort, self._topology.graph)
         happened: list[ServerEvent] = []
-        for dealer in self._admission.convicted(corrupt=self._terms.corrupt):
-            if dealer not in self._gone:
+        liars = liars_around(self._terms.corrupt, self._cohort.threshold)
+        for dealer in self._admission.convicted(corrupt=liars):
+            if dealer not in self._attendance.gone:
                 error = errors.CorruptDealer(dealer, "its envelopes do not open", proven=True)
                 happened += [events.Excluded(dealer, error), *self.drop(dealer)]
         return tuple(happened)
@@ -265,43 +270,57 @@ class ServerMachine:
         present = len(self._admission.advertised)
         if present < self._terms.min_cohort:
             raise errors.TooFewClients(f"only {present} clients came; {self._terms.min_cohort} are needed")
-        threshold = self._choose_threshold(present)
-        self._cohort, frame = self._admission.key_list(threshold=threshold, invitation=self.invitation)
-        self._context = self._cohort.session
-        self._enter(_S.SHARING, self._cohort.ids)
-        return ServerStep((Outgoing(self._here(self._cohort.ids), frame),))
-
-    def _choose_threshold(self, present: int) -> int:
         try:
-            terms = self._terms
-            return choose_threshold(present, corrupt=terms.corrupt, dropout=terms.dropout, trust=terms.trust)
+            self._topology = lay_out(self._terms, present, self._random)
         except errors.ParameterError as error:
             raise errors.TooFewClients(str(error)) from None
+        self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
+        self._context = self._cohort.session
+        self._enter(_S.SHARING, self._cohort.ids)
+        outgoing = (Outgoing(self._attendance.here(packet.receivers), packet.frame) for packet in lists)
+        return ServerStep(tuple(packet for packet in outgoing if packet.receivers))
 
     def _close_sharing(self) -> ServerStep:
-        shared, least = self._admission.shared, self._least()
-        if len(shared) < least:
-            raise errors.TooFewClients(f"only {len(shared)} clients dealt shares; {least} are needed")
+        self._part_with_stranded()
+        present, least = len(self._admission.shared) - len(self._stranded), self._topology.least
+        if present < least:
+            what = "dealt shares and keep enough neighbours" if self._stranded else "dealt shares"
+            raise errors.TooFewClients(f"only {present} clients {what}; {least} are needed")
         self._enter(_S.READY)
+        graph = self._topology.graph
         outgoing = tuple(
             Outgoing((member,), m.Delivery(self._context, parcels).encode())
             for member in self.members
-            if (parcels := self._admission.parcels_for(member, self._cohort))
+            if (parcels := self._admission.parcels_for(member, self._cohort, graph))
         )
         self._admission.forget_envelopes()
-        ready = events.SessionReady(self._context, self.members, self._cohort.threshold)
-        return ServerStep(outgoing, (ready,))
+        ready = events.SessionReady(self._context, self.members, self._cohort.threshold, graph.neighbours)
+        return ServerStep(outgoing, (*self._tell(), ready))
+
+    def _part_with_stranded(self) -> None:
+        """On a ring, ask no more of members whose neighbours have gone: nobody could remove their masks."""
+        stranded = self._topology.stranded(PositionSet(self._positions(self.members)))
+        self._untold += sorted(self._cohort.ids[position] for position in stranded)
+        self._stranded.update(self._untold)
+
+    def _tell(self) -> tuple[ServerEvent, ...]:
+        """Who was stranded since the last time, which no failure in between must swallow."""
+        told, self._untold = tuple(self._untold), []
+        return (events.Stranded(told),) if told else ()
 
     def _close_masking(self) -> ServerStep:
-        survivors, least = self._tally.fix_survivors(), self._least()
+        survivors, least = self._tally.fix_survivors(), self._topology.least
         question = self._tally.question
         if len(survivors) < least:
             raise errors.TooFewClients(f"only {len(survivors)} clients sent inputs; {least} are needed")
         if question.later_in_group and survivors != question.roster:
             raise errors.CohortChanged("a client left in the midst of a group")
-        bitmap = pack_positions(survivors, self._cohort.size)
+        self._tally.check_reach(survivors, self._cohort.threshold)
+        if not self._topology.graph.joins(survivors):
+            raise errors.TooFewClients("the drop-outs cut the ring apart; each part would show its own sum")
         stage = _S.CONFIRMING if self._terms.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
+        bitmap = survivors.pack(self._cohort.size)
         frame = m.Survivors(self._context, question.sum_index, bitmap).encode()
         return ServerStep((self._to(survivors, frame),))
 
@@ -322,10 +341,7 @@ class ServerMachine:
                 f"only {len(tally.revealed)} clients revealed shares; {least} are needed"
             )
         total, wrong = tally.unmask()
-        kind, round_number = tally.question.query.kind, tally.question.query.round
-        self._groups.confirm(kind, round_number, tally.survivors)
-        if tally.revealed != set(tally.survivors):  # whoever is missing would sit the next sum out
-            self._groups.close(kind, round_number)
+        self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
         self._enter(_S.READY)
         contributors = tuple(sorted(self._ids(tally.survivors)))
         released = events.SumReleased(tally.question.sum_index, total, contributors)
@@ -333,35 +349,18 @@ class ServerMachine:
 
     # --- groups and failures ---
 
-    def _check_askable(self, kind: str, payload: bytes, round_number: int) -> None:
-        """Refuse to ask what honest clients would refuse to answer."""
-        if not isinstance(payload, bytes):
-            raise errors.ParameterError("the payload of a query must be bytes")
-        if kind not in self._table:
-            raise errors.ParameterError(f"the table has no kind of sum {kind!r}")
-        if not 0 <= round_number <= m.MAX_ROUND:
-            raise errors.ParameterError(f"a round must be from 0 to {m.MAX_ROUND}")
-        if self._next_sum >= self._terms.sums:
-            raise errors.StateError(f"all {self._terms.sums} sums of this session are used")
-        if self._groups.is_closed(kind, round_number):
-            raise errors.CohortChanged("a client of this group has left; its last total stands")
-        if self._memory.knows_query(content_digest(kind, payload)):
-            raise errors.StateError("this query was asked before; clients would refuse it")
-        try:
-            self._groups.check_new(kind, round_number)
-        except errors.PeerError as error:
-            raise errors.StateError(error.why) from None
-
     def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
-        later = self._groups.confirmed(kind, round_number)
-        roster = self._positions(self.members) if later is None else later
-        if self._ids(roster) & self._gone:
-            self._groups.close(kind, round_number)
+        later = self._agenda.later_roster(kind, round_number)
+        roster = PositionSet(self._positions(self.members)) if later is None else later
+        if self._ids(roster) & self._attendance.gone:
+            self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
-        if len(roster) < self._least():
-            raise errors.TooFewClients(f"only {len(roster)} clients are left; {self._least()} are needed")
-        bitmap = pack_positions(roster, self._cohort.size)
-        query = m.Query(self._context, self._next_sum, round_number, kind, bitmap, payload)
+        if len(roster) < self._topology.least:
+            raise errors.TooFewClients(
+                f"only {len(roster)} clients are left; {self._topology.least} are needed"
+            )
+        bitmap = roster.pack(self._cohort.size)
+        query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
         digest, spec = query_digest(frame), self._table[kind]
         return Question(self._cohort, spec, query, digest, roster, later is not None), frame
@@ -369,7 +368,7 @@ class ServerMachine:
     def _abort(self, error: errors.SumFailed) -> ServerStep:
         """Release nothing, close the group, keep the session."""
         question = self._tally.question
-        self._groups.close(question.query.kind, question.query.round)
+        self._agenda.close(question.query.kind, question.query.round)
         self._enter(_S.READY)
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
@@ -393,25 +392,17 @@ class ServerMachine:
     def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
         """Begin a stage that waits for `asked` (ids)."""
         self._state = state
-        self._asked = frozenset(asked)
-        self._waiting = set(self._asked - self._gone)
-        self._answered = set()
+        self._attendance.expect(asked)
 
     def _require(self, state: ServerState) -> None:
         if self._state is not state:
             raise errors.StateError(f"the server is {self._state.value}, not {state.value}")
 
-    def _least(self) -> int:
-        return max(self._cohort.threshold, self._terms.min_contributors)
-
     def _positions(self, members: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self._cohort.position[member] for member in members)
 
-    def _ids(self, positions: tuple[int, ...]) -> set[int]:
+    def _ids(self, positions: Iterable[int]) -> set[int]:
         return {self._cohort.ids[position] for position in positions}
 
-    def _here(self, members: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(member for member in members if member not in self._gone)
-
-    def _to(self, positions: tuple[int, ...], frame: bytes) -> Outgoing:
-        return Outgoing(self._here(tuple(self._cohort.ids[p] for p in positions)), frame)
+    def _to(self, positions: Iterable[int], frame: bytes) -> Outgoing:
+        return Outgoing(self._attendance.here(self._cohort.ids[p] for p in positions), frame)

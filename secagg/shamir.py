@@ -10,13 +10,16 @@ Reed-Solomon decoder (Gao 2003) that finds the polynomial on which all but (m - 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import comb, prod
 from typing import Final
 
 PRIME: Final = (1 << 256) + 297
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
 _DRAW_BYTES: Final = 48
+_LAZY_STEPS: Final = 64  # of Horner's rule, before its value is reduced
 
 
 def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int], bytes]) -> list[int]:
@@ -25,7 +28,7 @@ def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int],
         raise ValueError("a secret has 32 bytes, and 1 <= threshold <= holders")
     coefficients = _field_elements(threshold - 1, random)
     coefficients.append(int.from_bytes(secret, "big"))
-    return [_evaluate(coefficients, x) for x in range(1, holders + 1)]
+    return _evaluate(coefficients, range(1, holders + 1))
 
 
 def _field_elements(count: int, random: Callable[[int], bytes]) -> list[int]:
@@ -35,12 +38,21 @@ def _field_elements(count: int, random: Callable[[int], bytes]) -> list[int]:
     return [int.from_bytes(pool[start : start + _DRAW_BYTES], "big") % PRIME for start in starts]
 
 
-def _evaluate(coefficients: Sequence[int], x: int) -> int:
-    # The point is small, so the value grows by a few bits a step: reducing once at the end is faster.
+def _evaluate(coefficients: Sequence[int], points: Iterable[int]) -> list[int]:
+    """The values at `points` of a polynomial whose constant comes last."""
+    starts = range(0, len(coefficients), _LAZY_STEPS)
+    chunks = [coefficients[start : start + _LAZY_STEPS] for start in starts]
+    return [_horner(chunks, x) for x in points]
+
+
+def _horner(chunks: Sequence[Sequence[int]], x: int) -> int:
+    # The point is small, so the value grows by a few bits a step: reducing now and then is faster.
     value = 0
-    for coefficient in coefficients:
-        value = value * x + coefficient
-    return value % PRIME
+    for chunk in chunks:
+        for coefficient in chunk:
+            value = value * x + coefficient
+        value %= PRIME
+    return value
 
 
 def share_to_bytes(share: int) -> bytes:
@@ -53,23 +65,36 @@ def share_from_bytes(data: bytes) -> int | None:
     return share if share < PRIME and len(data) == SHARE_BYTES else None
 
 
+def shares_to_bytes(shares: Iterable[int]) -> bytes:
+    """A row of shares."""
+    return b"".join([share.to_bytes(SHARE_BYTES, "big") for share in shares])
+
+
+def shares_from_bytes(data: bytes) -> list[int] | None:
+    """The shares in a row, or None where one is not a field element, or incomplete."""
+    starts = range(0, len(data), SHARE_BYTES)
+    shares = [int.from_bytes(data[start : start + SHARE_BYTES], "big") for start in starts]
+    return shares if len(data) % SHARE_BYTES == 0 and max(shares, default=0) < PRIME else None
+
+
 def all_shares(data: bytes) -> bool:
     """Whether `data` is a row of shares, each a field element."""
-    starts = range(0, len(data), SHARE_BYTES)
-    return all(share_from_bytes(data[start : start + SHARE_BYTES]) is not None for start in starts)
+    return shares_from_bytes(data) is not None
 
 
 def lagrange_weights(points: Sequence[int]) -> list[int]:
-    """Weights w with f(0) = sum of w[i] * f(points[i]); computed once per set of holders."""
-    weights = []
-    for i, x in enumerate(points):
-        numerator = denominator = 1
-        for j, other in enumerate(points):
-            if i != j:
-                numerator = numerator * other % PRIME
-                denominator = denominator * (other - x) % PRIME
-        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
-    return weights
+    """Weights w with f(0) = sum of w[i] * f(points[i]), for different points 1, 2, ... in any order.
+
+    If no point up to the last is missing, they are binomial coefficients with alternating signs. A point m
+    that is missing contributes the factor (m - x) / m to the weight of x. All of these numbers are small,
+    and the denominator is the same for all weights. Holders are numbered without gaps, and most of them
+    answer: few points are missing.
+    """
+    last = max(points)
+    missing = set(range(1, last + 1)).difference(points)
+    scale = pow(prod(missing), -1, PRIME)
+    signed = (-scale, scale)
+    return [comb(last, x) * prod([m - x for m in missing]) * signed[x % 2] % PRIME for x in points]
 
 
 def interpolate(weights: Sequence[int], shares: Sequence[int]) -> bytes | None:
@@ -87,23 +112,26 @@ def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, se
     points = list(shares)
     vanishing = [1]
     for x in points:
-        vanishing = _multiply(vanishing, [-x % PRIME, 1])
+        vanishing = _extend(vanishing, x, 0)
     interpolant = _newton(points, [shares[x] for x in points])
     quotient = _gao(vanishing, interpolant, (len(points) + threshold) // 2)
     if quotient is None or len(quotient) > threshold:
         return None
     secret = _secret(quotient[0] if quotient else 0)
-    wrong = {x for x in points if _evaluate(quotient[::-1], x) != shares[x]}
-    return None if secret is None else (secret, wrong)
+    return None if secret is None else (secret, _off(quotient, shares))
 
 
 def off_polynomial(agreed: Mapping[int, int], shares: Mapping[int, int]) -> set[int]:
     """The holders in `shares` that are not on the polynomial through `agreed`."""
-    polynomial = _newton(list(agreed), list(agreed.values()))
-    return {x for x, value in shares.items() if _evaluate(polynomial[::-1], x) != value}
+    return _off(_newton(list(agreed), list(agreed.values())), shares)
 
 
 # Polynomials below are lists of coefficients, the constant first, without trailing zeros.
+
+
+def _off(polynomial: Sequence[int], shares: Mapping[int, int]) -> set[int]:
+    values = _evaluate(polynomial[::-1], shares)
+    return {x for x, value in zip(shares, values, strict=True) if value != shares[x]}
 
 
 def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] | None:
@@ -125,17 +153,29 @@ def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
     for level in range(1, len(points)):
         for i in range(len(points) - 1, level - 1, -1):
             run = points[i] - points[i - level]
-            table[i] = (table[i] - table[i - 1]) * pow(run, -1, PRIME) % PRIME
+            table[i] = (table[i] - table[i - 1]) * _inverse(run) % PRIME
     result: list[int] = []
     for x, difference in zip(reversed(points), reversed(table), strict=True):
-        result = _subtract(_multiply(result, [-x % PRIME, 1]), [-difference % PRIME])
+        result = _extend(result, x, difference)
     return result
+
+
+@lru_cache(maxsize=1024)
+def _inverse(run: int) -> int:
+    """Of a distance between two points: there are few, and each occurs many times."""
+    return pow(run, -1, PRIME)
 
 
 def _trim(polynomial: list[int]) -> list[int]:
     while polynomial and polynomial[-1] == 0:
         polynomial.pop()
     return polynomial
+
+
+def _extend(polynomial: Sequence[int], x: int, value: int) -> list[int]:
+    """`polynomial` times (z - x), plus `value`."""
+    pairs = zip([value, *polynomial], [*polynomial, 0], strict=True)
+    return _trim([(below - x * here) % PRIME for below, here in pairs])
 
 
 def _multiply(a: Sequence[int], b: Sequence[int]) -> list[int]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from secagg.errors import InputError, ParameterError
+from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.registry import MAX_ID
 from secagg.spec import Bound, Part, SumSpec, Table, Values
+from secagg.terms import largest_cohort
 from secagg.thresholds import MAX_COMPLETE, Trust
 
 _KIND = "sum"
@@ -39,7 +42,8 @@ def sum_securely(
 
     The server machine sees uniformly random residues and their total. `missing` names clients that vanish
     after set-up, before they send their input; they are what drop-out handling is for, and
-    `preflight(...).margin` says how many there may be. Raises `SpecError` if the total could wrap,
+    `preflight(...).margin` says how many there may be. More than 1024 clients meet on a ring, which needs a
+    `curious_server`. Raises `SpecError` if the total could wrap,
     `InputError` for a bad vector, `SumFailed` if too few remain.
     """
     named = _named(vectors)
@@ -47,8 +51,17 @@ def sum_securely(
         raise InputError("missing must be a collection of ids of clients with a vector")
     size = _size_of(next(iter(named.values())))
     table = Table({_KIND: SumSpec(parts=(Part(name=_KIND, size=size, bits=bits, bound=bound),))})
+    if len(named) > (most := largest_cohort(Trust.parse(trust))):
+        raise InputError(f"under {trust} a session takes at most {most} vectors, not {len(named)}")
+    large = len(named) > MAX_COMPLETE
     server, clients = local_machines(
-        table=table, trust=trust, members=tuple(named), corrupt=corrupt, dropout=0, sums=1
+        table=table,
+        trust=trust,
+        members=tuple(named),
+        corrupt=corrupt,
+        dropout=Fraction(len(set(missing)), len(named)) if large else 0,  # a ring is drawn for so many
+        sums=1,
+        graph=GraphChoice.RING if large else GraphChoice.COMPLETE,
     )
     session = LocalSession(
         server,
@@ -70,8 +83,6 @@ def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, 
         raise InputError("a secure sum needs at least two vectors")
     if not all(isinstance(member, int) and 0 <= member <= MAX_ID for member in named):
         raise ParameterError(f"the ids of clients must be whole numbers from 0 to {MAX_ID}")
-    if len(named) > MAX_COMPLETE:
-        raise InputError(f"a session takes at most {MAX_COMPLETE} vectors, not {len(named)}")
     return named
 
 

@@ -5,36 +5,35 @@ A masked vector is added and forgotten; memory is that of one vector, however ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from secagg.bitmap import unpack_positions
-from secagg.errors import (
-    BadShare,
-    BadVector,
-    CorruptDealer,
-    MalformedMessage,
-    Unrecoverable,
-)
+from secagg.bitmap import PositionSet, unpack_positions
+from secagg.errors import BadShare, BadVector, CorruptDealer, MalformedMessage, TooFewClients, Unrecoverable
 from secagg.events import WrongShares
+from secagg.expansion import Expander
+from secagg.graph import Graph
 from secagg.keys import public_key, seed_commitment
-from secagg.masking import take_off_pairs, take_off_self
+from secagg.masking import Removal, masks_with, own_mask
 from secagg.messages import Reveal
 from secagg.question import Question
 from secagg.reconstruction import Reconstruction
-from secagg.shamir import SHARE_BYTES, share_from_bytes
+from secagg.shamir import SHARE_BYTES, shares_from_bytes
 from secagg.spec import Total
+from secagg.thresholds import liars_around
 
 
 class Tally:
     """What the server knows of one sum. Positions are those of the cohort."""
 
-    def __init__(self, question: Question, *, corrupt: int) -> None:
+    def __init__(self, question: Question, graph: Graph, *, corrupt: int, expander: Expander) -> None:
         self.question = question
+        self._graph = graph
         self._corrupt = corrupt
+        self._expander = expander
         self._accumulator = question.encoding.zeros()
         self.contributors: set[int] = set()
-        self.survivors: tuple[int, ...] = ()
+        self.survivors = PositionSet()
         self.confirmations: dict[int, bytes] = {}
         self.revealed: set[int] = set()
         self._shares: dict[int, dict[int, int]] = {position: {} for position in question.roster}
@@ -49,33 +48,48 @@ class Tally:
         encoding.add(self._accumulator, data)
         self.contributors.add(position)
 
-    def fix_survivors(self) -> tuple[int, ...]:
+    def fix_survivors(self) -> PositionSet:
         """From here on, nobody else is in the sum."""
-        self.survivors = tuple(sorted(self.contributors))
+        self.survivors = PositionSet(self.contributors)
         return self.survivors
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
         """Keep the shares that one survivor released."""
-        size, sender = self.question.cohort.size, self._id(position)
-        dealers = unpack_positions(reveal.dealers, size, sender=sender)
-        if len(reveal.shares) != SHARE_BYTES * len(dealers) or not set(dealers) <= set(self._shares):
+        sender, around = self._id(position), self._graph.neighbourhood(position)
+        places = unpack_positions(reveal.dealers, len(around), sender=sender)
+        dealers = [around[place] for place in places]
+        if len(reveal.shares) != SHARE_BYTES * len(dealers) or not self._shares.keys() >= set(dealers):
             raise MalformedMessage(sender, "shares that do not match the roster")
-        starts = range(0, len(reveal.shares), SHARE_BYTES)
-        shares = [_share(reveal.shares[start : start + SHARE_BYTES], sender) for start in starts]
-        for dealer, share in zip(dealers, shares, strict=True):
-            self._shares[dealer][position + 1] = share
+        shares = shares_from_bytes(reveal.shares)
+        if shares is None:
+            raise BadShare(sender, "a share outside the field")
+        own_places = self._graph.places(position)
+        for place, dealer, share in zip(places, dealers, shares, strict=True):
+            self._shares[dealer][own_places[place] + 1] = share
         self.revealed.add(position)
 
     # --- unmasking ---
 
+    def check_reach(self, present: PositionSet | set[int], threshold: int) -> None:
+        """Raise `TooFewClients` unless a threshold of everybody's holders are in `present`."""
+        around = self._graph.present_around(present)
+        worst = min(self.question.roster, key=around.__getitem__)
+        if around[worst] < threshold:
+            raise TooFewClients(
+                f"only {around[worst]} of client {self._id(worst)}'s neighbours are left; "
+                f"{threshold} are needed to remove its masks"
+            )
+
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
         """The total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
-        threshold, revealed = self.question.cohort.threshold, len(self.revealed)
-        reconstruction = Reconstruction(threshold, corrupt=self._corrupt, revealed=revealed)
+        cohort = self.question.cohort
+        self.check_reach(self.revealed, cohort.threshold)
+        liars = liars_around(self._corrupt, cohort.threshold)
+        reconstruction = Reconstruction(cohort.threshold, corrupt=liars)
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
             raise Unrecoverable(blamed)
-        self._unmask(secrets)
+        self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
         total = self.question.encoding.decode(
             self._accumulator,
             contributors=len(self.survivors),
@@ -83,24 +97,30 @@ class Tally:
         )
         return total, self._wrong_shares(reconstruction)
 
-    def _unmask(self, secrets: Mapping[int, bytes]) -> None:
-        accumulator, question = self._accumulator, self.question
+    def _removals(self, secrets: Mapping[int, bytes]) -> Iterator[Removal]:
+        question = self.question
         for position, secret in secrets.items():
             if position in self.contributors:
-                take_off_self(accumulator, question, position=position, secret=secret)
+                yield own_mask(question, position=position, secret=secret)
             else:
-                take_off_pairs(
-                    accumulator, question, dropped=position, mask_key=secret, survivors=self.survivors
-                )
+                around = self._graph.neighbourhood(position)
+                survivors = [peer for peer in around if peer in self.contributors]
+                yield masks_with(question, dropped=position, mask_key=secret, survivors=survivors)
 
     def _reconstruct(self, reconstruction: Reconstruction) -> tuple[dict[int, bytes], list[CorruptDealer]]:
         """Everybody's secret, or all the dealers whose secret cannot be had."""
         secrets: dict[int, bytes] = {}
         blamed: list[CorruptDealer] = []
+        answered = self._graph.present_around(self.revealed)
         for position, shares in self._shares.items():
             try:
-                matches = partial(self._matches, position)
-                secrets[position] = reconstruction.secret(self._id(position), shares, matches)
+                secrets[position] = reconstruction.secret(
+                    self._id(position),
+                    shares,
+                    partial(self._matches, position),
+                    holders=self._graph.neighbourhood(position),
+                    answered=answered[position],
+                )
             except CorruptDealer as error:
                 blamed.append(error)
                 if len(blamed) > self._corrupt and not error.proven:
@@ -117,16 +137,9 @@ class Tally:
 
     def _wrong_shares(self, reconstruction: Reconstruction) -> tuple[WrongShares, ...]:
         return tuple(
-            WrongShares(dealer, tuple(self._id(point - 1) for point in sorted(points)))
-            for dealer, points in reconstruction.wrong.items()
+            WrongShares(dealer, tuple(self._id(holder) for holder in sorted(holders)))
+            for dealer, holders in reconstruction.wrong.items()
         )
 
     def _id(self, position: int) -> int:
         return self.question.cohort.ids[position]
-
-
-def _share(data: bytes, sender: int) -> int:
-    share = share_from_bytes(data)
-    if share is None:
-        raise BadShare(sender, "a share outside the field")
-    return share

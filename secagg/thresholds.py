@@ -75,3 +75,8 @@ def choose_threshold(cohort: int, *, corrupt: int, dropout: Fraction | float, tr
     if trust is Trust.MALICIOUS:
         return least
     return min(max(least, cohort // 2 + 1), survivors)
+
+
+def liars_around(corrupt: int, threshold: int) -> int:
+    """The most corrupt clients in one neighbourhood: with a threshold of them nothing would be secret."""
+    return min(corrupt, threshold - 1)

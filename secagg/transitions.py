@@ -1,7 +1,8 @@
 """The legal moves of both machines. What is not in these tables is refused.
 
 A client's move is (state, message) -> state; the tables differ by trust level only in the consistency
-round. `answer` and `decline` are the client's own moves. A server's stage names the one message it collects.
+round and the ring. `answer` and `decline` are the client's own moves. A server's stage names the one
+message it collects.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ _COMMON: Final[ClientMoves] = {
 CLIENT_MOVES: Final[Mapping[Trust, ClientMoves]] = {
     Trust.CURIOUS: {
         **_COMMON,
+        # A server that draws the graph could surround a client: only one that is trusted to be honest may.
+        (_C.ADVERTISED, m.Neighbours): _C.SHARED,
         (_C.MASKED, m.Survivors): _C.READY,
     },
     Trust.MALICIOUS: {

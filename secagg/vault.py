@@ -8,6 +8,8 @@ then forgotten (as far as Python forgets: references are dropped, memory is not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from itertools import chain
 
 from secagg import shamir
 from secagg.envelope import SHARES_BYTES, Channel
@@ -24,6 +26,7 @@ class Vault(OneTime):
         self._owner = owner
         self._random = random
         self._channel = random(KEY_BYTES)
+        self._channels: dict[bytes, Channel] = {}  # session -> our end
         self._mask_keys = {k: random(KEY_BYTES) for k in range(sums)}
         self._self_masks = {k: random(KEY_BYTES) for k in range(sums)}
         self._held: dict[int, dict[int, bytes]] = {k: {} for k in range(sums)}
@@ -45,24 +48,26 @@ class Vault(OneTime):
         )
 
     def channel(self, session: bytes) -> Channel:
-        """Our end of the sealed channels of a session."""
+        """Our end of the sealed channels of a session: the same one for sealing as for opening."""
         if not self._channel:
             raise SecretReused(SERVER, "the channel key was erased")
-        return Channel(self._channel, session=session, owner=self._owner)
+        if session not in self._channels:
+            self._channels[session] = Channel(self._channel, session=session, owner=self._owner)
+        return self._channels[session]
 
     def forget_channel(self) -> None:
         """Once all envelopes are open, nobody needs to open them again."""
         self._channel = b""
+        self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
         """The plaintext for each holder: per sum, its share of the self mask, then of the mask key."""
-        rows = [bytearray() for _ in range(holders)]
-        for k, mask_key in self._mask_keys.items():
-            for secret in (self._self_masks[k], mask_key):
-                column = shamir.deal(secret, threshold=threshold, holders=holders, random=self._random)
-                for row, share in zip(rows, column, strict=True):
-                    row += shamir.share_to_bytes(share)
-        return [bytes(row) for row in rows]
+        secrets = chain.from_iterable((self._self_masks[k], key) for k, key in self._mask_keys.items())
+        columns = [
+            shamir.deal(secret, threshold=threshold, holders=holders, random=self._random)
+            for secret in secrets
+        ]
+        return [shamir.shares_to_bytes(row) for row in zip(*columns, strict=True)]
 
     def hold(self, position: int, plaintext: bytes) -> None:
         """Keep the shares that the member at `position` dealt us."""
@@ -78,7 +83,7 @@ class Vault(OneTime):
         return self._mask_keys.pop(sum_index), self._self_masks.pop(sum_index)
 
     def take_shares(
-        self, sum_index: int, *, roster: Sequence[int], survivors: frozenset[int]
+        self, sum_index: int, *, roster: Sequence[int], survivors: AbstractSet[int]
     ) -> dict[int, bytes]:
         """One share per member of the roster: of its self mask if it survived, else of its mask key.
 

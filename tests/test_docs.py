@@ -10,6 +10,7 @@ from scripts import draw_states
 from secagg import errors
 from secagg import messages as m
 from secagg.bitmap import bitmap_bytes
+from secagg.finder import ring_parameters
 from secagg.records import ID_BYTES, Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, Part, SumSpec
@@ -117,8 +118,26 @@ def frames(trust: Trust) -> Mapping[str, int]:
     return {type(message).__name__: len(message.encode()) for message in messages}
 
 
-def documented_sizes(trust: Trust) -> Mapping[str, int]:
-    rows = section("docs/protocol.md", "<!-- sizes -->", "<!-- end sizes -->").strip().splitlines()
+def ring_frames() -> Mapping[str, int]:
+    """The same of 1000 clients on a ring, of whom 50 may collude and 100 drop out."""
+    n, sums, found = 1000, 3, ring_parameters(1000, corrupt=50, dropped=100)
+    around, form = found.neighbours + 1, Format(sums, signed=False)
+    context, members = bytes(32), bytes(bitmap_bytes(n))
+    records = bytes(around * form.neighbour_bytes)
+    messages: list[m.Message] = [
+        m.Neighbours(context, n, found.threshold, bytes(32), records),
+        m.Shares(context, bytes(found.neighbours * form.envelope_bytes), b""),
+        m.Delivery(context, bytes(found.neighbours * form.parcel_bytes)),
+        m.Query(context, 0, 0, "update", members, b"0"),
+        m.Survivors(context, 0, members),
+        m.Reveal(context, 0, bytes(bitmap_bytes(around)), bytes(around * SHARE_BYTES)),
+    ]
+    on_any_graph = {k: v for k, v in frames(Trust.CURIOUS).items() if k != "KeyList"}
+    return {**on_any_graph, **{type(message).__name__: len(message.encode()) for message in messages}}
+
+
+def documented_sizes(trust: Trust, table: str = "sizes") -> Mapping[str, int]:
+    rows = section("docs/protocol.md", f"<!-- {table} -->", f"<!-- end {table} -->").strip().splitlines()
     cells = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows]
     column = cells[0].index(trust)
     return {row[0]: int(row[column]) for row in cells[2:] if row[column] != "-"}
@@ -129,18 +148,44 @@ def test_worked_example_of_sizes(trust: Trust) -> None:
     assert documented_sizes(trust) == frames(trust)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/protocol.md"])
-@pytest.mark.parametrize("trust", list(Trust))
-def test_bytes_per_client(page: str, trust: Trust) -> None:
-    size = frames(trust)
-    figures = (
+def test_worked_example_of_sizes_on_a_ring() -> None:
+    found = ring_parameters(1000, corrupt=50, dropped=100)
+    shown = f"so that `d = {found.neighbours}` and `t = {found.threshold}`"
+
+    assert documented_sizes(Trust.CURIOUS, "ring sizes") == ring_frames()
+    assert shown in read("docs/protocol.md")
+
+
+def per_client(size: Mapping[str, int]) -> tuple[int, ...]:
+    """Bytes up and down, in set-up and in each sum."""
+    return (
         size["Advertisement"] + size["Shares"],
-        size["Invitation"] + size["KeyList"] + size["Delivery"],
+        size["Invitation"] + size.get("KeyList", size.get("Neighbours", 0)) + size["Delivery"],
         size["MaskedInput"] + size.get("Confirmation", 0) + size["Reveal"],
         size["Query"] + size["Survivors"] + size.get("Confirmations", 0),
     )
-    numbers = set(re.findall(r"\b\d[\d,]*\b", read(page)))
-    assert {f"{figure:,}" for figure in figures} - numbers == set()
+
+
+def numbers_on(page: str) -> set[str]:
+    return set(re.findall(r"\b\d[\d,]*\b", read(page)))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/protocol.md"])
+@pytest.mark.parametrize("trust", list(Trust))
+def test_bytes_per_client(page: str, trust: Trust) -> None:
+    assert {f"{figure:,}" for figure in per_client(frames(trust))} - numbers_on(page) == set()
+
+
+def test_bytes_per_client_on_a_ring() -> None:
+    shown = {f"{figure:,}" for figure in per_client(ring_frames())}
+    assert shown - numbers_on("docs/protocol.md") == set()
+
+
+def test_neighbours_in_the_design_record() -> None:
+    """5 % collude, 10 % drop out."""
+    few, many = (ring_parameters(n, corrupt=n // 20, dropped=n // 10).neighbours for n in (1000, 10_000))
+    page = " ".join(read("docs/design.md").split())
+    assert f"{few} for 1000 clients of whom 5 % collude and 10 % drop out, {many} for 10,000" in page
 
 
 # --- names and links ---------------------------------------------------------------------------------

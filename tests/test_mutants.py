@@ -201,3 +201,28 @@ def test_summary_without_survivors_is_a_success(capsys: pytest.CaptureFixture[st
     assert mutants._summarize({guard: Outcome.KILLED}) == 0
 
     assert capsys.readouterr().out == "1 guards, 1 killed, 0 survived\n"
+
+
+def test_guards_and_tests_can_be_selected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = {
+        "secagg/a.py": "raise PeerError(1)\nraise PeerError(2)\n",
+        "secagg/b.py": "raise PeerError(3)\n",
+    }
+    monkeypatch.setattr(mutants, "guarded_sources", lambda _: sources)
+    judged: list[tuple[list[str], list[str]]] = []
+
+    def judge_all(guards: list[Guard], tests: list[str], _: object) -> dict[Guard, Outcome]:
+        judged.append(([str(guard) for guard in guards], tests))
+        return dict.fromkeys(guards, Outcome.KILLED)
+
+    monkeypatch.setattr(mutants, "judge_all", judge_all)
+    monkeypatch.setattr(mutants, "_limit_memory", lambda: None)
+
+    assert mutants.main([]) == 0
+    assert mutants.main(["tests/x.py", "--only", "a.py:2", "--only", "Error(3)"]) == 0
+
+    both = ["secagg/a.py:2: raise PeerError(2)", "secagg/b.py:1: raise PeerError(3)"]
+    assert judged == [(["secagg/a.py:1: raise PeerError(1)", *both], []), (both, ["tests/x.py"])]
+    assert capsys.readouterr().out == "3 guards, 3 killed, 0 survived\n2 guards, 2 killed, 0 survived\n"

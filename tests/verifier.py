@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import struct
 from functools import cache
-from math import prod
+from math import comb, perm, prod
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 PRIME = 2**256 + 297
 INVITATION, KEY_LIST, DELIVERY, QUERY, SURVIVORS, CONFIRMATIONS, GROUP_CLOSED, FAREWELL = range(1, 9)
+NEIGHBOURS = 9
 ADVERTISEMENT, SHARES, MASKED_INPUT, CONFIRMATION, REVEAL, DECLINE, LEAVE = range(16, 23)
 
 
@@ -105,6 +106,28 @@ class Replay:
         self.clients = {k: data["clients"][str(k)] for k in self.ids}
         self.keys = {int(k): bytes.fromhex(v) for k, v in data["registry"]["members"].items()}
         self.confirmed: dict[tuple[str, int], list[int]] = {}  # (group, round) -> survivors
+        self.around = dict.fromkeys(self.ids, self.ids)  # with whom each shares its secrets, itself included
+        self.least = data["threshold"]  # clients in a total
+        if "order" in data:
+            self.draw_ring(data["order"], data["neighbours"] // 2)
+
+    def draw_ring(self, order: list[int], half: int) -> None:
+        need(sorted(order) == self.ids and 0 < 2 * half < len(order), "no ring of these clients")
+        for at, member in enumerate(order):
+            steps = range(at - half, at + half + 1)
+            self.around[member] = sorted(order[step % len(order)] for step in steps)
+        self.least = max(self.least, self.check_chances(len(order), 2 * half))
+
+    def check_chances(self, size: int, neighbours: int) -> int:
+        """That the order helps the colluders is rare; how many must be in a total for it to stay so."""
+        corrupt, bits = (int(self.data["policy"][key]) for key in ("corrupt", "security_bits"))
+        holders = range(self.data["threshold"], neighbours + 1)
+        reached = sum(comb(corrupt, x) * comb(size - 1 - corrupt, neighbours - x) for x in holders)
+        need(size * reached << bits + 1 <= comb(size - 1, neighbours), "a threshold that colluders reach")
+        cuts = [size * (size - neighbours - 1) * perm(missing, neighbours) for missing in range(size + 1)]
+        whole = [missing for missing, cut in enumerate(cuts) if cut << bits < perm(size, neighbours)]
+        need(corrupt in whole, "a ring that colluders can cut")
+        return size - (max(whole) - corrupt)
 
     def next_frame(self) -> bytes:
         need(self.at < len(self.data["frames"]), "the transcript ends too early")
@@ -129,8 +152,8 @@ class Replay:
             raise Rejected(f"frame {self.at} has a bad signature for {purpose!r}") from None
         return signature
 
-    def bitmap(self, members: list[int]) -> bytes:
-        return int(sum(1 << self.ids.index(k) for k in members)).to_bytes((len(self.ids) + 7) // 8, "little")
+    def bitmap(self, members: list[int], within: list[int]) -> bytes:
+        return int(sum(1 << within.index(k) for k in members)).to_bytes((len(within) + 7) // 8, "little")
 
     def spec_digest(self, kind: str) -> bytes:
         spec = self.data["table"][kind]
@@ -138,21 +161,36 @@ class Replay:
         return digest("spec", pack([rows, spec["times"], spec["group"] or ""]))
 
     def set_up(self) -> None:
-        data, ids, threshold = self.data, self.ids, self.data["threshold"]
+        data, ids = self.data, self.ids
         table = [field for k in sorted(data["table"]) for field in (k.encode(), self.spec_digest(k))]
         members = b"".join(u32(k) + self.keys[k] for k in sorted(self.keys))
         registry = digest("registry", data["registry"]["version"].to_bytes(8, "big"), members)
         offer = [data["trust"], data["session_sums"], digest("table", *table), registry if self.keys else b""]
         invitation = self.expect("server", ids, INVITATION, *offer, self.next_frame()[-32:])
         self.context = self.invited = digest("invitation", invitation)
-        key_list = self.expect("server", ids, KEY_LIST, threshold, b"".join(map(self.advert, ids)))
-        self.context = digest("session", invitation, key_list)
+        adverts = {k: self.advert(k) for k in ids}
+        self.introduce(invitation, adverts)
         need(self.context.hex() == data["session"], "another session id")
         parcels = list(map(self.deal, ids))
         for k in ids:
             self.expect("server", [k], DELIVERY, b"".join(parcel.get(k, b"") for parcel in parcels))
-        second_audience = len(ids) - threshold if self.keys else 0  # which a malicious server may have
-        need(second_audience + data["policy"]["corrupt"] < threshold <= len(ids), "an unsafe threshold")
+
+    def introduce(self, invitation: bytes, adverts: dict[int, bytes]) -> None:
+        """The list of keys, one for all, or on a ring one for each; then the session id that follows."""
+        data, ids, threshold = self.data, self.ids, self.data["threshold"]
+        if "order" not in data:
+            key_list = self.expect("server", ids, KEY_LIST, threshold, b"".join(adverts.values()))
+            self.context, self.cohort = digest("session", invitation, key_list), digest("cohort", u32(*ids))
+            second_audience = len(ids) - threshold if self.keys else 0  # which a malicious server may have
+            need(second_audience + data["policy"]["corrupt"] < threshold <= len(ids), "an unsafe threshold")
+            return
+        need(not self.keys, "a ring drawn by a server that may be malicious")
+        self.cohort = digest("ring", *adverts.values())
+        for member, around in self.around.items():
+            records = b"".join(u32(ids.index(k)) + adverts[k] for k in around)
+            self.expect("server", [member], NEIGHBOURS, len(ids), threshold, self.cohort, records)
+        numbers = map(u32, (len(ids), data["neighbours"], threshold))
+        self.context = digest("ring session", invitation, *numbers, self.cohort)
 
     def advert(self, member: int) -> bytes:
         own, name = self.clients[member], u32(member)
@@ -164,8 +202,9 @@ class Replay:
         return advert
 
     def deal(self, sender: int) -> dict[int, bytes]:
-        """Check the polynomials of `sender` and what it sealed; its parcel for each other client."""
-        own, others, texts = self.clients[sender], [k for k in self.ids if k != sender], [b""] * len(self.ids)
+        """Check the polynomials of `sender` and what it sealed; its parcel for each neighbour."""
+        own, around = self.clients[sender], self.around[sender]
+        others, texts = [k for k in around if k != sender], [b""] * len(around)
         for index in range(self.data["session_sums"]):
             for secret, rows in (("self_masks", "self_mask_shares"), ("mask_keys", "mask_key_shares")):
                 shares = own[rows][index]
@@ -173,7 +212,7 @@ class Replay:
                 base = {x: points[x] for x in range(1, self.data["threshold"] + 1)}
                 need(all(value_at(x, base) == y for x, y in points.items()), f"shares dealt by {sender}")
                 texts = [text + bytes.fromhex(share) for text, share in zip(texts, shares, strict=True)]
-        envelopes = [self.seal(sender, receiver, texts[self.ids.index(receiver)]) for receiver in others]
+        envelopes = [self.seal(sender, receiver, texts[around.index(receiver)]) for receiver in others]
         signature = self.signature(sender, "key list", self.context)
         self.expect(sender, ["server"], SHARES, b"".join(envelopes), signature)
         return {k: u32(sender) + one + signature for k, one in zip(others, envelopes, strict=True)}
@@ -184,13 +223,13 @@ class Replay:
         return AESGCM(key).encrypt(bytes(12), text, self.context + info)
 
     def replay_sum(self, index: int, entry: dict[str, Any]) -> None:
-        roster, least = entry["roster"], self.data["threshold"]
+        roster, ids, around = entry["roster"], self.ids, self.around
         group = (self.data["table"][entry["kind"]]["group"] or entry["kind"], entry["round"])
         need(self.confirmed.get(group, roster) == roster, f"sum {index} changes the clients of its group")
-        asked, payload = self.bitmap(roster), bytes.fromhex(entry["payload"])
+        asked, payload = self.bitmap(roster, ids), bytes.fromhex(entry["payload"])
         query = self.expect("server", roster, QUERY, index, entry["round"], entry["kind"], asked, payload)
         fields = (self.context, u32(index), digest("query", query), self.spec_digest(entry["kind"]))
-        context = digest("mask context", *fields, digest("cohort", u32(*self.ids)), asked)
+        context = digest("mask context", *fields, self.cohort, asked)
         need(context.hex() == entry["context"], f"sum {index} has another mask context")
         for member in roster:
             if member in entry["declined"]:
@@ -198,12 +237,14 @@ class Replay:
             if str(member) in entry["inputs"]:
                 self.masked_input(index, entry, member)
         survivors, revealers = [k for k in roster if str(k) in entry["inputs"]], entry["revealers"]
-        enough = len(survivors) >= least and len(revealers) >= least
+        enough = len(survivors) >= self.least
         need(enough == bool(entry["total"]), f"sum {index} was released or closed wrongly")
         if not entry["total"]:
             self.expect("server", roster, GROUP_CLOSED, index)
             return
-        alive, signatures = self.bitmap(survivors), b""
+        shares_out = min(len(set(revealers) & set(around[k])) for k in roster)  # of anybody's secret
+        need(shares_out >= self.data["threshold"], f"sum {index} has too few shares")
+        alive, signatures = self.bitmap(survivors, ids), b""
         self.expect("server", survivors, SURVIVORS, index, alive)
         if self.keys:
             for member in revealers:
@@ -212,9 +253,11 @@ class Replay:
                 signatures += u32(member) + signature
             self.expect("server", revealers, CONFIRMATIONS, index, signatures)
         for holder in revealers:
-            dealt = [(k, "self_mask_shares" if k in survivors else "mask_key_shares") for k in roster]
-            shares = "".join(self.clients[k][kind][index][self.ids.index(holder)] for k, kind in dealt)
-            self.expect(holder, ["server"], REVEAL, index, asked, bytes.fromhex(shares))
+            dealers = [k for k in around[holder] if k in roster]
+            dealt = [(k, "self_mask_shares" if k in survivors else "mask_key_shares") for k in dealers]
+            shares = "".join(self.clients[k][kind][index][around[k].index(holder)] for k, kind in dealt)
+            given = self.bitmap(dealers, around[holder]), bytes.fromhex(shares)
+            self.expect(holder, ["server"], REVEAL, index, *given)
         self.confirmed[group] = survivors
         self.check_total(index, entry)
 
@@ -222,7 +265,9 @@ class Replay:
         given, parts = entry["inputs"][str(member)], self.data["table"][entry["kind"]]["parts"]
         layout = [*((part["size"], part["bits"]) for part in parts), (1, 64)]
         terms = [(1, [*(given["residues"][part["name"]] for part in parts), [1]])]
-        for peer in entry["roster"]:
+        peers = [k for k in self.around[member] if k in entry["roster"]]
+        need(sorted(given["seeds"]) == sorted(map(str, peers)), f"sum {index} has masks with others")
+        for peer in peers:
             seed = self.seed(index, bytes.fromhex(entry["context"]), member, peer)
             need(seed.hex() == given["seeds"][str(peer)], f"sum {index} has another seed")
             terms.append((1 if member >= peer else -1, keystream(seed, layout)))

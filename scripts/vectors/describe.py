@@ -12,6 +12,7 @@ from typing import Any, Final
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.terms import SECURITY_BITS
 from secagg.thresholds import Trust
 
 _WIDTH: Final = 110
@@ -85,7 +86,9 @@ def read_part(part: Mapping[str, Any]) -> Part:
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
-    return {**vars(policy), "trust": str(policy.trust)}
+    """`security_bits` only where it is not the default: on a complete graph it means nothing."""
+    row = {**vars(policy), "trust": str(policy.trust)}
+    return {k: v for k, v in row.items() if k != "security_bits" or v != SECURITY_BITS}
 
 
 def read_policy(description: Mapping[str, Any]) -> Policy:

@@ -31,7 +31,7 @@ def _headers(good: bytes) -> Iterator[Malformed]:
     yield "version 2 of a message unknown to version 1", b"\x93\x02\x63\x00", "WrongVersion"
     yield "the version in a longer form", good[:1] + b"\xcc\x01" + good[2:], "MalformedMessage"
     yield "the version as text", good[:1] + b"\xa11" + good[2:], "MalformedMessage"
-    yield "an unknown type", good[:2] + b"\x09" + good[3:], "MalformedMessage"
+    yield "an unknown type", good[:2] + b"\x0a" + good[3:], "MalformedMessage"
     yield "the type in a longer form", good[:2] + b"\xcc\x01" + good[3:], "MalformedMessage"
 
 

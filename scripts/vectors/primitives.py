@@ -12,13 +12,13 @@ import numpy as np
 
 from scripts.vectors.anchors import ANCHORS
 from scripts.vectors.describe import describe_part, describe_table
+from scripts.vectors.plays import PLAYS, TABLE
 from scripts.vectors.samples import sample_messages
-from scripts.vectors.transcripts import TABLE, registry_for
 from secagg import messages as m
 from secagg import ring, shamir
 from secagg.bitmap import pack_positions
 from secagg.codec import encode_fields
-from secagg.cohort import invitation_digest, session_id
+from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.encoding import Encoding
 from secagg.envelope import Channel
 from secagg.hashing import digest, framed
@@ -34,6 +34,7 @@ from secagg.keys import (
 )
 from secagg.masks import KeyStream, add_mask
 from secagg.question import content_digest, query_digest
+from secagg.records import Advert
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.testing.seeded import SeededRandom
 from secagg.thresholds import Trust
@@ -92,7 +93,7 @@ def _tagged_digests() -> list[dict[str, Any]]:
 
 def _named_digests() -> dict[str, Any]:
     invitation, key_list, query = b"an invitation", b"a key list", b"a query"
-    registry = registry_for(Trust.MALICIOUS)
+    registry = PLAYS[Trust.MALICIOUS].registry
     assert registry is not None
     members = {str(member): key.hex() for member, key in registry.members.items()}
     return {
@@ -102,6 +103,7 @@ def _named_digests() -> dict[str, Any]:
             "key_list": key_list.hex(),
             "digest": session_id(invitation, key_list).hex(),
         },
+        **_ring_digests(invitation),
         "query": {"frame": query.hex(), "digest": query_digest(query).hex()},
         "query_content": {
             "kind": "update",
@@ -111,6 +113,23 @@ def _named_digests() -> dict[str, Any]:
         "specs": {kind: spec.digest.hex() for kind, spec in TABLE.items()},
         "table": {"table": describe_table(TABLE), "digest": TABLE.digest.hex()},
         "registry": {"version": registry.version, "members": members, "digest": registry.digest.hex()},
+    }
+
+
+def _ring_digests(invitation: bytes) -> dict[str, Any]:
+    """The two digests that stand for the key list on a ring; the adverts are of a session of one sum."""
+    keys = [(_secret(f"channel {k}"), (_secret(f"mask {k}"),), (_secret(f"seed {k}"),)) for k in range(3)]
+    adverts = [Advert(k, *row) for k, row in zip((3, 7, 300), keys, strict=True)]
+    ring, numbers = ring_digest(adverts), {"size": 1 << 20, "neighbours": 200, "threshold": 101}
+    session = ring_session_id(invitation, **numbers, ring=ring)
+    return {
+        "ring": {"adverts": [advert.encode().hex() for advert in adverts], "digest": ring.hex()},
+        "ring_session": {
+            "invitation": invitation.hex(),
+            **numbers,
+            "ring": ring.hex(),
+            "digest": session.hex(),
+        },
     }
 
 

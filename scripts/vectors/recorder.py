@@ -29,21 +29,22 @@ TABLE: Final = Table({"vector": _SPEC, "once": SumSpec(parts=_SPEC.parts)})
 
 
 class Recorder(Rig):
-    """A rig that writes down what it feeds its clients."""
+    """A rig that writes down what it feeds its clients; `name` is that of their configuration."""
 
-    def __init__(self, trust: Trust) -> None:
-        self.steps: dict[int, list[dict[str, Any]]] = {k: [] for k in EVERYBODY}
+    def __init__(self, trust: Trust, *, clients: int = CLIENTS, corrupt: int = 1, name: str = "") -> None:
+        self.name = name or str(trust)
+        self.steps: dict[int, list[dict[str, Any]]] = {k: [] for k in range(clients)}
         super().__init__(
-            clients=CLIENTS,
+            clients=clients,
             trust=trust,
-            corrupt=1,
+            corrupt=corrupt,
             sums=SUMS,
             table=TABLE,
             registered=2,
             seed=b"refusals",
-            policy_changes={"max_cohort": 5, "unnoised_sums": 4, "max_query_bytes": 2048},
+            policy_changes={"max_cohort": clients + 1, "unnoised_sums": 4, "max_query_bytes": 2048},
         )
-        self.vectors = {k: np.array([k, 4095 - k], np.uint32) for k in EVERYBODY}
+        self.vectors = {k: np.array([k, 4095 - k], np.uint32) for k in range(clients)}
 
     def send(self, member: int, frame: bytes) -> list[m.Message]:
         self.steps[member].append({"frame": frame.hex()})
@@ -74,8 +75,8 @@ class Book:
 
     def start(self, name: str, rig: Recorder, *, memory: dict[str, Any] | None = None) -> str:
         """Client 0 of `rig` as it stands now, under a name."""
-        self.clients.setdefault(str(rig.trust), rig.describe())
-        row = {"client": str(rig.trust), "memory": memory or {}, "steps": list(rig.steps[0])}
+        self.clients.setdefault(rig.name, rig.describe())
+        row = {"client": rig.name, "memory": memory or {}, "steps": list(rig.steps[0])}
         assert self.starts.setdefault(name, row) == row
         return name
 

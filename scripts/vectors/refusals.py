@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from scripts.vectors.malformed import malformed_frames
 from scripts.vectors.recorder import EVERYBODY, ROUND, SUMS, THRESHOLD, Book, Recorder, Session
+from scripts.vectors.ring_refusals import ring_refusals
+from scripts.vectors.ring_server_refusals import ring_server_refusals
 from scripts.vectors.samples import sample_messages
 from scripts.vectors.server_refusals import server_refusals
 from secagg import messages as m
@@ -41,6 +43,7 @@ def refusals() -> dict[str, Any]:
     _survivors(book)
     _confirmations(book)
     _order(book)
+    ring_refusals(book)
     about = "Frames that must be refused, each with the error it must raise; see README.md."
     return {
         "about": about,
@@ -48,6 +51,7 @@ def refusals() -> dict[str, Any]:
         "starts": book.chained_starts(),
         "cases": book.cases,
         **server_refusals(),
+        **ring_server_refusals(),
     }
 
 

@@ -17,6 +17,7 @@ def sample_messages(context: bytes) -> list[m.Message]:
         m.Confirmations(context, 0, b"signatures"),
         m.GroupClosed(context, 0),
         m.Farewell(context),
+        m.Neighbours(context, 1 << 20, 3, bytes(range(32)), b"neighbours"),
         m.Advertisement(context, b"advert"),
         m.Shares(context, b"envelopes", b""),
         m.MaskedInput(context, 63, b"data"),

@@ -6,7 +6,7 @@ A start is a list of calls on a seeded server; in a case, one more call excludes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -31,10 +31,9 @@ from secagg.thresholds import Trust
 SEED: Final = b"server refusals"
 SUMS: Final = 2
 CORRUPT: Final = 1
-MEMBERS: Final = (0, 1, 2, 3)
 CORRUPT_DEALER: Final = 2
 TABLE: Final = Table({"vector": SumSpec(parts=(Part(name="x", size=3, bits=11, bound=Residue()),))})
-REGISTRY: Final = seeded_registry(SEED, [*MEMBERS, 4, 5])
+REGISTRY: Final = seeded_registry(SEED, [0, 1, 2, 3, 4, 5])
 SETTINGS: Final[Mapping[str, Any]] = {
     "sums": SUMS,
     "corrupt": CORRUPT,
@@ -46,39 +45,43 @@ SETTINGS: Final[Mapping[str, Any]] = {
 FORM: Final = Format(SUMS, signed=True)
 
 
-def new_client(member: int) -> ClientMachine:
-    policy = Policy(
-        trust=Trust.MALICIOUS,
-        corrupt=CORRUPT,
-        min_cohort=3,
-        max_cohort=5,
-        min_contributors=3,
-        max_sums=SUMS,
-        unnoised_sums=SUMS,
-    )
-    return InsecureSeededClient(
-        seed=SEED,
-        member=member,
-        table=TABLE,
-        policy=policy,
-        memory=VolatileMemory(),
-        identity=seeded_identity(SEED, member),
-        registry=REGISTRY,
-    )
-
-
 class Play:
     """An honest session with a server, stage by stage; `steps` is what its server was told to do."""
 
+    MEMBERS: ClassVar[tuple[int, ...]] = (0, 1, 2, 3)
+
     def __init__(self, *, corrupt_dealer: int | None = None) -> None:
-        self.server = InsecureSeededServer(
-            seed=SEED, table=TABLE, trust=Trust.MALICIOUS, registry=REGISTRY, **SETTINGS
-        )
-        self.clients = {member: new_client(member) for member in MEMBERS}
+        self.server = self.new_server()
+        self.clients = {member: self.new_client(member) for member in self.MEMBERS}
         self.steps: list[dict[str, Any]] = []
-        self.replies = self._turns(dict.fromkeys(MEMBERS, self.server.invitation))
+        self.replies = self._turns(dict.fromkeys(self.MEMBERS, self.server.invitation))
         if corrupt_dealer is not None:  # it will deal shares of something that it did not commit to
             self.clients[corrupt_dealer]._vault._self_masks[0] = bytes(32)
+
+    def new_server(self) -> InsecureSeededServer:
+        return InsecureSeededServer(
+            seed=SEED, table=TABLE, trust=Trust.MALICIOUS, registry=REGISTRY, **SETTINGS
+        )
+
+    def new_client(self, member: int) -> ClientMachine:
+        policy = Policy(
+            trust=Trust.MALICIOUS,
+            corrupt=CORRUPT,
+            min_cohort=3,
+            max_cohort=5,
+            min_contributors=3,
+            max_sums=SUMS,
+            unnoised_sums=SUMS,
+        )
+        return InsecureSeededClient(
+            seed=SEED,
+            member=member,
+            table=TABLE,
+            policy=policy,
+            memory=VolatileMemory(),
+            identity=seeded_identity(SEED, member),
+            registry=REGISTRY,
+        )
 
     def _turns(self, frames: Mapping[int, bytes]) -> dict[int, bytes]:
         """Each client's reply to its frame."""

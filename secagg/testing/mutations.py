@@ -44,6 +44,7 @@ class Mutator:
         self._others = others
         self._rows: Mapping[int, tuple[int, int]] = {  # type -> (field of the records, size of one)
             m.KeyList.TYPE: (4, form.advert_bytes),
+            m.Neighbours.TYPE: (6, form.neighbour_bytes),
             m.Delivery.TYPE: (3, form.parcel_bytes),
             m.Confirmations.TYPE: (4, ID_BYTES + SIGNATURE_BYTES),
             m.Advertisement.TYPE: (3, form.advert_bytes),
@@ -198,7 +199,7 @@ def _added(fields: Fields, choose: Chooser) -> bytes:
 
 def _other_code(fields: Fields, choose: Chooser) -> bytes:
     """The same fields as a message of another type."""
-    codes = (*_CODES, 0, 9, 15, 31, 127, 128, 1 << 32)
+    codes = (*_CODES, 0, 10, 15, 31, 127, 128, 1 << 32)
     return pack(_replaced(fields, 1, codes[choose(len(codes))]))
 
 

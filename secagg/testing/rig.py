@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from secagg import messages as m
 from secagg import shamir
-from secagg.bitmap import pack_positions, unpack_positions
+from secagg.bitmap import PositionSet, pack_positions, unpack_positions
 from secagg.client import ClientMachine
 from secagg.cohort import Cohort, invitation_digest, session_id
 from secagg.encoding import Encoding
@@ -230,7 +230,7 @@ class Rig:
         """The attacker's view of a query that it sent."""
         query = m.decode(frame, sender="server", limit=1 << 30)
         assert isinstance(query, m.Query)
-        roster = unpack_positions(query.roster, cohort.size, sender="server")
+        roster = PositionSet.parse(query.roster, cohort.size, sender="server")
         return Question(cohort, self.table[query.kind], query, query_digest(frame), roster, False)
 
     # --- what a cheating server can compute ---

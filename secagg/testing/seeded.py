@@ -34,7 +34,7 @@ class InsecureSeededClient(ClientMachine):
 
 
 class InsecureSeededServer(ServerMachine):
-    """A server that draws its nonce from `seed`."""
+    """A server that draws its nonce, and the order of a ring, from `seed`."""
 
     def __init__(self, *, seed: bytes, **settings: Any) -> None:
         self._random = SeededRandom(seed, b"server")

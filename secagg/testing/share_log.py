@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from secagg import messages as m
-from secagg.bitmap import unpack_positions
-from secagg.cohort import session_id
+from secagg.bitmap import PositionSet, unpack_positions
+from secagg.cohort import ring_session_id, session_id
 from secagg.errors import SERVER
-from secagg.records import Format, parse_adverts
+from secagg.records import Format, parse_adverts, parse_neighbours
 from secagg.thresholds import MAX_COMPLETE
 
 _NO_LIMIT = 1 << 32
@@ -45,8 +45,9 @@ class _View:
 
     invitation: bytes
     session: bytes = b""
-    ids: tuple[int, ...] = ()
-    survivors: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    size: int = 0  # of the cohort
+    around: tuple[tuple[int, int], ...] = ()  # (position, id) of everybody in its neighbourhood
+    survivors: dict[int, PositionSet] = field(default_factory=dict)
 
 
 class ShareLog:
@@ -62,18 +63,30 @@ class ShareLog:
         if isinstance(message, m.Invitation):
             self._views[member] = _View(frame)
         elif isinstance(message, m.KeyList):
-            self._open_session(self._views[member], frame, message)
+            self._meet_everybody(self._views[member], frame, message)
+        elif isinstance(message, m.Neighbours):
+            self._meet_neighbours(self._views[member], message)
         elif isinstance(message, m.Survivors):
             view = self._views[member]
-            positions = unpack_positions(message.survivors, len(view.ids), sender=SERVER)
-            view.survivors[message.sum_index] = positions
+            view.survivors[message.sum_index] = PositionSet.parse(message.survivors, view.size, sender=SERVER)
 
-    def _open_session(self, view: _View, frame: bytes, message: m.KeyList) -> None:
-        invitation = m.decode(view.invitation, sender=SERVER, limit=_NO_LIMIT)
-        assert isinstance(invitation, m.Invitation)
-        form = Format(invitation.sums, signed=bool(invitation.registry))
+    def _meet_everybody(self, view: _View, frame: bytes, message: m.KeyList) -> None:
+        adverts = parse_adverts(message.adverts, _form(view), most=MAX_COMPLETE)
         view.session = session_id(view.invitation, frame)
-        view.ids = tuple(advert.member for advert in parse_adverts(message.adverts, form, most=MAX_COMPLETE))
+        view.size = len(adverts)
+        view.around = tuple((position, advert.member) for position, advert in enumerate(adverts))
+
+    def _meet_neighbours(self, view: _View, message: m.Neighbours) -> None:
+        adverts = parse_neighbours(message.adverts, _form(view), size=message.size, most=MAX_COMPLETE)
+        view.session = ring_session_id(
+            view.invitation,
+            size=message.size,
+            neighbours=len(adverts) - 1,
+            threshold=message.threshold,
+            ring=message.ring,
+        )
+        view.size = message.size
+        view.around = tuple((position, advert.member) for position, advert in adverts.items())
 
     def sent(self, member: int, frame: bytes) -> None:
         """`member` let this frame go."""
@@ -82,9 +95,9 @@ class ShareLog:
             return
         view = self._views[member]
         survivors = view.survivors[message.sum_index]
-        for position in unpack_positions(message.dealers, len(view.ids), sender=member):
+        for place in unpack_positions(message.dealers, len(view.around), sender=member):
+            position, dealer = view.around[place]
             kind = Kind.SELF_MASK if position in survivors else Kind.MASK_KEY
-            dealer = view.ids[position]
             self.entries.append(Released(view.session, message.sum_index, member, dealer, kind))
 
     # --- what must never happen, and how close it came ---
@@ -101,7 +114,17 @@ class ShareLog:
         keys = Counter((e.session, e.sum_index, e.holder, e.dealer) for e in self.entries)
         return {key for key, count in keys.items() if count > 1}
 
+    def counts(self, session: bytes, sum_index: int) -> Counter[tuple[int, Kind]]:
+        """How many shares of each kind are out for each dealer in this sum."""
+        of_sum = (e for e in self.entries if (e.session, e.sum_index) == (session, sum_index))
+        return Counter((e.dealer, e.kind) for e in of_sum)
+
     def most_shares(self, session: bytes, sum_index: int) -> int:
         """The largest number of shares of one kind for one dealer that are out for this sum."""
-        of_sum = [e for e in self.entries if (e.session, e.sum_index) == (session, sum_index)]
-        return max(Counter((e.dealer, e.kind) for e in of_sum).values(), default=0)
+        return max(self.counts(session, sum_index).values(), default=0)
+
+
+def _form(view: _View) -> Format:
+    invitation = m.decode(view.invitation, sender=SERVER, limit=_NO_LIMIT)
+    assert isinstance(invitation, m.Invitation)
+    return Format(invitation.sums, signed=bool(invitation.registry))

@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from secagg.admission import Admission
+from secagg.agenda import Agenda
+from secagg.attendance import Attendance
 from secagg.client import ClientMachine
 from secagg.groups import GroupBook, _Group
 from secagg.memory import VolatileMemory
@@ -22,7 +24,8 @@ Machine = TypeVar("Machine", ClientMachine, ServerMachine)
 # What changes during a session. All else is immutable and shared; copies of a seeded machine also share the
 # stream they draw from.
 _CHANGING: Final = (
-    ClientMachine, ServerMachine, Vault, GroupBook, _Group, VolatileMemory, Admission, Tally,
+    ClientMachine, ServerMachine, Vault, GroupBook, _Group, VolatileMemory, Admission, Agenda,
+    Attendance, Tally,
 )  # fmt: skip
 
 

@@ -43,12 +43,15 @@ _NONCE: Final = bytes(12)
 
 @dataclass(frozen=True)
 class Leaf:
-    """A function of the package, and what to time instead of it: `replay(original, *args, **kwargs)`."""
+    """A function of the package, and what to time instead of it: `replay(original, *args, **kwargs)`.
+
+    There is no replay of a call that finds its result made before.
+    """
 
     cost: Cost
     owner: type | ModuleType
     name: str
-    replay: Callable[..., Replay]
+    replay: Callable[..., Replay | None]
 
 
 def _itself(original: Function, *args: Any, **kwargs: Any) -> Replay:
@@ -70,8 +73,12 @@ def _load_key(_: Function, _self: keys.Agreement, secret: bytes) -> Replay:
     return partial(X25519PrivateKey.from_private_bytes, secret)
 
 
-def _exchange(_: Function, _self: keys.Agreement, peer_key: bytes, *, salt: bytes, info: bytes) -> Replay:
+def _exchange(
+    _: Function, agreement: keys.Agreement, peer_key: bytes, *, salt: bytes, info: bytes
+) -> Replay | None:
     del salt, info  # those are for HKDF, a leaf of its own
+    if peer_key in vars(agreement)["_shared"]:
+        return None
     return partial(_raw_exchange, X25519PrivateKey.generate(), peer_key)
 
 
@@ -138,9 +145,11 @@ def _raw_digest(data: bytes) -> bytes:
 # --- masks ----------------------------------------------------------------------------------------
 
 
-def _mask(_: Function, residues: Iterable[Residues], seed: bytes) -> Replay:
+def _masks(
+    _: Function, residues: Iterable[Residues], *, plus: Iterable[bytes], minus: Iterable[bytes]
+) -> Replay:
     layout = tuple((len(part), part.dtype.str) for part in residues)
-    return partial(_raw_mask, seed, _blocks(layout))
+    return partial(_raw_masks, (*plus, *minus), _blocks(layout))
 
 
 @lru_cache
@@ -157,11 +166,13 @@ def _windows(part: Residues) -> list[Residues]:
     return [part[start : start + step] for start in range(0, len(part), step)]
 
 
-def _raw_mask(seed: bytes, blocks: Sequence[_Block]) -> None:
-    encryptor = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:])).encryptor()
+def _raw_masks(seeds: Sequence[bytes], blocks: Sequence[_Block]) -> None:
+    ciphers = (Cipher(algorithms.AES128(seed[:16]), modes.CTR(seed[16:])) for seed in seeds)
+    encryptors = [cipher.encryptor() for cipher in ciphers]
     for zeros, buffer, words, window in blocks:
-        encryptor.update_into(zeros, buffer)
-        np.add(window, words, out=window)
+        for encryptor in encryptors:
+            encryptor.update_into(zeros, buffer)
+            np.add(window, words, out=window)
 
 
 # --- encoding -------------------------------------------------------------------------------------
@@ -191,8 +202,7 @@ LEAVES: Final = (
     Leaf(Cost.SIGN, keys.Identity, "sign", _sign),
     Leaf(Cost.VERIFY, keys, "verify", _verify),
     Leaf(Cost.HASHING, hashing, "digest", _digest),
-    Leaf(Cost.MASKS, masks, "add_mask", _mask),
-    Leaf(Cost.MASKS, masks, "subtract_mask", _mask),
+    Leaf(Cost.MASKS, masks, "apply_masks", _masks),
     Leaf(Cost.ENCODING, Encoding, "encode", _encode),
     Leaf(Cost.ENCODING, Encoding, "pack", _on_copies),
     Leaf(Cost.ENCODING, Encoding, "unpack", _itself),
@@ -207,8 +217,8 @@ LEAVES: Final = (
     Leaf(Cost.CODEC, records, "encode_signatures", _itself),
     Leaf(Cost.CODEC, records.Advert, "encode", _itself),
     Leaf(Cost.CODEC, records.Parcel, "encode", _itself),
-    Leaf(Cost.CODEC, shamir, "share_to_bytes", _itself),
-    Leaf(Cost.CODEC, shamir, "share_from_bytes", _itself),
+    Leaf(Cost.CODEC, shamir, "shares_to_bytes", _itself),
+    Leaf(Cost.CODEC, shamir, "shares_from_bytes", _itself),
     Leaf(Cost.CODEC, bitmap, "pack_positions", _itself),
     Leaf(Cost.CODEC, bitmap, "unpack_positions", _itself),
 )

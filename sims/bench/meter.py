@@ -105,7 +105,8 @@ class Recorder:
             owner, self._current = self._current, None  # what a replay needs is not itself recorded
             if owner is not None:
                 replay = leaf.replay(call, *args, **kwargs)
-                self.replays[owner, self.phase][leaf.cost].append(replay)
+                if replay is not None:
+                    self.replays[owner, self.phase][leaf.cost].append(replay)
             self._current = owner
             return call(*args, **kwargs)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from secagg import L2, LocalSession, Part, SumSpec, Table, Trust, local_machines
 from secagg.events import Asked
+from secagg.finder import GraphChoice
 from sims.bench.balance import Balance, Replays
 from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
 
@@ -140,6 +141,7 @@ def run_session(
         corrupt=setting.corrupt,
         dropout=DROPOUT,
         sums=setting.sums,
+        graph=GraphChoice.COMPLETE,  # under both trust levels, so that they can be compared
     )
     session = LocalSession(server, clients, answer)
     around(Phase.SETUP)

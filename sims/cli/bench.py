@@ -1,44 +1,28 @@
 """``secagg bench``: what secure sums cost on this machine.
 
-``secagg bench primitives`` runs one benchmark with its options, ``secagg bench`` all of them as they are.
-A benchmark is an entry of `BENCHMARKS`.
+``secagg bench sum`` runs one benchmark with its options, ``secagg bench`` all of them as they are, and
+``secagg bench --write docs/benchmarks.md`` those that a page tells of.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
 
+from sims.cli.benchmarks import BENCHMARKS, Benchmark, Report
 from sims.cli.errors import UserError
-from sims.cli.options import Whole
 from sims.cli.registry import Subparsers
 
 _JSON_HELP = "print JSON instead of tables (default tables)"
 
 
-class Report(Protocol):
-    """What a benchmark found."""
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A name with options, something that measures, and something that draws the result."""
-
-    name: str
-    summary: str
-    options: tuple[Whole, ...]
-    measure: Callable[[argparse.Namespace], Report]
-    show: Callable[[Report], None]
-
-
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("bench", help="measure what secure sums cost on this machine")
     parser.add_argument("--json", action="store_true", help=_JSON_HELP)
+    _add_page_options(parser)
     for name in {option.name for benchmark in BENCHMARKS for option in benchmark.options}:
         parser.add_argument(name, action=_Misplaced, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     chosen = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK")
@@ -52,6 +36,27 @@ def add(subparsers: Subparsers) -> None:
         child.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON_HELP)
         child.set_defaults(run=partial(_run_one, benchmark))
     parser.set_defaults(run=partial(_run_all, defaults), extra="sims")
+
+
+def _add_page_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="measure at many sizes, which takes a quarter of an hour, and write a page of Markdown with its "
+        "plots beside it (default None)",
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--long",
+        action="store_true",
+        help="with --write: ten million elements too, for which Flower takes 8 minutes and 5 GB",
+    )
+    size.add_argument(
+        "--quick",
+        action="store_true",
+        help="with --write: sizes so small that the page is there in seconds and says nothing",
+    )
 
 
 class _Misplaced(argparse.Action):
@@ -70,16 +75,30 @@ class _Misplaced(argparse.Action):
 
 
 def _run_one(benchmark: Benchmark, args: argparse.Namespace) -> int:
-    return _run({benchmark: args}, as_json=args.json)
+    if args.write is not None:
+        raise UserError(f"secagg bench: a page has its own sizes: leave out --write or {benchmark.name}")
+    _refuse_page_options(args)
+    report = _measured(benchmark, args)
+    if args.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        benchmark.show(report)
+    return 0
+
+
+def _refuse_page_options(args: argparse.Namespace) -> None:
+    for name in ("long", "quick"):
+        if getattr(args, name):
+            raise UserError(f"secagg bench: --{name} goes with --write")
 
 
 def _run_all(defaults: dict[str, argparse.Namespace], args: argparse.Namespace) -> int:
-    return _run({each: defaults[each.name] for each in BENCHMARKS}, as_json=args.json)
-
-
-def _run(chosen: dict[Benchmark, argparse.Namespace], *, as_json: bool) -> int:
-    reports = {benchmark: _measured(benchmark, args) for benchmark, args in chosen.items()}
-    if as_json:
+    """Every benchmark as it is; in JSON, each under its name."""
+    if args.write is not None:
+        return _write(args)
+    _refuse_page_options(args)
+    reports = {each: _measured(each, defaults[each.name]) for each in BENCHMARKS if _possible(each)}
+    if args.json:
         print(json.dumps({each.name: report.as_json() for each, report in reports.items()}, indent=2))
         return 0
     for benchmark, report in reports.items():
@@ -87,53 +106,48 @@ def _run(chosen: dict[Benchmark, argparse.Namespace], *, as_json: bool) -> int:
     return 0
 
 
-def _measured(benchmark: Benchmark, args: argparse.Namespace) -> Report:
+def _possible(benchmark: Benchmark) -> bool:
     from secagg.errors import LocalError
 
     try:
-        return benchmark.measure(args)
+        benchmark.check()
     except LocalError as error:
-        raise UserError(f"secagg bench {benchmark.name}: {error}") from None
+        print(f"secagg bench: {benchmark.name} is left out: {error}", file=sys.stderr)
+        return False
+    return True
 
 
-def progress(text: str) -> None:
-    """Say what is being done, where somebody is watching and the output is not being kept."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)
+def _measured(benchmark: Benchmark, args: argparse.Namespace) -> Report:
+    with _told(f"secagg bench {benchmark.name}"):
+        return benchmark.measure(args)
 
 
-# --- primitives ---
+@contextmanager
+def _told(who: str) -> Iterator[None]:
+    """What a benchmark cannot do, in the words of its error."""
+    from secagg.errors import LocalError
+    from sims.bench.remote import BenchmarkFailed
+
+    try:
+        yield
+    except (LocalError, BenchmarkFailed) as error:
+        raise UserError(f"{who}: {error}") from None
 
 
-PRIMITIVES_OPTIONS = (
-    Whole("--clients", 3, 1024, 100, "size of the cohort"),
-    Whole("--dim", 1, 1 << 24, 1000, "elements of the vector"),
-    Whole("--sums", 1, 64, 3, "sums in the session"),
-    Whole("--bits", 1, 64, 32, "bits sent for each element"),
-)
+def _write(args: argparse.Namespace) -> int:
+    """Measure what the page tells of, and write it."""
+    from sims.bench.bars import verdict
+    from sims.bench.page import check_writable, write_page
+    from sims.bench.plan import FULL, LONG, QUICK
+    from sims.bench.progress import bar
+    from sims.bench.survey import survey
 
-
-def _measure_primitives(args: argparse.Namespace) -> Report:
-    from sims.bench.primitives import Setting, measure
-
-    return measure(Setting(args.clients, args.dim, args.sums, args.bits), progress)
-
-
-def _show_primitives(report: Report) -> None:
-    from sims.bench.primitives import PrimitivesReport
-    from sims.bench.view import show_primitives
-    from sims.console import Console
-
-    assert isinstance(report, PrimitivesReport)
-    show_primitives(report, Console())
-
-
-BENCHMARKS = (
-    Benchmark(
-        "primitives",
-        "CPU time per client and sum, split by primitive",
-        PRIMITIVES_OPTIONS,
-        _measure_primitives,
-        _show_primitives,
-    ),
-)
+    with _told("secagg bench"):
+        check_writable(args.write)  # before anybody waits for nothing
+        with bar() as progress:
+            found = survey(QUICK if args.quick else LONG if args.long else FULL, progress)
+    write_page(found, args.write)
+    if found.absent:
+        print(f"secagg bench: {found.absent}", file=sys.stderr)
+    print(json.dumps(found.as_json(), indent=2) if args.json else verdict(found))
+    return 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from secagg import Preflight
     from secagg.spec import Bound
 
+GRAPHS = ("auto", "complete", "ring")
 NORMS = ("linf", "l2", "count")
 KIND = "sum"
 PART = "update"
@@ -46,6 +47,14 @@ def add(subparsers: Subparsers) -> None:
         help="part of the clients that may leave, from 0 to below 1, such as 0.1 or 1/10 (default 1/10)",
     )
     add_trust(parser)
+    add_choice(
+        parser,
+        "--graph",
+        GRAPHS,
+        default="auto",
+        text="who shares with whom: everybody with everybody, or on a ring with some neighbours, which "
+        "large cohorts need and a curious_server is trusted to draw",
+    )
     Whole("--sums", 1, 64, 3, "sums in the session").add(parser)
     Whole("--dim", 1, 1 << 32, 1000, "elements of the vector").add(parser)
     Whole("--bits", 1, 64, 32, "bits sent for each element").add(parser)
@@ -83,6 +92,7 @@ def _preflight(args: argparse.Namespace) -> "Preflight":
             corrupt=_colluders(args),
             dropout=args.dropout,
             sums=args.sums,
+            graph=args.graph,
         )
     except LocalError as error:
         raise UserError(f"secagg preflight: {error}") from None
@@ -118,6 +128,8 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
         "dim": args.dim,
         "norm": args.norm,
         "bound": float(args.bound),
+        "graph": report.graph and str(report.graph),
+        "neighbours": report.neighbours,
         "threshold": report.threshold,
         "quorum": report.quorum,
         "margin": report.margin,
@@ -134,6 +146,7 @@ def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     (part,) = report.parts
     rows = {
         "clients": f"{report.clients}, of whom {_colluders(args)} may collude with a {report.trust}",
+        "graph": _graph(report),
         "threshold": _threshold(report),
         "quorum": f"{counted(report.quorum, 'client')} must stay to the end of every sum",
         "margin": _margin(report, floor(args.dropout * args.clients)),
@@ -144,6 +157,12 @@ def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     }
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
     return [*lines, *(f"{'problem':<12}{problem}" for problem in report.problems)]
+
+
+def _graph(report: "Preflight") -> str:
+    if report.graph is None:
+        return "none"
+    return f"{report.graph}: everyone shares with {counted(report.neighbours, 'other')}"
 
 
 def _threshold(report: "Preflight") -> str:

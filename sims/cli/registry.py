@@ -23,7 +23,7 @@ from typing import TypeAlias
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 # In the order in which the help shows them.
-COMMANDS = ("demo", "preflight", "bench", "version")
+COMMANDS = ("demo", "preflight", "params", "bench", "version")
 
 
 def add_all(subparsers: Subparsers) -> None:

@@ -6,6 +6,7 @@ import copy
 import pickle
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,12 @@ from secagg.transitions import ServerState
 from tests.attacks.guards import BOTH
 
 
-def server_for(rig: Rig, **changes: int) -> ServerMachine:
-    settings = {"min_cohort": rig.corrupt + 2, "max_cohort": 64, "min_contributors": rig.corrupt + 2}
+def server_for(rig: Rig, **changes: Any) -> ServerMachine:
+    settings: dict[str, Any] = {
+        "min_cohort": rig.corrupt + 2,
+        "max_cohort": 64,
+        "min_contributors": rig.corrupt + 2,
+    }
     return ServerMachine(
         table=rig.table,
         trust=rig.trust,

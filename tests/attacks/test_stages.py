@@ -16,7 +16,7 @@ from secagg import refusals
 from secagg.bitmap import pack_positions
 from secagg.cohort import Cohort
 from secagg.errors import OutOfOrder, RepeatedSum, SecretReused, SessionLive, TooManySums
-from secagg.records import encode_signatures
+from secagg.records import encode_neighbours, encode_signatures
 from secagg.testing.attackers.cheated_sum import CheatedSum
 from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
@@ -37,20 +37,21 @@ class Stage:
         self.machine = rig.machines[0]
         invitation = rig.invitation()
         if state is C.NEW:
-            self.frames = self._frames(bytes(32), invitation, b"", b"")
+            self.frames = self._frames(bytes(32), invitation, b"", b"", b"")
             return
         adverts = rig.advertise(invitation)
         key_list = rig.key_list(invitation, adverts, THRESHOLD)
         self.cohort = cohort = rig.cohort(invitation, key_list, adverts, THRESHOLD)
+        ring = encode_neighbours(enumerate(cohort.adverts))
         context = m.decode(key_list, sender="server", limit=1 << 20).context
         if state is C.ADVERTISED:
-            self.frames = self._frames(context, invitation, key_list, b"")
+            self.frames = self._frames(context, invitation, key_list, ring, b"")
             return
         shares = {k: rig.share(k, key_list, SIZE) for k in adverts}
         parcels = b"".join(parcel.encode() for parcel in rig.parcels(cohort, shares, 0))
         # The context is always the one that the client expects: nothing but the order is wrong.
         again = m.KeyList(cohort.session, THRESHOLD, b"".join(a.encode() for a in cohort.adverts))
-        self.frames = self._frames(cohort.session, invitation, again.encode(), parcels)
+        self.frames = self._frames(cohort.session, invitation, again.encode(), ring, parcels)
         if state is not C.SHARED:
             for member in adverts:
                 rig.send(member, rig.delivery(cohort, rig.parcels(cohort, shares, member)))
@@ -66,7 +67,7 @@ class Stage:
             cheated.tell(EVERYONE, EVERYONE)
 
     def _frames(
-        self, context: bytes, invitation: bytes, key_list: bytes, parcels: bytes
+        self, context: bytes, invitation: bytes, key_list: bytes, ring: bytes, parcels: bytes
     ) -> dict[type[m.Message], bytes]:
         everyone = pack_positions(EVERYONE, SIZE)
         signatures = encode_signatures([(k, bytes(64)) for k in EVERYONE])
@@ -79,6 +80,7 @@ class Stage:
             m.Confirmations: m.Confirmations(context, 0, signatures).encode(),
             m.GroupClosed: m.GroupClosed(context, 0).encode(),
             m.Farewell: m.Farewell(context).encode(),
+            m.Neighbours: m.Neighbours(context, SIZE, THRESHOLD, bytes(32), ring or b"-").encode(),
         }
 
 
@@ -109,6 +111,7 @@ def test_a_message_out_of_turn_is_refused(trust: Trust, state: ClientState, mess
 # or would be one together with another mistake.
 FORBIDDEN: list[tuple[ClientState, type[m.Message]]] = [
     (C.SHARED, m.KeyList),
+    (C.SHARED, m.Neighbours),
     (C.READY, m.Delivery),
     (C.READY, m.Survivors),
     (C.ASKED, m.Survivors),

@@ -19,9 +19,11 @@ from secagg.transitions import ClientState, ServerState
 from tests.secagg.truth import Truth, decoded, seeded_machines
 
 MEMBERS = (2, 3, 5, 7, 11)
+RING_MEMBERS = (*MEMBERS, 13, 17, 19, 23)
 TARGET = 5  # the client whose states are kept
 SUMS = 3
-TABLE = Table({"sum": SumSpec(parts=(Part(name="x", size=5, bits=20, bound=Residue()),), times=2)})
+SIZE = len(RING_MEMBERS)
+TABLE = Table({"sum": SumSpec(parts=(Part(name="x", size=SIZE, bits=20, bound=Residue()),), times=2)})
 
 
 @dataclass
@@ -37,12 +39,17 @@ class Recording:
 
     trust: Trust
     seed: bytes
+    ring: bool
     clients: dict[ClientState, ClientMachine] = field(default_factory=dict)
     servers: dict[ServerState, ServerMachine] = field(default_factory=dict)
     deserted: list[ServerMachine] = field(default_factory=list)
     to_client: dict[tuple[ClientState, type[m.Message]], bytes] = field(default_factory=dict)
     to_server: dict[tuple[ServerState, type[m.Message]], tuple[int, bytes]] = field(default_factory=dict)
     frames: list[bytes] = field(default_factory=list)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return RING_MEMBERS if self.ring else MEMBERS
 
     @property
     def form(self) -> Format:
@@ -55,9 +62,9 @@ class Recording:
         return max(client.frame_limit, server.frame_limit)
 
     def run(self) -> None:
-        truth = Truth(MEMBERS, TABLE, len(MEMBERS))
+        truth = Truth(self.members, TABLE, SIZE)
         server, clients = seeded_machines(
-            members=MEMBERS,
+            members=self.members,
             table=TABLE,
             trust=self.trust,
             dropout=0.2,
@@ -65,6 +72,9 @@ class Recording:
             seed=self.seed,
             max_cohort=64,
             max_query_bytes=1 << 17,
+            graph="ring" if self.ring else "complete",
+            security_bits=8,
+            liveness_bits=4,
         )
         self.deserted = [insecure_copy(server), insecure_copy(server)]
         self.deserted[0].close_stage()
@@ -113,7 +123,7 @@ class Recording:
         client, server = wire.clients[TARGET], wire.server
         if client.state not in self.clients:
             self.clients[client.state] = insecure_copy(client)
-        if len(server._answered) <= 2:
+        if len(server._attendance.answered) <= 2:
             self.servers[server.state] = insecure_copy(server)
 
     def _other_moves(self, wire: Wire) -> None:
@@ -136,7 +146,16 @@ class Recording:
 
 
 @cache
-def recording(trust: Trust, seed: bytes = b"seed") -> Recording:
-    recorded = Recording(trust, seed)
+def recording(trust: Trust, seed: bytes = b"seed", *, ring: bool = False) -> Recording:
+    """One session. Those of one trust level and seed begin with the same invitation and keys."""
+    recorded = Recording(trust, seed, ring)
     recorded.run()
     return recorded
+
+
+KINDS_OF_SESSION = ((Trust.CURIOUS, False), (Trust.CURIOUS, True), (Trust.MALICIOUS, False))
+
+
+def recordings(seed: bytes = b"seed") -> list[Recording]:
+    """One session of every kind."""
+    return [recording(trust, seed, ring=ring) for trust, ring in KINDS_OF_SESSION]

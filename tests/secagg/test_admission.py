@@ -9,14 +9,17 @@ import pytest
 
 from secagg import messages as m
 from secagg.admission import Admission
-from secagg.cohort import Cohort, invitation_digest, session_id
+from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.errors import BadKey, BadSignature, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
-from secagg.records import Advert, parse_adverts, parse_parcels
+from secagg.graph import CompleteGraph, Graph, RingGraph
+from secagg.records import Advert, parse_adverts, parse_neighbours, parse_parcels
 from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
+from secagg.topology import Topology
 
 BOTH = pytest.mark.parametrize("trust", list(Trust))
 CLIENTS = 4
+COMPLETE = CompleteGraph(CLIENTS)
 
 
 class Desk:
@@ -44,7 +47,14 @@ class Desk:
     def cohort(self) -> tuple[Cohort, bytes]:
         for member in range(CLIENTS):
             self.add(member)
-        return self.admission.key_list(threshold=3, invitation=self.invitation)
+        return self.key_list(COMPLETE, threshold=3)
+
+    def key_list(self, graph: Graph, *, threshold: int) -> tuple[Cohort, bytes]:
+        cohort, (packet,) = self.admission.key_lists(
+            Topology(graph, threshold, least=threshold), invitation=self.invitation
+        )
+        assert packet.receivers == cohort.ids
+        return cohort, packet.frame
 
 
 # --- adverts ---------------------------------------------------------------------------------------
@@ -56,12 +66,34 @@ def test_adverts_become_a_cohort_in_order_of_id(trust: Trust) -> None:
     for member in (2, 0, 3):
         desk.add(member)
     assert desk.admission.advertised == (0, 2, 3)
-    cohort, frame = desk.admission.key_list(threshold=2, invitation=desk.invitation)
+    cohort, frame = desk.key_list(CompleteGraph(3), threshold=2)
     assert cohort == Cohort(session_id(desk.invitation, frame), 2, tuple(desk.adverts[k] for k in (0, 2, 3)))
     message = m.decode(frame, sender="server", limit=1 << 20)
     assert isinstance(message, m.KeyList)
     assert (message.context, message.threshold) == (desk.context, 2)
     assert parse_adverts(message.adverts, desk.rig.form, most=CLIENTS) == cohort.adverts
+
+
+def test_on_a_ring_everybody_gets_the_keys_of_its_neighbours() -> None:
+    desk = Desk(Trust.CURIOUS)
+    for member in range(CLIENTS):
+        desk.add(member)
+    graph = RingGraph((0, 2, 1, 3), neighbours=2)
+    cohort, packets = desk.admission.key_lists(Topology(graph, 2, least=3), invitation=desk.invitation)
+    adverts = tuple(desk.adverts[k] for k in range(CLIENTS))
+    ring = ring_digest(adverts)
+    session = ring_session_id(desk.invitation, size=CLIENTS, neighbours=2, threshold=2, ring=ring)
+    assert cohort == Cohort(session, 2, adverts, ring)
+    told = {}
+    for packet in packets:
+        message = m.decode(packet.frame, sender="server", limit=1 << 20)
+        assert isinstance(message, m.Neighbours)
+        assert replace(message, adverts=b"x") == m.Neighbours(desk.context, CLIENTS, 2, ring, b"x")
+        (receiver,) = packet.receivers
+        rows = parse_neighbours(message.adverts, desk.rig.form, size=CLIENTS, most=3)
+        assert all(advert == desk.adverts[position] for position, advert in rows.items())
+        told[receiver] = list(rows)
+    assert told == {0: [0, 2, 3], 1: [1, 2, 3], 2: [0, 1, 2], 3: [0, 1, 3]}
 
 
 @BOTH
@@ -171,13 +203,15 @@ def test_envelopes_reach_the_one_they_were_sealed_for(trust: Trust) -> None:
     cohort, frame = desk.cohort()
     sent = {member: shares(desk, member, frame) for member in (0, 1, 3)}
     for member, message in sent.items():
-        desk.admission.add_shares(member, message, cohort)
+        desk.admission.add_shares(member, message, cohort, COMPLETE)
     assert desk.admission.shared == (0, 1, 3)
     for receiver in range(CLIENTS):
-        parcels = parse_parcels(desk.admission.parcels_for(receiver, cohort), desk.rig.form, most=CLIENTS)
+        parcels = parse_parcels(
+            desk.admission.parcels_for(receiver, cohort, COMPLETE), desk.rig.form, most=CLIENTS
+        )
         assert [parcel.sender for parcel in parcels] == [k for k in (0, 1, 3) if k != receiver]
         assert all(parcel.signature == sent[parcel.sender].signature for parcel in parcels)
-    delivery = m.Delivery(cohort.session, desk.admission.parcels_for(2, cohort)).encode()
+    delivery = m.Delivery(cohort.session, desk.admission.parcels_for(2, cohort, COMPLETE)).encode()
     shares(desk, 2, frame)
     assert desk.rig.send(2, delivery) == []
     assert [type(event).__name__ for event in desk.rig.events[2]] == ["Joined"]  # and no envelope lost
@@ -187,11 +221,11 @@ def test_envelopes_reach_the_one_they_were_sealed_for(trust: Trust) -> None:
 def test_delivered_envelopes_are_forgotten(trust: Trust) -> None:
     desk = Desk(trust)
     cohort, frame = desk.cohort()
-    desk.admission.add_shares(0, shares(desk, 0, frame), cohort)
+    desk.admission.add_shares(0, shares(desk, 0, frame), cohort, COMPLETE)
+    assert len(desk.admission.parcels_for(1, cohort, COMPLETE)) == desk.rig.form.parcel_bytes
     desk.admission.forget_envelopes()
     assert desk.admission.shared == (0,)
-    with pytest.raises(KeyError):
-        desk.admission.parcels_for(1, cohort)
+    assert desk.admission.parcels_for(1, cohort, COMPLETE) == b""
 
 
 @BOTH
@@ -203,7 +237,7 @@ def test_another_number_of_envelopes_is_refused(change: int, trust: Trust) -> No
     blob = good.envelopes[:change] if change < 0 else good.envelopes + b"\0"
     assert desk.rig.form.envelope_bytes == 148
     with pytest.raises(MalformedMessage, match="client 1: not 3 envelopes"):
-        desk.admission.add_shares(1, replace(good, envelopes=blob), cohort)
+        desk.admission.add_shares(1, replace(good, envelopes=blob), cohort, COMPLETE)
     assert desk.admission.shared == ()
 
 
@@ -212,7 +246,7 @@ def test_a_signature_where_none_belongs_is_refused() -> None:
     cohort, frame = desk.cohort()
     signed = replace(shares(desk, 1, frame), signature=bytes(64))
     with pytest.raises(MalformedMessage, match="client 1: a signature of the wrong length"):
-        desk.admission.add_shares(1, signed, cohort)
+        desk.admission.add_shares(1, signed, cohort, COMPLETE)
 
 
 def test_shares_without_a_good_signature_on_the_key_list_are_refused() -> None:
@@ -220,10 +254,10 @@ def test_shares_without_a_good_signature_on_the_key_list_are_refused() -> None:
     cohort, frame = desk.cohort()
     good = shares(desk, 1, frame)
     with pytest.raises(MalformedMessage, match="a signature of the wrong length"):
-        desk.admission.add_shares(1, replace(good, signature=b""), cohort)
+        desk.admission.add_shares(1, replace(good, signature=b""), cohort, COMPLETE)
     for signature in (bytes(64), desk.rig.identity(1).sign("key list", bytes(32))):
         with pytest.raises(BadSignature, match="client 1: signature for 'key list'"):
-            desk.admission.add_shares(1, replace(good, signature=signature), cohort)
+            desk.admission.add_shares(1, replace(good, signature=signature), cohort, COMPLETE)
     assert desk.admission.shared == ()
 
 
@@ -238,17 +272,17 @@ def after_sharing(trust: Trust) -> tuple[Desk, Cohort]:
     desk = Desk(trust)
     cohort, frame = desk.cohort()
     for member in (0, 1, 2):
-        desk.admission.add_shares(member, shares(desk, member, frame), cohort)
+        desk.admission.add_shares(member, shares(desk, member, frame), cohort, COMPLETE)
     return desk, cohort
 
 
 @BOTH
 def test_a_dealer_is_convicted_by_more_reports_than_there_may_be_liars(trust: Trust) -> None:
     desk, cohort = after_sharing(trust)
-    desk.admission.add_lost(0, report(desk, cohort, 1, 2), cohort)
+    desk.admission.add_lost(0, report(desk, cohort, 1, 2), cohort, COMPLETE)
     assert desk.admission.convicted(corrupt=0) == (1, 2)
     assert desk.admission.convicted(corrupt=1) == ()
-    desk.admission.add_lost(1, report(desk, cohort, 2), cohort)
+    desk.admission.add_lost(1, report(desk, cohort, 2), cohort, COMPLETE)
     assert desk.admission.convicted(corrupt=1) == (2,)
     assert desk.admission.convicted(corrupt=2) == ()
 
@@ -256,10 +290,10 @@ def test_a_dealer_is_convicted_by_more_reports_than_there_may_be_liars(trust: Tr
 @BOTH
 def test_lost_envelopes_are_reported_once_by_those_who_got_some(trust: Trust) -> None:
     desk, cohort = after_sharing(trust)
-    desk.admission.add_lost(0, report(desk, cohort, 1), cohort)
+    desk.admission.add_lost(0, report(desk, cohort, 1), cohort, COMPLETE)
     for sender in (0, 3):
         with pytest.raises(OutOfOrder, match=f"client {sender}: reports lost envelopes unasked, or twice"):
-            desk.admission.add_lost(sender, report(desk, cohort, 2), cohort)
+            desk.admission.add_lost(sender, report(desk, cohort, 2), cohort, COMPLETE)
     assert desk.admission.convicted(corrupt=0) == (1,)
 
 
@@ -267,4 +301,4 @@ def test_lost_envelopes_are_reported_once_by_those_who_got_some(trust: Trust) ->
 def test_a_report_over_another_cohort_is_malformed(trust: Trust) -> None:
     desk, cohort = after_sharing(trust)
     with pytest.raises(MalformedMessage, match="client 0: a bitmap that is not over 4 members"):
-        desk.admission.add_lost(0, m.Lost(cohort.session, b"\x10"), cohort)
+        desk.admission.add_lost(0, m.Lost(cohort.session, b"\x10"), cohort, COMPLETE)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.bitmap import bitmap_bytes, pack_positions, unpack_positions
+from secagg.bitmap import PositionSet, bitmap_bytes, pack_positions, unpack_positions
 from secagg.errors import MalformedMessage
 
 
@@ -33,3 +33,27 @@ def test_a_set_over_another_cohort_is_refused(size: int) -> None:
     for bitmap in wrong:
         with pytest.raises(MalformedMessage, match=f"client 1: a bitmap that is not over {size} members"):
             unpack_positions(bitmap, size, sender=1)
+
+
+POSITIONS = st.sets(st.integers(0, 200))
+
+
+@given(POSITIONS, POSITIONS)
+def test_a_set_of_positions_is_a_set(one: set[int], other: set[int]) -> None:
+    left, right = PositionSet(one), PositionSet(other)
+    assert list(left) == sorted(one)
+    assert len(left) == len(one)
+    assert (left == right) == (one == other) == (left == other)
+    assert (left <= right) == (one <= other) == (left <= other)
+    assert set(left & right) == one & other
+    assert [k in left for k in range(201)] == [k in one for k in range(201)]
+    assert hash(left) == hash(PositionSet(sorted(one, reverse=True)))
+
+
+def test_what_is_no_position_is_in_no_set() -> None:
+    members = PositionSet([0, 1])
+    assert PositionSet(members) == members
+    assert -1 not in members
+    assert not members.__contains__("0")
+    assert members != 3
+    assert repr(members) == "PositionSet([0, 1])"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,29 @@ def read_back(frame: bytes, fields: list[Any]) -> list[Any]:
 @example(["a" * n for n in (0, 1, 31, 32, 64)])
 def test_what_was_encoded_is_read_back(fields: list[Any]) -> None:
     assert read_back(encode_fields(*fields), fields) == fields
+
+
+@given(st.lists(FIELDS, max_size=15))
+@settings(deadline=None)
+@example([1, bytes(65535), 2])
+@example([1, b"a" * 65536, 300, "text", b"b" * 70000, b"", 1 << 40])
+@example([bytes(65536)] * 15)
+def test_the_encoding_is_that_of_msgpack(fields: list[Any]) -> None:
+    assert encode_fields(*fields) == msgpack.packb(fields, use_bin_type=True)
+    assert read_back(encode_fields(*fields), fields) == fields
+
+
+def test_a_long_string_is_copied_once_on_its_way_into_a_frame_and_once_out_of_it() -> None:
+    data = bytes(1 << 22)
+    tracemalloc.start()
+    frame = encode_fields(1, data)
+    encoding = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    tracemalloc.start()
+    assert read_back(frame, [1, data]) == [1, data]
+    decoding = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert max(encoding, decoding) < 1.1 * len(data)
 
 
 @given(st.lists(FIELDS, max_size=4), st.integers(0, 1 << 20), st.integers(1, 255))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -152,6 +153,89 @@ def test_scale_is_one_for_whole_numbers() -> None:
     for bound in (Count(3), Residue()):
         code = encoding(bound)
         assert code.scale(code.spec.parts[0]) == 1.0
+
+
+# --- long vectors ----------------------------------------------------------------------------------
+
+BLOCK = 1 << 14  # coordinates converted at a time
+LENGTHS = pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
+
+
+def rounded_by_oracle(code: Encoding, vector: Sequence[float]) -> list[int]:
+    """One coordinate after the other: scaled, and up if the next draw is below its fraction."""
+    scale = code.scale(code.spec.parts[0])
+    rounded = []
+    for value, draw in zip(vector, stream().words(len(vector)).tolist(), strict=True):
+        scaled = value * scale
+        whole = math.floor(scaled)
+        rounded.append(whole + ((draw >> 11) < math.floor((scaled - whole) * 2.0**53)))
+    return rounded
+
+
+@LENGTHS
+@pytest.mark.parametrize("bits", [7, 16, 20, 33])
+def test_every_coordinate_has_a_draw_of_its_own_in_order(size: int, bits: int) -> None:
+    code = encoding(LInf(1.0), size=size, bits=bits)
+    vector = np.random.default_rng(size).uniform(-0.999, 0.999, size)
+    assert encode_one(code, vector) == rounded_by_oracle(code, vector.tolist())
+    assert encode_one(code, vector[::-1].copy()[::-1]) == encode_one(code, vector)
+
+
+@LENGTHS
+@pytest.mark.parametrize("limit", [0.5, 1e6])
+def test_a_norm_is_that_of_the_whole_vector(size: int, limit: float) -> None:
+    code = encoding(L2(limit), size=size, bits=48)
+    vector = np.random.default_rng(size).normal(0.0, 1.0, size)
+    norm = math.sqrt(math.fsum(value * value for value in vector.tolist()))
+    shrunk = vector * min(1.0, limit / norm)
+    encoded = code.encode({"x": vector}, stream())
+    assert encoded.clipped == ({"x": pytest.approx(limit / norm, rel=1e-12)} if norm > limit else {})
+    errors = np.array(signed(encoded.residues[0], 48)) - shrunk * code.scale(code.spec.parts[0])
+    assert np.abs(errors).max() < 1.01
+
+
+@LENGTHS
+@pytest.mark.parametrize("place", [0, BLOCK - 2, -1])
+def test_one_coordinate_anywhere_is_noticed(size: int, place: int) -> None:
+    code, vector = encoding(LInf(1.0), size=size), np.zeros(size)
+    vector[place] = -4.0
+    encoded = code.encode({"x": vector}, stream())
+    assert encoded.clipped == {"x": 0.25}
+    (touched,) = np.flatnonzero(encoded.residues[0])
+    assert touched == place % size
+    for value in (math.nan, math.inf, -math.inf):
+        vector[place] = value
+        with pytest.raises(InputError, match="NaN or infinity"):
+            code.encode({"x": vector}, stream())
+
+
+@LENGTHS
+@pytest.mark.parametrize("bits", [7, 16, 20, 33, 64])
+def test_every_total_is_decoded(size: int, bits: int) -> None:
+    code = encoding(LInf(3.0), size=size, bits=bits, cohort=2)
+    part, rng = code.spec.parts[0], np.random.default_rng(bits)
+    residues: Residues = rng.integers(0, (1 << bits) - 1, size, dtype=np.uint64, endpoint=True)
+    held = residues.astype(code.zeros()[0].dtype)
+    total = code.decode((held, np.ones(1, np.uint64)), contributors=1, invited=2)["x"]
+    assert total.dtype == np.float64
+    assert total.tolist() == [value / code.scale(part) for value in signed(residues, bits)]
+
+
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_long_vector_takes_the_memory_of_its_result_and_a_few_blocks(bound: Bound, dtype: str) -> None:
+    size = 32 * BLOCK
+    code, vector = encoding(bound, size=size, bits=20), np.ones(size, dtype)
+    tracemalloc.start()
+    residues = code.encode({"x": vector}, stream()).residues
+    encoding_peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    tracemalloc.start()
+    code.decode(residues, contributors=1, invited=4)
+    decoding_peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert encoding_peak < 4 * size + 8 * 8 * BLOCK
+    assert decoding_peak < 8 * size + 4 * 8 * BLOCK
 
 
 # --- clipping --------------------------------------------------------------------------------------

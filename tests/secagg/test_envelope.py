@@ -67,3 +67,16 @@ def test_one_text_looks_different_to_every_receiver_and_session() -> None:
         for receiver in (1, 2)
     }
     assert len(envelopes) == 4
+
+
+def test_one_end_seals_and_opens_like_two_fresh_ones() -> None:
+    """What it remembers of a peer from sealing is of use for opening, and changes nothing."""
+    ours, theirs = channel(0), channel(1)
+    there = ours.seal(TEXT, receiver=1, receiver_key=KEYS[1])
+    back = theirs.seal(TEXT[::-1], receiver=0, receiver_key=KEYS[0])
+    assert there == sealed()
+    assert back == channel(1).seal(TEXT[::-1], receiver=0, receiver_key=KEYS[0])
+    assert theirs.open(there, sender=0, sender_key=KEYS[0]) == TEXT
+    assert ours.open(back, sender=1, sender_key=KEYS[1]) == TEXT[::-1]
+    assert ours.open(there, sender=1, sender_key=KEYS[1]) is None
+    assert ours.open(back, sender=2, sender_key=KEYS[2]) is None

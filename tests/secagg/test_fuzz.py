@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from itertools import cycle, islice
@@ -25,7 +25,7 @@ from secagg.cohort import invitation_digest
 from secagg.errors import BadRoster, PeerError
 from secagg.events import Asked, Excluded, Late, SatOut
 from secagg.hashing import VERSION
-from secagg.records import Advert
+from secagg.records import Advert, encode_neighbours
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table
 from secagg.testing.mutations import Chooser, Mutator, bombs, random_frame
@@ -33,13 +33,24 @@ from secagg.testing.snapshots import insecure_copy
 from secagg.testing.wire import Wire
 from secagg.thresholds import Trust
 from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
-from tests.secagg.states import MEMBERS, TABLE, Recording, recording
+from tests.secagg.states import (
+    KINDS_OF_SESSION,
+    MEMBERS,
+    SIZE,
+    TABLE,
+    TARGET,
+    Recording,
+    recording,
+    recordings,
+)
 from tests.secagg.truth import decoded, seeded_machines
 
 MEMORY = 4  # times the frame limit
 QUICK, FULL = 10_000, 500_000
 AMOUNTS = [pytest.param(QUICK, id="quick"), pytest.param(FULL, id="full", marks=pytest.mark.slow)]
+EVERY_KIND = pytest.mark.parametrize(("trust", "ring"), KINDS_OF_SESSION)
 Make: TypeAlias = Callable[[bytes, Chooser], bytes]
+_C, _S = ClientState, ServerState
 
 # --- what must hold ----------------------------------------------------------------------------------
 
@@ -83,7 +94,7 @@ def try_client(base: ClientMachine, trust: Trust, frame: bytes) -> str:
     assert client.state is wanted
     for event in step.events:
         if isinstance(event, Asked):
-            client.answer(event.sum_index, {"x": np.ones(5, np.uint32)})
+            client.answer(event.sum_index, {"x": np.ones(SIZE, np.uint32)})
     return "accepted"
 
 
@@ -127,30 +138,35 @@ def honest_frame(recorded: Recording, state: ClientState | ServerState, choose: 
     return recorded.frames[choose(len(recorded.frames))]
 
 
-def fuzz(amount: int, make: Make, seed: int) -> Counter[tuple[str, str]]:
+def fuzz(amount: int, make: Mapping[Trust, Make], seed: int) -> Counter[tuple[str, str]]:
     """`amount` frames by `make`, to all states in turn; (state, outcome) -> how often."""
     choose = random.Random(seed).randrange
     seen: Counter[tuple[str, str]] = Counter()
     targets: list[tuple[Recording, ClientMachine | ServerMachine]] = []
-    for recorded in (recording(trust) for trust in Trust):
+    for recorded in recordings():
         targets += [(recorded, client) for client in recorded.clients.values()]
         targets += [(recorded, server) for server in (*recorded.servers.values(), *recorded.deserted)]
     for recorded, machine in islice(cycle(targets), amount):
-        frame = make(honest_frame(recorded, machine.state, choose), choose)
+        frame = make[recorded.trust](honest_frame(recorded, machine.state, choose), choose)
         check_codec(frame)
         if isinstance(machine, ClientMachine):
             outcome = try_client(machine, recorded.trust, frame)
         else:
-            outcome = try_server(machine, MEMBERS[choose(len(MEMBERS))], frame)
+            outcome = try_server(machine, recorded.members[choose(len(recorded.members))], frame)
         seen[str(machine.state), outcome] += 1
     return seen
 
 
+def mutator(trust: Trust) -> Mutator:
+    """It borrows from all sessions of the trust level, and from another one of each kind."""
+    sessions = [one for one in (*recordings(), *recordings(b"another session")) if one.trust is trust]
+    frames = [frame for one in sessions for frame in one.frames]
+    return Mutator(form=sessions[0].form, limit=max(one.limit for one in sessions), others=frames)
+
+
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_mutated_frames_in_every_state(amount: int) -> None:
-    ours, theirs = recording(Trust.MALICIOUS), recording(Trust.MALICIOUS, b"another session")
-    mutate = Mutator(form=ours.form, limit=ours.limit, others=ours.frames + theirs.frames)
-    seen = fuzz(amount, mutate, seed=1)
+    seen = fuzz(amount, {trust: mutator(trust) for trust in Trust}, seed=1)
     assert seen.total() == amount
     # The mutations are worth something only if many of them get past the decoder.
     outcomes = Counter[str]()
@@ -164,14 +180,49 @@ def test_mutated_frames_in_every_state(amount: int) -> None:
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_random_frames_in_every_state(amount: int) -> None:
     limit = recording(Trust.MALICIOUS).limit
-    seen = fuzz(amount, lambda _, choose: random_frame(choose, limit=limit), seed=2)
+
+    def make(_frame: bytes, choose: Chooser) -> bytes:
+        return random_frame(choose, limit=limit)
+
+    seen = fuzz(amount, dict.fromkeys(Trust, make), seed=2)
     assert seen.total() == amount
     assert not any(outcome == "accepted" for _, outcome in seen)
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_bombs_in_every_state(trust: Trust) -> None:
-    recorded = recording(trust)
+@pytest.mark.parametrize(
+    "amount", [pytest.param(3_000, id="quick"), pytest.param(100_000, id="full", marks=pytest.mark.slow)]
+)
+def test_mutated_neighbours(amount: int) -> None:
+    """A client that waits for its neighbours sees little else, and nothing worse happens than a refusal."""
+    recorded, mutate = recording(Trust.CURIOUS, ring=True), mutator(Trust.CURIOUS)
+    client, frame = recorded.clients[_C.ADVERTISED], recorded.to_client[_C.ADVERTISED, m.Neighbours]
+    choose = random.Random(3).randrange
+    seen = Counter(try_client(client, Trust.CURIOUS, mutate(frame, choose)) for _ in range(amount))
+    assert seen["accepted"] > amount // 100
+    assert {"BadKey", "BadRoster", "LargeCohort", "MalformedMessage", "SmallThreshold", "SmallCohort"} <= set(
+        seen
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"), [(_S.SHARING, m.Shares), (_S.UNMASKING, m.Reveal), (_S.READY, m.Lost)]
+)
+def test_mutated_shares_and_reports_of_a_ring(state: ServerState, kind: type[m.Message]) -> None:
+    """Their bitmaps and rows are those of a neighbourhood; the stage is closed over what was accepted."""
+    recorded, mutate = recording(Trust.CURIOUS, ring=True), mutator(Trust.CURIOUS)
+    server = recorded.servers[state]
+    report = TARGET, m.Lost(server._context, b"\x02").encode()
+    sender, frame = recorded.to_server.get((state, kind), report)
+    choose = random.Random(4).randrange
+    seen = Counter(try_server(server, sender, mutate(frame, choose)) for _ in range(700))
+    # A report that is believed costs its dealer the place: nobody may be lying here.
+    assert seen["accepted"] + seen["CorruptDealer"] > 20
+    assert seen["MalformedMessage"] > 20
+
+
+@EVERY_KIND
+def test_bombs_in_every_state(trust: Trust, ring: bool) -> None:
+    recorded = recording(trust, ring=ring)
     for frame in bombs(recorded.limit):
         for client in recorded.clients.values():
             assert try_client(client, trust, frame) != "accepted"
@@ -179,22 +230,22 @@ def test_bombs_in_every_state(trust: Trust) -> None:
             assert try_server(server, MEMBERS[0], frame) != "accepted"
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_honest_frames_in_wrong_states(trust: Trust) -> None:
+@EVERY_KIND
+def test_honest_frames_in_wrong_states(trust: Trust, ring: bool) -> None:
     """Every frame of a session, in every state and from every sender."""
-    recorded = recording(trust)
+    recorded = recording(trust, ring=ring)
     for frame in recorded.frames:
         for client in recorded.clients.values():
             try_client(client, trust, frame)
         for server in (*recorded.servers.values(), *recorded.deserted):
-            for sender in MEMBERS:
+            for sender in recorded.members:
                 try_server(server, sender, frame)
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_honest_frames_of_another_session_are_never_accepted(trust: Trust) -> None:
-    recorded = recording(trust)
-    for frame in recording(trust, b"another session").frames:
+@EVERY_KIND
+def test_honest_frames_of_another_session_are_never_accepted(trust: Trust, ring: bool) -> None:
+    recorded = recording(trust, ring=ring)
+    for frame in recording(trust, b"another session", ring=ring).frames:
         message = decoded(frame)
         for state, client in recorded.clients.items():
             outcome = try_client(client, trust, frame)
@@ -204,7 +255,7 @@ def test_honest_frames_of_another_session_are_never_accepted(trust: Trust) -> No
                 assert outcome in ("WrongSession", "OutOfOrder")
         for server in (*recorded.servers.values(), *recorded.deserted):
             wanted = "Departed" if isinstance(message, m.Leave) else "WrongSession"
-            assert {try_server(server, sender, frame) for sender in MEMBERS} == {wanted}
+            assert {try_server(server, sender, frame) for sender in recorded.members} == {wanted}
 
 
 # --- the largest frames that are well-formed ---------------------------------------------------------
@@ -225,7 +276,8 @@ def test_a_masked_input_of_full_size_is_added_within_the_memory_bound(bits: int)
         assert not any(isinstance(event, Excluded) for event in server.receive(2, frame))
 
 
-def test_a_key_list_of_full_size_is_refused_within_the_memory_bound() -> None:
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_list_of_keys_of_full_size_is_refused_within_the_memory_bound(ring: bool) -> None:
     """As many strangers as the policy allows, all of it well-formed, but we are not among them."""
     sums, cohort = 16, 128
     _, clients = seeded_machines(
@@ -242,8 +294,12 @@ def test_a_key_list_of_full_size_is_refused_within_the_memory_bound() -> None:
     adverts = [
         Advert(member, noise(32), cut(noise(32 * sums)), cut(noise(32 * sums))) for member in range(1, cohort)
     ]
+    context, threshold = invitation_digest(invitation.encode()), cohort // 2 + 1
     blob = b"".join(advert.encode() for advert in adverts)
-    frame = m.KeyList(invitation_digest(invitation.encode()), cohort // 2 + 1, blob).encode()
+    frame = m.KeyList(context, threshold, blob).encode()
+    if ring:
+        blob = encode_neighbours(enumerate(adverts))
+        frame = m.Neighbours(context, cohort, threshold, bytes(32), blob).encode()
     assert len(frame) > 0.9 * client.frame_limit
     with bounded_memory(client.frame_limit), pytest.raises(BadRoster):
         client.receive(frame)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from secagg.bitmap import PositionSet
 from secagg.errors import GroupChanged, GroupReopened, TooManySums
 from secagg.groups import GroupBook
 from secagg.memory import VolatileMemory
@@ -17,7 +18,7 @@ TABLE = Table(
         "alone": SumSpec(parts=(PART,)),
     }
 )
-ROSTER = (0, 1, 3)
+ROSTER = PositionSet((0, 1, 3))
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def book(memory: VolatileMemory) -> GroupBook:
     return GroupBook(TABLE, memory)
 
 
-def answer(book: GroupBook, kind: str, round_number: int = 1, survivors: tuple[int, ...] = ROSTER) -> None:
+def answer(book: GroupBook, kind: str, round_number: int = 1, survivors: PositionSet = ROSTER) -> None:
     """A sum that went well."""
     book.check_new(kind, round_number)
     book.check_roster(kind, round_number, survivors)
@@ -42,7 +43,7 @@ def test_a_first_sum_may_be_over_anybody(book: GroupBook) -> None:
     assert not book.continues("first", 1)
     assert not book.missed_confirmation("first", 1)
     book.check_new("first", 1)
-    book.check_roster("first", 1, (5, 6))
+    book.check_roster("first", 1, PositionSet((5, 6)))
 
 
 def test_a_later_sum_continues_its_group_in_its_round_only(book: GroupBook) -> None:
@@ -52,10 +53,11 @@ def test_a_later_sum_continues_its_group_in_its_round_only(book: GroupBook) -> N
     assert not book.continues("alone", 1)
 
 
-@pytest.mark.parametrize("roster", [(0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 3, 4), ()])
+@pytest.mark.parametrize("positions", [(0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 3, 4), ()])
 def test_a_later_sum_is_over_the_confirmed_survivors_or_not_at_all(
-    book: GroupBook, roster: tuple[int, ...]
+    book: GroupBook, positions: tuple[int, ...]
 ) -> None:
+    roster = PositionSet(positions)
     answer(book, "first")
     book.check_roster("later", 1, ROSTER)
     with pytest.raises(GroupChanged, match="not the last confirmed survivor set"):
@@ -68,8 +70,8 @@ def test_the_last_confirmed_set_counts(book: GroupBook) -> None:
     """The caller refuses survivors that differ within a group; should they, the smaller set stays."""
     answer(book, "first")
     book.answer("later", 1)
-    book.confirm("later", 1, (0, 1))
-    book.check_roster("later", 1, (0, 1))
+    book.confirm("later", 1, PositionSet((0, 1)))
+    book.check_roster("later", 1, PositionSet((0, 1)))
     with pytest.raises(GroupChanged):
         book.check_roster("later", 1, ROSTER)
 

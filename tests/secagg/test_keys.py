@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from secagg.errors import BadKey, BadSignature
 from secagg.hashing import digest
@@ -29,6 +32,29 @@ def test_agreement_is_that_of_rfc_7748() -> None:
     assert public_key(BOB) == BOB_PUBLIC
     derived = Agreement(BOB).derive(ALICE_PUBLIC, salt=b"salt", info=b"info")
     assert derived == hkdf(SHARED, salt=b"salt", info=b"info")
+
+
+class CountedKey:
+    """A private key that counts the agreements it is asked for."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(secret)
+        self.exchanges = 0
+
+    def exchange(self, peer: X25519PublicKey) -> bytes:
+        self.exchanges += 1
+        return self._key.exchange(peer)
+
+
+def test_a_point_is_computed_once_and_serves_any_derivation() -> None:
+    agreement, key = Agreement(BOB), CountedKey(BOB)
+    agreement._private = cast(X25519PrivateKey, key)
+    peers = [ALICE_PUBLIC, public_key(b"\1" * 32)]
+    for info in (b"one way", b"the other", b"one way"):
+        for peer in peers:
+            fresh = Agreement(BOB).derive(peer, salt=b"salt", info=info)
+            assert agreement.derive(peer, salt=b"salt", info=info) == fresh
+    assert key.exchanges == len(peers)
 
 
 def test_derivation_is_that_of_rfc_5869() -> None:

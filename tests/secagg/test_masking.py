@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from secagg.cohort import Cohort
-from secagg.keys import Agreement, pair_info, public_key, self_mask_seed
-from secagg.masking import put_on, take_off_pairs, take_off_self
+from secagg.bitmap import PositionSet
+from secagg.cohort import Cohort, Neighbourhood
+from secagg.keys import Agreement, hkdf, pair_info, public_key, self_mask_seed
+from secagg.masking import SelfMask, masks_with, own_mask, put_on, take_off
 from secagg.masks import add_mask, subtract_mask
 from secagg.messages import Query
 from secagg.question import Question
@@ -39,7 +42,20 @@ def question() -> Question:
         for position, member in enumerate(IDS)
     )
     query = Query(b"s" * 32, 1, 0, "a", b"\x1b", b"")
-    return Question(Cohort(b"s" * 32, 2, adverts), SPEC, query, b"d" * 32, ROSTER, False)
+    return Question(Cohort(b"s" * 32, 2, adverts), SPEC, query, b"d" * 32, PositionSet(ROSTER), False)
+
+
+def take_off_self(residues: Sequence[Residues], position: int) -> None:
+    removal = own_mask(question(), position=position, secret=self_mask(position))
+    take_off(residues, [removal], salt=b"s" * 32)
+
+
+def take_off_pairs(
+    residues: Sequence[Residues], dropped: int, survivors: Iterable[int], *, sum_index: int = 1
+) -> None:
+    key = mask_key(dropped, sum_index)
+    removal = masks_with(question(), dropped=dropped, mask_key=key, survivors=survivors)
+    take_off(residues, [removal], salt=b"s" * 32)
 
 
 def masked_zeros(position: int) -> tuple[Residues, ...]:
@@ -82,15 +98,9 @@ def test_every_mask_comes_off_for_any_survivors(count: int) -> None:
         assert all(part.any() for part in accumulator)
         for position in ROSTER:
             if position in survivors:
-                take_off_self(accumulator, question(), position=position, secret=self_mask(position))
+                take_off_self(accumulator, position)
             else:
-                take_off_pairs(
-                    accumulator,
-                    question(),
-                    dropped=position,
-                    mask_key=mask_key(position),
-                    survivors=survivors,
-                )
+                take_off_pairs(accumulator, position, survivors)
         assert not any(part.any() for part in accumulator)
 
 
@@ -103,17 +113,44 @@ def test_one_mask_left_on_hides_the_total(kept: int) -> None:
         if position == kept:
             continue
         if position in survivors:
-            take_off_self(accumulator, question(), position=position, secret=self_mask(position))
+            take_off_self(accumulator, position)
         else:
-            take_off_pairs(
-                accumulator, question(), dropped=position, mask_key=mask_key(position), survivors=survivors
-            )
+            take_off_pairs(accumulator, position, survivors)
     assert np.concatenate([part.astype(np.uint64) for part in accumulator]).all()
 
 
 def test_the_key_of_another_sum_takes_nothing_off() -> None:
     accumulator = total((0, 1, 4))
     for position in (0, 1, 4):
-        take_off_self(accumulator, question(), position=position, secret=self_mask(position))
-    take_off_pairs(accumulator, question(), dropped=3, mask_key=mask_key(3, sum_index=0), survivors=(0, 1, 4))
+        take_off_self(accumulator, position)
+    take_off_pairs(accumulator, 3, (0, 1, 4), sum_index=0)
     assert all(part.any() for part in accumulator)
+
+
+def test_on_a_ring_a_client_has_masks_with_its_neighbours_only() -> None:
+    """Position 3 knows positions 1 and 4: with the others in the roster it shares nothing."""
+    asked = question()
+    known = {position: asked.cohort.adverts[position] for position in (1, 3, 4)}
+    ring = replace(asked, cohort=Neighbourhood(b"s" * 32, 2, len(IDS), b"r" * 32, known))
+    residues = ring.encoding.zeros()
+    put_on(residues, ring, position=3, mask_key=mask_key(3), self_mask=self_mask(3))
+    assert ring.mask_context != asked.mask_context  # the digest of a ring is of its keys
+    expected = ring.encoding.zeros()
+    session = b"s" * 32
+    add_mask(expected, self_mask_seed(self_mask(3), session=session, context=ring.mask_context, owner=11))
+    for peer, apply in ((1, add_mask), (4, subtract_mask)):
+        info = pair_info(ring.mask_context, 11, IDS[peer])
+        apply(expected, Agreement(mask_key(3)).derive(public_key(mask_key(peer)), salt=session, info=info))
+    assert all((a == b).all() for a, b in zip(residues, expected, strict=True))
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 700])
+def test_any_number_of_masks_comes_off(count: int) -> None:
+    """However many key streams are worked off at a time."""
+    residues = question().encoding.zeros()
+    masks = [SelfMask(SeededRandom(b"many", b"%d" % k)(32), b"info %d" % k) for k in range(count)]
+    for mask in masks:
+        add_mask(residues, hkdf(mask.secret, salt=b"salt", info=mask.info))
+    assert all(bool(part.any()) == bool(count) for part in residues)
+    take_off(residues, masks, salt=b"salt")
+    assert not any(part.any() for part in residues)

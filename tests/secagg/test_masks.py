@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.masks import KeyStream, add_mask, subtract_mask
+from secagg.masks import KeyStream, add_mask, apply_masks, subtract_mask
 from secagg.ring import Residues
 
 BLOCK = 1 << 17  # bytes of keystream made at a time
+BATCH = 64  # masks applied to a window at a time
 SEED = bytes(range(32))
 
 
@@ -117,3 +120,56 @@ def test_masks_are_added_and_not_merely_written() -> None:
     add_mask(twice, SEED)
     add_mask(twice, SEED)
     assert (twice[0] == once[0] * 2).all()
+
+
+# --- many masks at once ----------------------------------------------------------------------------
+
+
+def seeds(count: int, kind: int = 0) -> list[bytes]:
+    return [bytes([kind, k]) * 16 for k in range(count)]
+
+
+def one_by_one(parts: tuple[Residues, ...], plus: list[bytes], minus: list[bytes]) -> bytes:
+    for seed in plus:
+        add_mask(parts, seed)
+    for seed in minus:
+        subtract_mask(parts, seed)
+    return mask_bytes(parts)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_many_masks_are_those_of_their_seeds(layout: list[tuple[int, str]]) -> None:
+    plus, minus = seeds(3), seeds(2, 1)
+    parts = zeros(*layout)
+    apply_masks(parts, plus=plus, minus=minus)
+    assert mask_bytes(parts) == one_by_one(zeros(*layout), plus, minus)
+
+
+@pytest.mark.parametrize("count", [0, 1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH + 3])
+def test_any_number_of_masks_is_applied(count: int) -> None:
+    layout = [(5, "<u1"), (1001, "<u4"), (1, "<u8")]
+    for plus, minus in ((seeds(count), seeds(1, 1)), (seeds(2), seeds(count, 1))):
+        parts = zeros(*layout)
+        apply_masks(parts, plus=iter(plus), minus=iter(minus))
+        assert mask_bytes(parts) == one_by_one(zeros(*layout), plus, minus)
+
+
+def test_no_masks_change_nothing() -> None:
+    parts = (np.arange(9, dtype=np.uint32),)
+    apply_masks(parts)
+    assert parts[0].tolist() == list(range(9))
+
+
+@given(st.lists(st.binary(min_size=32, max_size=32), max_size=5), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=50)
+def test_masks_come_off_in_any_order(chosen: list[bytes], order: random.Random) -> None:
+    parts = (np.arange(50, dtype=np.uint16), np.arange(3, dtype=np.uint64))
+    before = mask_bytes(parts)
+    apply_masks(parts, plus=chosen)
+    apply_masks(parts, minus=order.sample(chosen, len(chosen)))
+    assert mask_bytes(parts) == before
+
+
+def test_a_seed_among_many_has_32_bytes() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        apply_masks(zeros((3, "<u4")), plus=[SEED, SEED[:-1]])

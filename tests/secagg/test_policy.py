@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import ParameterError
-from secagg.messages import MAX_SUMS
+from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.policy import Policy
 from secagg.thresholds import MAX_COMPLETE, Trust
 
@@ -29,12 +29,11 @@ def policy(**changes: Any) -> Policy:
 def test_a_sensible_policy() -> None:
     assert policy().max_query_bytes == 1 << 28
     assert policy(corrupt=0, min_contributors=2, min_cohort=2, max_cohort=2).max_cohort == 2
-    assert (
-        policy(max_cohort=MAX_COMPLETE, max_sums=MAX_SUMS, unnoised_sums=0, max_query_bytes=0).max_sums == 64
-    )
+    assert policy(max_cohort=MAX_COHORT, max_sums=MAX_SUMS, unnoised_sums=0, max_query_bytes=0).max_sums == 64
+    assert policy(trust=Trust.MALICIOUS, max_cohort=MAX_COMPLETE).security_bits == 40
 
 
-def test_everything_but_the_size_of_a_query_must_be_decided() -> None:
+def test_nearly_everything_must_be_decided() -> None:
     with pytest.raises(TypeError, match="7 required keyword-only arguments"):
         Policy()  # type: ignore[call-arg]
 
@@ -45,10 +44,16 @@ def test_everything_but_the_size_of_a_query_must_be_decided() -> None:
         ({"trust": "server"}, "trust must be one of curious_server, malicious_server"),
         ({"min_contributors": 3}, "at least corrupt \\+ 2, or a total may show one honest client's input"),
         ({"min_contributors": 7}, "and at most min_cohort"),
-        ({"max_cohort": 5}, "max_cohort must be from min_cohort to 1024"),
-        ({"max_cohort": MAX_COMPLETE + 1}, "max_cohort must be from min_cohort to 1024"),
+        ({"max_cohort": 5}, "max_cohort must be from min_cohort to 1048576 under curious_server"),
+        ({"max_cohort": MAX_COHORT + 1}, "max_cohort must be from min_cohort to 1048576"),
+        (
+            {"trust": Trust.MALICIOUS, "max_cohort": MAX_COMPLETE + 1},
+            "max_cohort must be from min_cohort to 1024 under malicious_server",
+        ),
         ({"max_sums": 0}, "max_sums must be from 1 to 64"),
         ({"max_sums": MAX_SUMS + 1}, "max_sums must be from 1 to 64"),
+        ({"security_bits": 0}, "security_bits must be from 1 to 1024"),
+        ({"security_bits": 1025}, "security_bits must be from 1 to 1024"),
     ],
 )
 def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:

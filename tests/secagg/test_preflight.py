@@ -8,6 +8,7 @@ import pytest
 
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError
+from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
@@ -47,6 +48,27 @@ def test_a_session_that_can_work() -> None:
 def test_a_curious_server_takes_a_majority() -> None:
     report = fly(trust=Trust.CURIOUS)
     assert (report.threshold, report.quorum, report.margin) == (26, 26, 24)
+
+
+def test_a_large_cohort_under_a_curious_server_meets_on_a_ring() -> None:
+    report = fly(Table({"train": UPDATE}), clients=5000, trust=Trust.CURIOUS, corrupt=500, dropout=0.1)
+    assert report.ok
+    assert (report.graph, report.neighbours, report.threshold) == (GraphChoice.RING, 58, 31)
+    # A ring holds together with 3174, but more than 516 drop-outs may leave someone without a threshold.
+    assert (report.quorum, report.margin) == (5000 - 516, 516)
+
+
+def test_a_graph_may_be_asked_for() -> None:
+    report = fly(clients=200, trust=Trust.CURIOUS, graph="complete")
+    assert (report.graph, report.neighbours, report.threshold) == (GraphChoice.COMPLETE, 199, 101)
+    report = fly(clients=50, trust=Trust.CURIOUS, dropout=0.1, graph="ring")
+    assert (report.graph, report.neighbours, report.threshold) == (GraphChoice.RING, 12, 6)
+
+
+def test_under_a_malicious_server_large_cohorts_have_no_graph() -> None:
+    report = fly(clients=5000)
+    assert (report.graph, report.threshold) == (None, None)
+    assert not report.ok
 
 
 def test_each_part_is_reported_with_its_bits_and_resolution() -> None:

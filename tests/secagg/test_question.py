@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from secagg.bitmap import PositionSet
 from secagg.cohort import Cohort
 from secagg.errors import SpecError
 from secagg.hashing import digest
@@ -37,7 +38,7 @@ def question(**changes: Any) -> Question:
         "spec": SPEC,
         "query": asked,
         "digest": query_digest(asked.encode()),
-        "roster": (0, 1, 2),
+        "roster": PositionSet((0, 1, 2)),
         "later_in_group": False,
     }
     return Question(**{**fields, **changes})
@@ -93,7 +94,7 @@ def test_the_content_of_a_query_is_its_kind_and_broadcast() -> None:
 
 def test_the_grid_depends_on_the_cohort_and_not_on_the_roster() -> None:
     real = SumSpec(parts=(Part(name="x", size=2, bits=8, bound=LInf(1.0)),))
-    assert question(spec=real, roster=(0, 1)).encoding.cohort == 3
+    assert question(spec=real, roster=PositionSet((0, 1))).encoding.cohort == 3
     narrow = SumSpec(parts=(Part(name="x", size=2, bits=2, bound=LInf(1.0)),))
     with pytest.raises(SpecError):
         _ = question(spec=narrow).encoding

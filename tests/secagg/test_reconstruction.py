@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -31,8 +31,19 @@ def spoil(shares: dict[int, int], *points: int) -> None:
         shares[x] = (shares[x] + error) % shamir.PRIME
 
 
-def reconstruction(threshold: int, *, corrupt: int = 1, revealed: int = 99) -> Reconstruction:
-    return Reconstruction(threshold, corrupt=corrupt, revealed=revealed)
+class Task(Reconstruction):
+    """A reconstruction in which the holder at each point is called by the point's number."""
+
+    def __init__(self, threshold: int, corrupt: int, revealed: int) -> None:
+        super().__init__(threshold, corrupt=corrupt)
+        self._revealed = revealed
+
+    def open(self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]) -> bytes:
+        return self.secret(dealer, shares, matches, holders=range(1, 100), answered=self._revealed)
+
+
+def reconstruction(threshold: int, *, corrupt: int = 1, revealed: int = 99) -> Task:
+    return Task(threshold, corrupt, revealed)
 
 
 def opens(secret: bytes) -> Callable[[bytes], bool]:
@@ -41,7 +52,7 @@ def opens(secret: bytes) -> Callable[[bytes], bool]:
 
 def test_good_shares_give_the_secret_and_blame_nobody() -> None:
     task = reconstruction(3)
-    assert task.secret(DEALER, shares_of(3, 5), opens(SECRET)) == SECRET
+    assert task.open(DEALER, shares_of(3, 5), opens(SECRET)) == SECRET
     assert task.wrong == {}
 
 
@@ -50,7 +61,7 @@ def test_too_few_shares_are_the_dealers_fault(revealed: int, proven: bool) -> No
     """For sure only if more holders lack their share than the one who may be lying about it."""
     few = {x: share for x, share in shares_of(3, 5).items() if x > 3}
     with pytest.raises(CorruptDealer, match="client 9: 2 of 3 shares are there") as caught:
-        reconstruction(3, revealed=revealed).secret(DEALER, few, opens(SECRET))
+        reconstruction(3, revealed=revealed).open(DEALER, few, opens(SECRET))
     assert caught.value.peer == DEALER
     assert caught.value.proven == proven
 
@@ -64,7 +75,7 @@ def test_wrong_shares_within_the_radius_are_named(seed: int) -> None:
     wrong = set(rng.sample(sorted(shares), rng.randint(0, (len(shares) - threshold) // 2)))
     spoil(shares, *wrong)
     task = reconstruction(threshold)
-    assert task.secret(DEALER, shares, opens(SECRET)) == SECRET
+    assert task.open(DEALER, shares, opens(SECRET)) == SECRET
     first = set(sorted(shares)[:threshold])
     assert task.wrong == ({DEALER: wrong} if wrong & first else {})
 
@@ -76,7 +87,7 @@ def test_one_share_to_spare_finds_one_liar_by_the_commitment(liar: int) -> None:
     spoil(shares, liar)
     assert shamir.correct_errors(shares, 4) is None
     task = reconstruction(4)
-    assert task.secret(DEALER, shares, opens(SECRET)) == SECRET
+    assert task.open(DEALER, shares, opens(SECRET)) == SECRET
     assert task.wrong == ({} if liar == 5 else {DEALER: {liar}})
 
 
@@ -84,7 +95,7 @@ def test_many_liars_are_found_as_long_as_a_threshold_is_honest() -> None:
     shares = shares_of(3, 7)
     spoil(shares, 1, 2, 5, 7)
     task = reconstruction(3)
-    assert task.secret(DEALER, shares, opens(SECRET)) == SECRET
+    assert task.open(DEALER, shares, opens(SECRET)) == SECRET
     assert task.wrong == {DEALER: {1, 2, 5, 7}}
 
 
@@ -93,7 +104,7 @@ def test_a_lie_the_decoder_believes_is_caught_by_the_commitment() -> None:
     shares, lies = shares_of(2, 6), shares_of(2, 6, b"\7" * 32)
     mixed = {x: shares[x] if x in (3, 6) else lies[x] for x in shares}
     task = reconstruction(2)
-    assert task.secret(DEALER, mixed, opens(SECRET)) == SECRET
+    assert task.open(DEALER, mixed, opens(SECRET)) == SECRET
     assert task.wrong == {DEALER: {1, 2, 4, 5}}
 
 
@@ -117,7 +128,7 @@ def test_a_secret_that_opens_nothing_is_the_dealers_fault(
     """For sure only if the lies of as many holders as may be corrupt would have been corrected."""
     task = reconstruction(threshold, corrupt=corrupt)
     with pytest.raises(CorruptDealer, match="client 9: its shares do not open its commitment") as caught:
-        task.secret(DEALER, shares_of(threshold, held), opens(b"\7" * 32))
+        task.open(DEALER, shares_of(threshold, held), opens(b"\7" * 32))
     assert caught.value.peer == DEALER
     assert caught.value.proven == proven
     assert task.wrong == {}
@@ -137,7 +148,7 @@ def test_an_honest_dealer_is_never_proven_corrupt(seed: int) -> None:
         if rng.random() < 0.3:
             del shares[x]
     try:
-        found = reconstruction(threshold, corrupt=corrupt, revealed=revealed).secret(
+        found = reconstruction(threshold, corrupt=corrupt, revealed=revealed).open(
             DEALER, shares, opens(SECRET)
         )
     except CorruptDealer as error:
@@ -148,7 +159,7 @@ def test_an_honest_dealer_is_never_proven_corrupt(seed: int) -> None:
 def test_a_secret_that_is_no_32_byte_string_is_the_dealers_fault() -> None:
     shares = dict.fromkeys(range(1, 5), (1 << 256) + 5)
     with pytest.raises(CorruptDealer, match="its shares do not open its commitment"):
-        reconstruction(1).secret(DEALER, shares, lambda _: True)
+        reconstruction(1).open(DEALER, shares, lambda _: True)
 
 
 def test_whoever_was_wrong_once_is_asked_last() -> None:
@@ -156,7 +167,7 @@ def test_whoever_was_wrong_once_is_asked_last() -> None:
     task = reconstruction(3)
     first, second = shares_of(3, 6), shares_of(3, 6, b"\5" * 32)
     spoil(first, 1, 2)  # beyond the decoder's radius of one
-    assert task.secret(DEALER, first, opens(SECRET)) == SECRET
+    assert task.open(DEALER, first, opens(SECRET)) == SECRET
     spoil(second, 1, 2)
     tried: list[bytes] = []
 
@@ -164,7 +175,7 @@ def test_whoever_was_wrong_once_is_asked_last() -> None:
         tried.append(found)
         return found == b"\5" * 32
 
-    assert task.secret(4, second, watch) == b"\5" * 32
+    assert task.open(4, second, watch) == b"\5" * 32
     assert tried == [b"\5" * 32]
     assert set(task.wrong) == {DEALER}
 
@@ -180,7 +191,7 @@ def test_the_search_for_honest_holders_is_bounded() -> None:
     shares = shares_of(15, 30)
     spoil(shares, *range(1, 16))
     with pytest.raises(CorruptDealer):
-        reconstruction(15).secret(DEALER, shares, never)
+        reconstruction(15).open(DEALER, shares, never)
     assert 200 < len(tried) <= 258
 
 
@@ -195,7 +206,7 @@ def test_liars_cannot_buy_a_search_for_every_dealer() -> None:
     task = reconstruction(15, corrupt=2)
     for dealer in range(8):
         with pytest.raises(CorruptDealer) as caught:
-            task.secret(dealer, shares_of(15, 17), never)
+            task.open(dealer, shares_of(15, 17), never)
         assert caught.value.proven == (dealer == 0)  # 136 subsets, and a budget of 256
     assert len(tried) <= 256 + 2 * 8
 
@@ -204,4 +215,4 @@ def test_liars_cannot_buy_a_search_for_every_dealer() -> None:
 def test_secrets_keep_their_leading_zeros(secret: bytes) -> None:
     shares = shares_of(3, 6, secret)
     spoil(shares, 2)
-    assert reconstruction(3).secret(DEALER, shares, opens(secret)) == secret
+    assert reconstruction(3).open(DEALER, shares, opens(secret)) == secret

@@ -11,10 +11,12 @@ from secagg.records import (
     Advert,
     Format,
     Parcel,
+    encode_neighbours,
     encode_signatures,
     parse_advert,
     parse_adverts,
     parse_envelopes,
+    parse_neighbours,
     parse_parcels,
     parse_signatures,
 )
@@ -148,3 +150,60 @@ def test_a_list_longer_than_the_largest_cohort_is_refused(form: Format, ids: lis
         parse_parcels(parcels, form, most=size - 1)
     with pytest.raises(LargeCohort, match=why):
         parse_signatures(signatures, most=size - 1)
+
+
+# --- neighbours --------------------------------------------------------------------------------------
+
+NEIGHBOURS = st.lists(st.integers(0, 99), min_size=2, max_size=6, unique=True).map(sorted)
+
+
+def neighbours(form: Format, *pairs: tuple[int, int]) -> bytes:
+    """(position, id) pairs as rows, in any order."""
+    return encode_neighbours((position, advert(member, form)) for position, member in pairs)
+
+
+@given(FORMS, IDS, NEIGHBOURS)
+@settings(deadline=None, max_examples=50)
+def test_neighbours_are_read_as_they_were_written(form: Format, ids: list[int], positions: list[int]) -> None:
+    pairs = list(zip(positions, ids, strict=False))
+    blob = neighbours(form, *pairs)
+    assert len(blob) == len(pairs) * form.neighbour_bytes
+    assert form.neighbour_bytes == 4 + form.advert_bytes
+    found = parse_neighbours(blob, form, size=100, most=len(pairs))
+    assert list(found.items()) == [(position, advert(member, form)) for position, member in pairs]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "size"),
+    [
+        (((1, 30), (1, 40)), 9),  # one place twice
+        (((2, 30), (1, 40)), 9),
+        (((1, 30), (2, 30)), 9),  # one client twice
+        (((1, 40), (2, 30)), 9),
+        (((1, 30), (2, 40), (3, 35)), 9),
+        (((1, 30), (9, 40)), 9),  # beyond the cohort
+        ((((1 << 32) - 1, 30),), 9),
+    ],
+)
+def test_neighbours_are_in_strict_order_of_position_and_id_and_within_the_cohort(
+    pairs: tuple[tuple[int, int], ...], size: int
+) -> None:
+    form = Format(1, signed=False)
+    with pytest.raises(MalformedMessage, match=r"server: .* that repeat an id,? or are out of order"):
+        parse_neighbours(neighbours(form, *pairs), form, size=size, most=9)
+
+
+def test_the_last_position_of_a_cohort_is_within_it() -> None:
+    form = Format(1, signed=False)
+    assert list(parse_neighbours(neighbours(form, (0, 3), (8, 5)), form, size=9, most=2)) == [0, 8]
+
+
+@given(FORMS, IDS)
+@settings(deadline=None, max_examples=20)
+def test_too_many_neighbours_or_broken_rows_are_refused(form: Format, ids: list[int]) -> None:
+    blob, size = neighbours(form, *enumerate(ids)), len(ids)
+    with pytest.raises(LargeCohort, match=f"server: a list of more than {size - 1} records"):
+        parse_neighbours(blob, form, size=99, most=size - 1)
+    for broken in (blob[:-1], blob + b"\0"):
+        with pytest.raises(MalformedMessage, match="server: records of the wrong length"):
+            parse_neighbours(broken, form, size=99, most=size + 1)

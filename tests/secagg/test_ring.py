@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from secagg import ring
 
 EVERY_B = pytest.mark.parametrize("bits", range(1, 65))
+BLOCK = 1 << 16  # elements packed at a time
 
 
 def packed_by_oracle(values: list[int], bits: int) -> bytes:
@@ -47,17 +50,84 @@ def test_packing_is_exact_and_has_an_inverse(bits: int, data: st.DataObject) -> 
     assert ring.padding_is_zero(packed, len(values), bits)
 
 
-@EVERY_B
-def test_packing_is_exact_across_internal_blocks(bits: int) -> None:
-    size = (1 << 14) + 7
+def packed_bit_by_bit(values: ring.Residues, bits: int) -> bytes:
+    """Every bit of every element in a byte of its own, and eight of those to a byte."""
+    places = np.arange(bits, dtype=np.uint64)
+    single = (values.astype(np.uint64)[:, None] >> places & np.uint64(1)).astype(np.uint8)
+    return np.packbits(single, bitorder="little").tobytes()
+
+
+def random_residues(size: int, bits: int) -> ring.Residues:
     rng = np.random.default_rng(bits)
-    values = rng.integers(0, 1 << bits, size, dtype=np.uint64, endpoint=False) if bits < 64 else None
-    if values is None:
-        values = rng.integers(0, (1 << 64) - 1, size, dtype=np.uint64, endpoint=True)
-    numbers = values.tolist()
-    packed = ring.pack(values.astype(ring.dtype_for(bits)), bits)
-    assert packed == packed_by_oracle(numbers, bits)
-    assert ring.unpack(memoryview(packed), size, bits).tolist() == numbers
+    return rng.integers(0, (1 << bits) - 1, size, dtype=np.uint64, endpoint=True).astype(ring.dtype_for(bits))
+
+
+@EVERY_B
+def test_packing_is_exact_at_every_size(bits: int) -> None:
+    """Up to three records of the longest kind, whole and broken off."""
+    for size in range(1, 25):
+        values = random_residues(size, bits)
+        packed = ring.pack(values, bits)
+        assert packed == packed_by_oracle(values.tolist(), bits)
+        assert ring.unpack(packed, size, bits).tolist() == values.tolist()
+
+
+@EVERY_B
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 7, 8])
+def test_packing_is_exact_across_internal_blocks(bits: int, beyond: int) -> None:
+    size = BLOCK + beyond
+    values = random_residues(size, bits)
+    packed = ring.pack(values, bits)
+    assert packed == packed_bit_by_bit(values, bits)
+    assert (ring.unpack(memoryview(packed), size, bits) == values).all()
+
+
+@EVERY_B
+def test_packing_leaves_the_residues_alone(bits: int) -> None:
+    values = random_residues(100, bits)
+    before = values.tolist()
+    ring.pack(values, bits)
+    assert values.tolist() == before
+
+
+@EVERY_B
+def test_a_buffer_holds_what_is_packed_and_no_more(bits: int) -> None:
+    values = random_residues(101, bits)
+    buffer = ring.pack_buffer(values, bits)
+    assert b"".join([buffer]) == ring.pack(values, bits)
+    assert np.shares_memory(np.asarray(buffer), values) == (bits in (8, 16, 32, 64))
+
+
+@EVERY_B
+def test_packed_residues_are_added_in_place(bits: int) -> None:
+    """Modulo the type, which 2^b divides; wherever the bytes lie, and without a change to them."""
+    size = 1003
+    values, total = random_residues(size, bits), random_residues(size, 8 * ring.dtype_for(bits).itemsize)
+    expected = (total + values).tolist()
+    for skipped in range(3):
+        data = bytes(skipped) + ring.pack(values, bits) + b"\xff"
+        kept, sums = bytes(bytearray(data)), total.copy()
+        ring.add_packed(sums, memoryview(data)[skipped:-1], bits)
+        assert sums.tolist() == expected
+        assert data == kept
+
+
+def peak(call: Callable[[], object]) -> int:
+    """Most bytes that a call held at once."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("bits", [1, 13, 20, 31, 33, 63])
+def test_packing_takes_the_memory_of_a_few_blocks(bits: int) -> None:
+    values = random_residues(16 * BLOCK, bits)
+    packed, block = ring.pack(values, bits), BLOCK * values.itemsize
+    assert peak(lambda: ring.pack_buffer(values, bits)) < len(packed) + 6 * block
+    assert peak(lambda: ring.add_packed(values, packed, bits)) < 6 * block
 
 
 @EVERY_B

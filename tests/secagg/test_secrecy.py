@@ -14,6 +14,8 @@ from secagg.encoding import Encoding
 from secagg.envelope import Channel
 from secagg.errors import SecaggError
 from secagg.events import Asked, ClientStep, Outgoing, ServerStep
+from secagg.expansion import OneProcess
+from secagg.graph import CompleteGraph
 from secagg.keys import Agreement, Identity
 from secagg.local import LocalSession, local_machines
 from secagg.masks import KeyStream
@@ -78,7 +80,7 @@ def test_keys_and_vaults() -> None:
         Agreement(SECRET),
         KeyStream(SECRET),
         Channel(SECRET, session=bytes(32), owner=1),
-        Reconstruction(2, corrupt=0, revealed=3),
+        Reconstruction(2, corrupt=0),
         SeededRandom(SECRET),
     ):
         assert not shows(thing, SECRET)
@@ -128,7 +130,7 @@ def test_machines_their_events_and_their_errors(trust: Trust) -> None:
     payload = b"broadcast model bytes"
     query = rig.query(cohort, 0, range(4), kind="a", payload=payload)
     question = rig.question(cohort, query)
-    tally = Tally(question, corrupt=0)
+    tally = Tally(question, CompleteGraph(4), corrupt=0, expander=OneProcess())
     things: list[object] = [rig, cohort, question, tally]
     for member, message in rig.masked(query, range(4)).items():
         things += [message, rig.machines[member], rig.machines[member]._vault]

@@ -9,7 +9,7 @@ import pytest
 from secagg.errors import CohortChanged, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.events import SessionFailed, SumAborted, SumReleased
 from secagg.local import LocalSession, Stage, local_machines
-from secagg.messages import MAX_ROUND, MAX_SUMS
+from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
 from secagg.server import ServerMachine
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.testing.seeded import seeded_registry
@@ -68,7 +68,12 @@ class Session:
         ({"min_contributors": 2}, "corrupt \\+ 2 <= min_contributors"),
         ({"min_contributors": 4}, "min_contributors <= min_cohort"),
         ({"min_cohort": SIZE + 1}, "min_cohort <= max_cohort"),
-        ({"max_cohort": MAX_COMPLETE + 1}, f"<= {MAX_COMPLETE}"),
+        ({"max_cohort": MAX_COMPLETE + 1, "graph": "complete"}, f"<= {MAX_COMPLETE}"),
+        ({"max_cohort": MAX_COHORT + 1}, f"<= {MAX_COHORT}"),
+        ({"graph": "star"}, "graph must be one of auto, complete, ring"),
+        ({"min_neighbours": 2.0}, "min_neighbours must be a whole number"),
+        ({"security_bits": 0}, "security_bits must be from 1 to 1024"),
+        ({"liveness_bits": 1025}, "liveness_bits must be from 1 to 1024"),
         ({"dropout": 1.0}, "drop-out fraction"),
         ({"dropout": -0.1}, "drop-out fraction"),
     ],

@@ -102,6 +102,43 @@ def polynomial_through(points: tuple[int, ...], values: list[int]) -> list[int]:
     return [row[-1] for row in rows]
 
 
+def weights_by_definition(points: tuple[int, ...]) -> list[int]:
+    """Products of x_j / (x_j - x_i), with an inversion each."""
+    weights = []
+    for x in points:
+        weight = 1
+        for other in points:
+            if other != x:
+                weight = weight * other * pow(other - x, -1, PRIME) % PRIME
+        weights.append(weight)
+    return weights
+
+
+@given(st.sets(st.integers(1, 130), min_size=1, max_size=70), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=60)
+def test_weights_are_those_of_lagrange_in_any_order(chosen: set[int], order: random.Random) -> None:
+    points = tuple(order.sample(sorted(chosen), len(chosen)))
+    assert lagrange_weights(points) == weights_by_definition(points)
+
+
+@pytest.mark.parametrize("points", [(1,), (130,), (999,), (1, 999), (3, 1, 2), tuple(range(2, 400, 7))])
+def test_weights_of_uncommon_sets_of_holders(points: tuple[int, ...]) -> None:
+    assert lagrange_weights(points) == weights_by_definition(points)
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 63, 64, 65, 128, 130])
+def test_shares_lie_on_the_polynomial_that_was_drawn(threshold: int) -> None:
+    """Of any degree, far more than the first few terms."""
+    drawn = SeededRandom(b"polynomial")(48 * (threshold - 1))
+    secret = b"\xa5" * 32
+    shares = shamir.deal(secret, threshold=threshold, holders=140, random=BytesIO(drawn).read)
+    terms = [int.from_bytes(drawn[at : at + 48], "big") for at in range(0, len(drawn), 48)]
+    terms.append(int.from_bytes(secret, "big"))
+    for x in (1, 2, 77, 140):
+        expected = sum(term * pow(x, power, PRIME) for power, term in enumerate(reversed(terms)))
+        assert shares[x - 1] == expected % PRIME
+
+
 def test_every_coefficient_is_drawn_from_384_random_bits() -> None:
     """Fewer would prefer some field elements, and shares would say something about the secret."""
     pool = BytesIO(b"\xff" * 48 + b"\xfe" * 48 + b"rest")
@@ -152,6 +189,31 @@ def test_a_share_has_33_bytes(data: bytes) -> None:
     assert shamir.share_from_bytes(data) is None
 
 
+@given(st.lists(st.one_of(st.integers(0, PRIME - 1), st.sampled_from([0, PRIME - 1])), max_size=9))
+@settings(deadline=None)
+def test_a_row_of_shares_survives_the_wire(shares: list[int]) -> None:
+    data = shamir.shares_to_bytes(shares)
+    assert data == b"".join(shamir.share_to_bytes(share) for share in shares)
+    assert shamir.shares_from_bytes(data) == shares
+    assert shamir.all_shares(data)
+
+
+@pytest.mark.parametrize("value", [PRIME, (1 << 264) - 1])
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_one_value_outside_the_field_spoils_a_row(value: int, place: int) -> None:
+    row = [0, 5, PRIME - 1, 1, 7]
+    row[place] = value
+    data = shamir.shares_to_bytes(row)
+    assert shamir.shares_from_bytes(data) is None
+    assert not shamir.all_shares(data)
+
+
+@pytest.mark.parametrize("length", [1, SHARE_BYTES - 1, SHARE_BYTES + 1, 3 * SHARE_BYTES - 1])
+def test_a_row_holds_whole_shares(length: int) -> None:
+    assert shamir.shares_from_bytes(bytes(length)) is None
+    assert not shamir.all_shares(bytes(length))
+
+
 # --- correcting errors -----------------------------------------------------------------------------
 
 
@@ -192,6 +254,16 @@ def test_a_majority_of_liars_who_agree_is_believed() -> None:
     true, false = shares_of(b"\1" * 32, 2, 6), shares_of(b"\2" * 32, 2, 6, b"liars")
     mixed = {x: (true if x <= 2 else false)[x] for x in true}
     assert correct_errors(mixed, 2) == (b"\2" * 32, {1, 2})
+
+
+def test_errors_are_found_among_many_shares_in_any_order() -> None:
+    rng = random.Random(5)
+    shares = shares_of(b"\7" * 32, 28, 60)
+    kept = {x: shares[x] for x in rng.sample(sorted(shares), 52)}
+    wrong = set(rng.sample(sorted(kept), 12))
+    for x in wrong:
+        kept[x] = rng.randrange(PRIME)
+    assert correct_errors(kept, 28) == (b"\7" * 32, wrong)
 
 
 def test_the_zero_polynomial_is_a_polynomial() -> None:

@@ -172,8 +172,15 @@ def test_ids_have_32_bits(member: int, trust: str) -> None:
 
 
 def test_a_session_has_room_for_only_so_many() -> None:
-    with pytest.raises(InputError, match="at most 1024 vectors, not 1025"):
-        add([[1.0]] * 1025)
+    with pytest.raises(InputError, match="under malicious_server a session takes at most 1024 vectors"):
+        add([[1.0]] * 1025, trust="malicious_server")
+
+
+@pytest.mark.slow
+def test_more_than_a_complete_graph_holds_meet_on_a_ring() -> None:
+    found = add([[1.0]] * 1100, bits=40, trust="curious_server", corrupt=50, missing=range(50))
+    assert found.count == 1050
+    assert found.values == pytest.approx([1050.0])
 
 
 def test_missing_is_a_collection() -> None:

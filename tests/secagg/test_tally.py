@@ -10,8 +10,11 @@ import pytest
 
 from secagg import messages as m
 from secagg import shamir
-from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, Unrecoverable
+from secagg.bitmap import pack_positions, unpack_positions
+from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, TooFewClients, Unrecoverable
 from secagg.events import WrongShares
+from secagg.expansion import OneProcess
+from secagg.graph import CompleteGraph
 from secagg.tally import Tally
 from secagg.testing.rig import PART, Rig, residue_table
 from secagg.thresholds import Trust
@@ -28,7 +31,7 @@ class Table:
         self.cohort = self.rig.set_up(threshold=THRESHOLD)
         frame = self.rig.query(self.cohort, 0, ROSTER)
         self.question = self.rig.question(self.cohort, frame)
-        self.tally = Tally(self.question, corrupt=corrupt)
+        self.tally = Tally(self.question, CompleteGraph(CLIENTS), corrupt=corrupt, expander=OneProcess())
         self.inputs = self.rig.masked(frame, survivors)
         for member, message in self.inputs.items():
             self.tally.add_input(member, message.data)
@@ -54,10 +57,21 @@ def lie(reveal: m.Reveal, dealer_at: int, *, by: int) -> m.Reveal:
     return replace(reveal, shares=reveal.shares[:start] + wrong + reveal.shares[start + shamir.SHARE_BYTES :])
 
 
+def without_dealer(reveal: m.Reveal, dealer_at: int) -> m.Reveal:
+    """The reveal without one of its shares, over the positions of the whole cohort."""
+    dealers = unpack_positions(reveal.dealers, CLIENTS, sender=0)
+    start = dealer_at * shamir.SHARE_BYTES
+    return replace(
+        reveal,
+        dealers=pack_positions((k for at, k in enumerate(dealers) if at != dealer_at), CLIENTS),
+        shares=reveal.shares[:start] + reveal.shares[start + shamir.SHARE_BYTES :],
+    )
+
+
 @pytest.mark.parametrize("survivors", [ROSTER, (0, 2, 4, 5), (1, 4, 5), (0, 1, 2)])
 def test_masks_come_off_for_any_survivors(survivors: tuple[int, ...]) -> None:
     table = Table(*survivors)
-    assert table.survivors == survivors
+    assert table.survivors == set(survivors)
     table.reveal(*survivors)
     total, wrong = table.tally.unmask()
     assert total[PART].tolist() == table.expected(*survivors)
@@ -77,10 +91,21 @@ def test_any_threshold_of_reveals_is_enough() -> None:
 def test_too_few_reveals_release_nothing() -> None:
     table = Table(0, 2, 4, 5)
     table.reveal(0, 2)
-    with pytest.raises(Unrecoverable, match="client 0: 2 of 3 shares are there") as caught:
+    before = [part.copy() for part in table.tally._accumulator]
+    with pytest.raises(TooFewClients, match="only 2 of client 0's neighbours are left; 3 are needed"):
         table.tally.unmask()
-    assert [dealer.peer for dealer in caught.value.dealers] == [0, 1]  # more than may be corrupt: holders lie
-    assert not any(dealer.proven for dealer in caught.value.dealers)
+    assert all((a == b).all() for a, b in zip(before, table.tally._accumulator, strict=True))
+
+
+def test_a_dealer_of_whom_too_few_hold_shares_is_to_blame() -> None:
+    """Three holders have answered, and one may lie; that two lack their share is the dealer's doing."""
+    table = Table(0, 2, 4, 5)
+    for member in (0, 2):
+        table.tally.add_reveal(member, without_dealer(table.reveals[member], 1))
+    table.reveal(4)
+    with pytest.raises(Unrecoverable, match="client 1: 1 of 3 shares are there") as caught:
+        table.tally.unmask()
+    assert [(dealer.peer, dealer.proven) for dealer in caught.value.dealers] == [(1, True)]
 
 
 @pytest.mark.parametrize("change", ["short", "long", "padding"])
@@ -156,11 +181,16 @@ def test_a_wrong_share_of_a_mask_key_is_corrected_too() -> None:
     assert wrong == (WrongShares(dealer=5, holders=(0,)),)
 
 
-@pytest.mark.parametrize(("corrupt", "proven"), [(0, True), (2, True), (3, False)])
-def test_a_dealer_whose_secret_cannot_be_had_stops_the_sum(corrupt: int, proven: bool) -> None:
-    """Five shares and a threshold of three: the lies of two holders would have been corrected."""
-    table = Table(*ROSTER, corrupt=corrupt)
-    for member in ROSTER:
+@pytest.mark.parametrize(
+    ("survivors", "corrupt", "proven"),
+    [(ROSTER, 0, True), (ROSTER, 2, True), ((0, 1, 2, 4), 1, True), ((0, 1, 2, 4), 2, False)],
+)
+def test_a_dealer_whose_secret_cannot_be_had_stops_the_sum(
+    survivors: tuple[int, ...], corrupt: int, proven: bool
+) -> None:
+    """Of five shares and a threshold of three, the lies of two holders would have been corrected."""
+    table = Table(*survivors, corrupt=corrupt)
+    for member in survivors:
         table.tally.add_reveal(member, lie(table.reveals[member], 1, by=7**member))
     with pytest.raises(Unrecoverable, match="client 1: its shares do not open its commitment") as caught:
         table.tally.unmask()
@@ -179,8 +209,9 @@ def test_all_dealers_to_blame_are_named_at_once() -> None:
 
 def test_when_holders_lie_about_everybody_the_search_for_dealers_stops() -> None:
     """More dealers fail than may be corrupt, none is proven to be: it is the holders, and the sum is lost."""
-    table = Table(*ROSTER, corrupt=3)
-    for member in ROSTER:
+    survivors = (0, 1, 2, 4)
+    table = Table(*survivors, corrupt=2)
+    for member in survivors:
         reveal = table.reveals[member]
         for at in range(len(ROSTER)):
             reveal = lie(reveal, at, by=(at + 2) ** (member + 3))
@@ -188,5 +219,5 @@ def test_when_holders_lie_about_everybody_the_search_for_dealers_stops() -> None
     with pytest.raises(Unrecoverable) as caught:
         table.tally.unmask()
     assert [(dealer.peer, dealer.proven) for dealer in caught.value.dealers] == [
-        (k, False) for k in ROSTER[:4]
+        (k, False) for k in ROSTER[:3]
     ]

@@ -53,6 +53,8 @@ def legal(trust: Trust) -> dict[tuple[ClientState, type[m.Message]], ClientState
     moves |= {(state, m.Farewell): C.ENDED for state in live}
     if trust is Trust.MALICIOUS:
         moves[C.SIGNED, m.Confirmations] = C.READY
+    else:
+        moves[C.ADVERTISED, m.Neighbours] = C.SHARED
     return moves
 
 

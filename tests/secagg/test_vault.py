@@ -68,6 +68,19 @@ def test_dealt_shares_open_each_secret_of_each_sum() -> None:
             assert shamir.correct_errors(shares, 3) == (secret, set())
 
 
+def test_secrets_are_dealt_one_after_the_other() -> None:
+    """Each from randomness of its own: sum by sum, the self mask before the mask key."""
+    one, random = vault(), SeededRandom(b"vault", bytes([5]))
+    random(32 * (1 + 2 * SUMS))  # the secrets themselves
+    texts = one.deal(threshold=2, holders=3)
+    rows = [b""] * 3
+    for k in range(SUMS):
+        for secret in reversed(one.take_mask_secrets(k)):
+            shares = shamir.deal(secret, threshold=2, holders=3, random=random)
+            rows = [row + shamir.share_to_bytes(share) for row, share in zip(rows, shares, strict=True)]
+    assert texts == rows
+
+
 def test_mask_secrets_leave_once() -> None:
     one = vault()
     one.take_mask_secrets(1)
@@ -138,6 +151,17 @@ def test_the_channel_is_that_of_the_published_key() -> None:
     one, other = vault(5), vault(6)
     sealed = one.channel(b"s" * 32).seal(b"text", receiver=6, receiver_key=other.channel_key())
     assert other.channel(b"s" * 32).open(sealed, sender=5, sender_key=one.channel_key()) == b"text"
+
+
+def test_the_channel_is_kept_until_it_is_forgotten() -> None:
+    """It remembers the points it shares with others, so it has to go with the key."""
+    for forget in (Vault.forget_channel, Vault.erase):
+        one = full_vault()
+        first = one.channel(b"s" * 32)
+        assert one.channel(b"s" * 32) is first
+        assert one.channel(b"t" * 32) is not first
+        forget(one)
+        assert not one._channels
 
 
 def test_shares_that_arrive_after_erasing_are_not_kept() -> None:

@@ -17,7 +17,7 @@ from secagg import messages as m
 from secagg import ring, shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.codec import Reader, encode_fields
-from secagg.cohort import invitation_digest, session_id
+from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.encoding import Encoding
 from secagg.envelope import Channel
 from secagg.hashing import digest, framed
@@ -36,6 +36,7 @@ from secagg.keys import (
 from secagg.masks import KeyStream, add_mask
 from secagg.preflight import preflight
 from secagg.question import content_digest, query_digest
+from secagg.records import Format, parse_advert
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.thresholds import Trust
 
@@ -139,6 +140,19 @@ def test_named_digests() -> None:
     assert table.digest.hex() == cases["table"]["digest"]
     assert registry is not None
     assert registry.digest.hex() == cases["registry"]["digest"]
+
+
+def test_digests_of_a_ring() -> None:
+    ring, session = VECTORS["named_digests"]["ring"], VECTORS["named_digests"]["ring_session"]
+    form = Format(sums=1, signed=False)
+    adverts = [parse_advert(record, form, sender="server") for record in unhex(*ring["adverts"])]
+    numbers = {name: session[name] for name in ("size", "neighbours", "threshold")}
+    invitation, ring_of_session = unhex(session["invitation"], session["ring"])
+
+    assert [advert.member for advert in adverts] == [3, 7, 300]
+    assert ring_digest(adverts).hex() == ring["digest"] == session["ring"]
+    found = ring_session_id(invitation, **numbers, ring=ring_of_session)
+    assert found.hex() == session["digest"]
 
 
 def test_key_schedule() -> None:

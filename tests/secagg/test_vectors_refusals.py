@@ -82,7 +82,7 @@ def test_client_refuses(case: Case) -> None:
 
 
 def test_names_are_different() -> None:
-    for group in ("cases", "server_cases"):
+    for group in ("cases", "server_cases", "ring_server_cases"):
         names = [name_of(case) for case in VECTORS[group]]
         assert len(set(names)) == len(names)
 
@@ -90,8 +90,8 @@ def test_names_are_different() -> None:
 # --- the server --------------------------------------------------------------------------------------
 
 
-def new_server() -> InsecureSeededServer:
-    settings = dict(VECTORS["server"])
+def new_server(name: str) -> InsecureSeededServer:
+    settings = dict(VECTORS[name])
     return InsecureSeededServer(
         seed=bytes.fromhex(settings.pop("seed")),
         trust=Trust(settings.pop("trust")),
@@ -113,14 +113,23 @@ def exclusions(events: tuple[ServerEvent, ...]) -> list[tuple[int, str]]:
     return [(e.peer, type(e.error).__name__) for e in events if isinstance(e, Excluded)]
 
 
-@pytest.mark.parametrize("case", VECTORS["server_cases"], ids=name_of)
-def test_server_turns_away(case: Case) -> None:
-    server = new_server()
-    for step in unchained(VECTORS["server_starts"], case["start"]):
+def assert_turns_away(name: str, case: Case) -> None:
+    server = new_server(name)
+    for step in unchained(VECTORS[f"{name}_starts"], case["start"]):
         assert exclusions(take(server, step)) == []
 
     assert exclusions(take(server, case["step"])) == [(case["peer"], case["error"])]
     assert server.receive(case["peer"], b"") == ()  # whoever was turned away is not heard any more
+
+
+@pytest.mark.parametrize("case", VECTORS["server_cases"], ids=name_of)
+def test_server_turns_away(case: Case) -> None:
+    assert_turns_away("server", case)
+
+
+@pytest.mark.parametrize("case", VECTORS["ring_server_cases"], ids=name_of)
+def test_server_on_a_ring_turns_away(case: Case) -> None:
+    assert_turns_away("ring_server", case)
 
 
 # --- completeness ------------------------------------------------------------------------------------

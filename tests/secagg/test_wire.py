@@ -31,6 +31,7 @@ from secagg.testing.wire import (
 )
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from tests.secagg.rings import RingSession
 from tests.secagg.truth import (
     MEMBERS,
     Question,
@@ -148,9 +149,11 @@ def test_packets_that_overtake_each_other_change_nothing(trust: Trust) -> None:
     assert sorted(arrived) == list(range(len(arrived))) != arrived
 
 
-def check_hostile(seed: bytes, trust: Trust, rates: Mapping[str, float]) -> int:
+def check_hostile(
+    seed: bytes, trust: Trust, rates: Mapping[str, float], session: Session | RingSession | None = None
+) -> int:
     """Run a session on a faulty wire; the number of totals, each of them exact."""
-    session = Session(trust)
+    session = session or Session(trust)
     wire = session.wire(authentic(random_faults(seed, **rates), trust))
     released = 0
     try:
@@ -171,10 +174,10 @@ def check_hostile(seed: bytes, trust: Trust, rates: Mapping[str, float]) -> int:
 
 
 def authentic(schedule: Schedule, trust: Trust) -> Schedule:
-    """Under `curious_server` nothing but the channel protects the survivor set: it is not damaged there."""
+    """Under `curious_server` nothing but the channel protects survivors and positions: neither is damaged."""
 
     def fate(packet: Packet) -> Fate:
-        spared = trust is Trust.CURIOUS and isinstance(decoded(packet.frame), m.Survivors)
+        spared = trust is Trust.CURIOUS and isinstance(decoded(packet.frame), (m.Survivors, m.Neighbours))
         chosen = schedule(packet)
         return replace(chosen, damage=None) if spared else chosen
 
@@ -198,6 +201,12 @@ def test_some_sums_survive_a_hostile_wire(trust: Trust) -> None:
     """The test above would also pass if no sum ever succeeded."""
     rates = {"drop": 0.02, "delay": 0.05, "duplicate": 0.01, "overtake": 0.2, "corrupt": 0.01}
     assert sum(check_hostile(b"%d" % seed, trust, rates) for seed in range(8)) >= 8
+
+
+def test_some_sums_on_a_ring_survive_a_hostile_wire() -> None:
+    rates = {"drop": 0.005, "delay": 0.02, "duplicate": 0.002, "overtake": 0.2, "corrupt": 0.005}
+    released = [check_hostile(b"%d" % k, Trust.CURIOUS, rates, RingSession()) for k in range(8)]
+    assert sum(released) >= 8
 
 
 @BOTH

@@ -18,6 +18,7 @@ from secagg import messages as m
 from secagg.encoding import Encoding
 from secagg.errors import PeerError
 from secagg.events import Asked, SessionReady, SumReleased
+from secagg.finder import GraphChoice
 from secagg.hashing import digest
 from secagg.memory import Memory, VolatileMemory
 from secagg.policy import Policy
@@ -159,8 +160,15 @@ def seeded_machines(
     max_query_bytes: int = 1 << 12,
     max_cohort: int = 0,
     memories: Mapping[int, Memory] | None = None,
+    graph: GraphChoice | str = GraphChoice.AUTO,
+    min_neighbours: int = 2,
+    security_bits: int = 40,
+    liveness_bits: int = 30,
 ) -> tuple[InsecureSeededServer, dict[int, InsecureSeededClient]]:
-    """A server and its clients; everything they draw comes from `seed`."""
+    """A server and its clients; everything they draw comes from `seed`.
+
+    Few bits of security make small rings: what they are to show does not depend on luck.
+    """
     registry = seeded_registry(b"registry", list(members)) if trust is Trust.MALICIOUS else None
     policy = Policy(
         trust=trust,
@@ -171,6 +179,7 @@ def seeded_machines(
         max_sums=sums,
         unnoised_sums=1 << 20,
         max_query_bytes=max_query_bytes,
+        security_bits=security_bits,
     )
     server = InsecureSeededServer(
         seed=seed,
@@ -183,6 +192,10 @@ def seeded_machines(
         max_cohort=max_cohort or len(members),
         min_contributors=corrupt + 2,
         registry=registry,
+        graph=graph,
+        min_neighbours=min_neighbours,
+        security_bits=security_bits,
+        liveness_bits=liveness_bits,
     )
     clients = {
         member: InsecureSeededClient(

@@ -2,19 +2,26 @@
 
 import json
 import sys
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
-from sims.bench import primitives
+from sims.bench import flower, peers, primitives, sums
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import AROUND, PRIMITIVES, Cost
 from sims.bench.leaves import LEAVES, Leaf
 from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
 from sims.bench.patches import Function, Patches
+from sims.bench.peers import PeersReport, PeersSetting, Row
 from sims.bench.primitives import PrimitivesReport, Progress, Setting, measure
+from sims.bench.progress import Progress as Bar
+from sims.bench.rehearsal import SumSetting
+from sims.bench.sums import measure as measure_sum
 from sims.cli import main
+from tests.sims.bench_costs import FLOWER, OURS
 
 SIZE = 6
 SUMS = 2
@@ -39,7 +46,7 @@ def test_client_calls_are_all_recorded() -> None:
     recorder = recorded(Trust.MALICIOUS)
 
     assert calls(recorder, 0, Phase.SETUP) == {
-        Cost.DH: 1 + SUMS + 2 + 2 * peers,  # public keys, the channel's secret key twice, agreements
+        Cost.DH: 1 + SUMS + 1 + peers,  # public keys, the channel's secret key, agreements
         Cost.HKDF: 2 * peers,
         Cost.SHAMIR: 2 * SUMS,
         Cost.AEAD: 2 * peers,
@@ -51,7 +58,7 @@ def test_client_calls_are_all_recorded() -> None:
         Cost.HKDF: SUMS * (1 + peers),
         Cost.SIGN: SUMS,
         Cost.VERIFY: SUMS * SIZE,
-        Cost.MASKS: SUMS * SIZE,
+        Cost.MASKS: SUMS,  # a call puts on all the masks of a sum
     }
 
 
@@ -70,7 +77,7 @@ def test_server_calls_are_all_recorded() -> None:
         Cost.HKDF: SUMS * SIZE,
         Cost.SHAMIR: SUMS * (SIZE + 1),  # the weights once, then a secret each
         Cost.VERIFY: SUMS * SIZE,
-        Cost.MASKS: SUMS * SIZE,
+        Cost.MASKS: SUMS,
     }
 
 
@@ -110,7 +117,9 @@ def leaf(name: str) -> Leaf:
 
 
 def replayed(name: str, original: Function, *args: Any, **kwargs: Any) -> object:
-    return leaf(name).replay(original, *args, **kwargs)()
+    replay = leaf(name).replay(original, *args, **kwargs)
+    assert replay is not None
+    return replay()
 
 
 def test_bare_primitives_do_the_same_work() -> None:
@@ -168,7 +177,7 @@ def test_costs_are_on_one_side_or_the_other() -> None:
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "primitives", *SMALL, "--json"]) == 0
 
-    found = json.loads(capsys.readouterr().out)["primitives"]
+    found = json.loads(capsys.readouterr().out)
     assert (found["clients"], found["dim"], found["sums"], found["bits"]) == (SIZE, 9, SUMS, 32)
     sides = [(each["trust"], each["role"]) for each in found["balances"]]
     assert sides == [(str(trust), role) for trust in Trust for role in ("client", "server")]
@@ -220,8 +229,40 @@ class FakeMeasure:
         return measure(Setting(SIZE, 4, 1, 32), progress)
 
 
-@pytest.mark.parametrize("options", [("--json",), ("--json", "primitives"), ("primitives", "--json")])
-def test_bench_alone_runs_all_with_their_defaults(
+class FakeSum:
+    """The same for `secagg bench sum`."""
+
+    def __init__(self) -> None:
+        self.asked: list[SumSetting] = []
+
+    def __call__(self, setting: SumSetting, progress: Bar) -> sums.SumReport:
+        self.asked.append(setting)
+        return measure_sum(replace(setting, clients=SIZE, dim=4, corrupt=0), progress)
+
+
+class FakePeers:
+    """The same for `secagg bench peers`, and nothing is measured at all."""
+
+    def __init__(self) -> None:
+        self.asked: list[PeersSetting] = []
+
+    def __call__(self, setting: PeersSetting, _: Bar) -> PeersReport:
+        self.asked.append(setting)
+        return PeersReport(setting, [Row(OURS, FLOWER)])
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeMeasure, FakeSum, FakePeers]:
+    """Every benchmark, as `secagg bench` finds them where Flower is installed."""
+    found = FakeMeasure(), FakeSum(), FakePeers()
+    for module, fake in zip((primitives, sums, peers), found, strict=True):
+        monkeypatch.setattr(module, "measure", fake)
+    monkeypatch.setattr(flower, "installed", lambda: True)
+    return found
+
+
+@pytest.mark.parametrize("options", [("--json", "primitives"), ("primitives", "--json")])
+def test_one_benchmark_prints_its_report_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
     fake = FakeMeasure()
@@ -230,7 +271,53 @@ def test_bench_alone_runs_all_with_their_defaults(
     assert main(["bench", *options]) == 0
 
     assert fake.asked == [Setting(clients=100, dim=1000, sums=3, bits=32)]
-    assert list(json.loads(capsys.readouterr().out)) == ["primitives"]
+    assert json.loads(capsys.readouterr().out)["clients"] == SIZE
+
+
+def test_bench_alone_runs_all_with_their_defaults(
+    fakes: tuple[FakeMeasure, FakeSum, FakePeers], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake, fake_sum, fake_peers = fakes
+
+    assert main(["bench", "--json"]) == 0
+
+    assert fake.asked == [Setting(clients=100, dim=1000, sums=3, bits=32)]
+    assert fake_sum.asked == [
+        SumSetting(
+            clients=50, dim=1_000_000, bits=32, corrupt=5, dropout=Fraction(1, 10), trust=Trust.CURIOUS
+        )
+    ]
+    (peers_setting,) = fake_peers.asked
+    assert peers_setting == PeersSetting(
+        clients=50, neighbours=24, corrupt=5, dropout=Fraction(1, 10), dims=(1000, 10**4, 10**5, 10**6)
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["primitives", "sum", "peers"]
+    assert found["sum"]["dim"] == 4
+    assert found["peers"]["peer"] == "flwr 9.9"
+
+
+@pytest.mark.usefixtures("fakes")
+def test_bench_alone_draws_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench"]) == 0
+
+    out = capsys.readouterr().out
+    assert out.index("around / primitives = ") < out.index("masks off") < out.index("SecAgg+ of flwr 9.9")
+
+
+def test_bench_alone_leaves_out_what_is_missing(
+    fakes: tuple[FakeMeasure, FakeSum, FakePeers],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(flower, "installed", lambda: False)
+
+    assert main(["bench", "--json"]) == 0
+
+    out, err = capsys.readouterr()
+    assert list(json.loads(out)) == ["primitives", "sum"]
+    assert fakes[2].asked == []
+    assert err == ("secagg bench: peers is left out: Flower is not installed: pip install 'secagg[peers]'\n")
 
 
 def test_progress_is_for_terminals(
@@ -239,15 +326,18 @@ def test_progress_is_for_terminals(
     monkeypatch.setattr(primitives, "measure", FakeMeasure())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
 
-    assert main(["bench", "--json"]) == 0
+    assert main(["bench", "primitives", "--json"]) == 0
 
     out, err = capsys.readouterr()
     assert "malicious_server: a session, timed" in err
     json.loads(out)
 
 
-def test_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "rich", None)
+@pytest.mark.parametrize("module", ["matplotlib", "rich"])
+def test_missing_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
 
     assert main(["bench", "primitives", *SMALL]) == 2
 
@@ -259,7 +349,8 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     [
         (("primitives", "--bits", "3"), "part 'update' has 3 bits, but 100 clients need 8"),
         (("primitives", "--clients", "2"), "'2' is not a whole number from 3 to 1024"),
-        (("--dim", "5"), "belongs behind the name of a benchmark (try secagg bench primitives --dim 5)"),
+        (("--sums", "5"), "belongs behind the name of a benchmark (try secagg bench primitives --sums 5)"),
+        (("--dim", "5"), "(try secagg bench primitives --dim 5 or secagg bench sum --dim 5)"),
         (("no-such-benchmark",), "invalid choice: 'no-such-benchmark'"),
     ],
 )

@@ -33,6 +33,8 @@ def test_json_by_default_settings(capsys: pytest.CaptureFixture[str]) -> None:
         "dim": 1000,
         "norm": "linf",
         "bound": 1.0,
+        "graph": "complete",
+        "neighbours": 49,
         "threshold": 28,
         "quorum": 28,
         "margin": 22,
@@ -56,12 +58,22 @@ def test_text_has_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "clients", "threshold", "quorum", "margin", "bits", "resolution", "bytes",
+        "clients", "graph", "threshold", "quorum", "margin", "bits", "resolution", "bytes",
     ]  # fmt: skip
-    assert lines[1].endswith("a mask opens with 28 shares")
-    assert lines[3].endswith("22 may leave; 5 are expected to")
-    assert lines[4].endswith("32 given, 7 needed")
-    assert lines[5].endswith("5.82e-08 in the vector's own unit")
+    assert lines[2].endswith("a mask opens with 28 shares")
+    assert lines[4].endswith("22 may leave; 5 are expected to")
+    assert lines[5].endswith("32 given, 7 needed")
+    assert lines[6].endswith("5.82e-08 in the vector's own unit")
+
+
+def test_large_cohorts_meet_on_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--clients", "5000", "--trust", "curious_server", "--corrupt", "1/10"]
+    assert main(["preflight", *options]) == 0
+    assert "graph       ring: everyone shares with 58 others" in capsys.readouterr().out
+    found = report(capsys, *options[:2], status=2)
+    assert found["graph"] is None
+    assert main(["preflight", *options[:2]]) == 2
+    assert "graph       none" in capsys.readouterr().out
 
 
 def test_counts_are_exact(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg import messages as m
+from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
+from secagg.graph import CompleteGraph, Graph
 from secagg.keys import public_key, seed_commitment
 from secagg.records import encode_signatures
 from secagg.ring import Residues
+from secagg.shamir import SHARE_BYTES, share_from_bytes
 from secagg.testing.attackers.colluder import Colluder
 from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
@@ -27,11 +30,20 @@ Vector: TypeAlias = NDArray[Any]
 
 
 class CheatedSum:
-    """The attacker's notes on one sum. All sets are ids."""
+    """The attacker's notes on one sum. All sets are ids. Clients share with everybody, or as in `graph`."""
 
-    def __init__(self, rig: Rig, cohort: Cohort, query: bytes, colluders: Iterable[Colluder] = ()) -> None:
+    def __init__(
+        self,
+        rig: Rig,
+        cohort: Cohort,
+        query: bytes,
+        colluders: Iterable[Colluder] = (),
+        *,
+        graph: Graph | None = None,
+    ) -> None:
         self.rig = rig
         self.cohort = cohort
+        self._graph = graph or CompleteGraph(cohort.size)
         self.query = query
         self.question = rig.question(cohort, query)
         self.inputs: dict[int, m.MaskedInput] = {}
@@ -97,10 +109,19 @@ class CheatedSum:
 
     def shares(self, dealer: int, *, alive: bool) -> dict[int, int]:
         """Point -> share of an honest dealer's self mask (`alive`) or mask key: all that was revealed."""
-        found = self.rig.shares_of(self.cohort, dealer, self._reveals.get((dealer, alive), []))
-        for member, colluder in self._colluders.items():
-            point = self.cohort.position[member] + 1
-            found[point] = colluder.share(dealer, self.question.sum_index, alive=alive)
+        found = {}
+        for point, holder in enumerate(self._around(dealer), start=1):
+            if holder in self._colluders:
+                found[point] = self._colluders[holder].share(dealer, self.question.sum_index, alive=alive)
+        for holder, reveal in self._reveals.get((dealer, alive), []):
+            around = self._around(holder)
+            places = unpack_positions(reveal.dealers, len(around), sender=holder)
+            dealers = [around[place] for place in places]
+            if dealer in dealers:
+                at = dealers.index(dealer) * SHARE_BYTES
+                share = share_from_bytes(reveal.shares[at : at + SHARE_BYTES])
+                assert share is not None  # honest clients reveal what was dealt to them
+                found[self._around(dealer).index(holder) + 1] = share
         return found
 
     def self_mask(self, owner: int) -> bytes | None:
@@ -128,23 +149,23 @@ class CheatedSum:
             return None
         residues = self.rig.residues(self.question, self.inputs[owner].data)
         self.rig.remove_self_mask(residues, self.question, owner, self_mask)
-        self.rig.remove_pair_masks(residues, self.question, owner, key, self._roster())
+        self.rig.remove_pair_masks(residues, self.question, owner, key, self._peers(owner))
         return self.rig.vector(self.question, residues)
 
     def total(self, members: Collection[int]) -> Vector | None:
         """The sum of the inputs of `members`, or None where a secret for it is missing."""
-        roster = self._roster()
-        absent = [k for k in roster if k not in members]
+        absent = {peer for k in members for peer in self._peers(k) if peer not in members}
         self_masks = {k: secret for k in members if (secret := self.self_mask(k))}
         mask_keys = {k: key for k in absent if (key := self.mask_key(k))}
-        if len(self_masks) + len(mask_keys) < len(roster):
+        if len(self_masks) < len(members) or len(mask_keys) < len(absent):
             return None
         total = list(self.question.encoding.zeros())
         for member, secret in self_masks.items():
             _add(total, self.rig.residues(self.question, self.inputs[member].data))
             self.rig.remove_self_mask(total, self.question, member, secret)
         for member, key in mask_keys.items():
-            _add(total, self._masked_zeros(member, key, members))
+            peers = [peer for peer in self._peers(member) if peer in members]
+            _add(total, self._masked_zeros(member, key, peers))
         return self.rig.vector(self.question, total)
 
     def _masked_zeros(self, owner: int, key: bytes, peers: Iterable[int]) -> list[Residues]:
@@ -153,8 +174,14 @@ class CheatedSum:
         self.rig.remove_pair_masks(residues, self.question, owner, key, peers)
         return [np.negative(part) for part in residues]
 
-    def _roster(self) -> tuple[int, ...]:
-        return tuple(self.cohort.ids[position] for position in self.question.roster)
+    def _around(self, member: int) -> list[int]:
+        """A client and those who share with it, in the order of its shares."""
+        around = self._graph.neighbourhood(self.cohort.position[member])
+        return [self.cohort.ids[position] for position in around]
+
+    def _peers(self, member: int) -> list[int]:
+        """Those with whom a client of the roster shares masks, itself included."""
+        return [peer for peer in self._around(member) if self.cohort.position[peer] in self.question.roster]
 
 
 def _add(total: list[Residues], residues: Iterable[Residues]) -> None:

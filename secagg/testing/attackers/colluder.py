@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from secagg import shamir
 from secagg.cohort import Cohort, invitation_digest
@@ -37,13 +37,15 @@ class Colluder:
         body = Advert(self.member, *keys).body
         return Advert(self.member, *keys, self._sign("advert", invitation_digest(invitation), body))
 
-    def deal(self, cohort: Cohort) -> tuple[tuple[bytes, ...], bytes]:
-        """(envelopes in cohort order, signature), as an honest client deals them."""
-        texts = self._vault.deal(threshold=cohort.threshold, holders=cohort.size)
+    def deal(self, cohort: Cohort, around: Sequence[int] | None = None) -> tuple[tuple[bytes, ...], bytes]:
+        """(envelopes in order, signature), as an honest client deals them to all, or to those `around` it."""
+        holders = cohort.ids if around is None else around
+        texts = self._vault.deal(threshold=cohort.threshold, holders=len(holders))
         channel = self._channel(cohort)
+        adverts = [cohort.adverts[cohort.position[holder]] for holder in holders]
         envelopes = tuple(
             channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
-            for advert, text in zip(cohort.adverts, texts, strict=True)
+            for advert, text in zip(adverts, texts, strict=True)
             if advert.member != self.member
         )
         self.mask_keys = {k: self._vault.take_mask_secrets(k)[0] for k in range(self._sums)}

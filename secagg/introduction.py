@@ -1,0 +1,68 @@
+"""How a client gets to know its cohort: by the key list of a complete graph, or its neighbours on a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from secagg import refusals
+from secagg.cohort import Circle, Cohort, Neighbourhood, ring_session_id, session_id
+from secagg.finder import least_connected
+from secagg.messages import KeyList, Neighbours
+from secagg.policy import Policy
+from secagg.records import Advert, Format, parse_adverts, parse_neighbours
+from secagg.registry import Registry
+from secagg.thresholds import MAX_COMPLETE
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a client checks a list of keys against."""
+
+    policy: Policy
+    registry: Registry | None
+    form: Format
+    invitation: bytes  # its frame
+    context: bytes  # its digest
+    own: Advert
+
+    def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
+        """Everybody's keys. Raises what `refusals` raise."""
+        policy = self.policy
+        adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
+        refusals.check_cohort_size(len(adverts), policy)
+        refusals.check_own_advert(adverts, self.own)
+        refusals.check_threshold(message.threshold, len(adverts), policy)
+        self._check_adverts(adverts)
+        return Cohort(session_id(self.invitation, frame), message.threshold, adverts)
+
+    def by_neighbours(self, message: Neighbours) -> Neighbourhood:
+        """The neighbours' keys. The table of moves admits this message under `curious_server` only."""
+        size, threshold = message.size, message.threshold
+        refusals.check_ring_size(size, self.policy)
+        adverts = parse_neighbours(message.adverts, self.form, size=size, most=MAX_COMPLETE)
+        neighbours = len(adverts) - 1
+        refusals.check_own_advert(adverts.values(), self.own)
+        refusals.check_ring(size, neighbours, threshold, self.policy)
+        self._check_adverts(adverts.values())
+        session = ring_session_id(
+            self.invitation, size=size, neighbours=neighbours, threshold=threshold, ring=message.ring
+        )
+        return Neighbourhood(session, threshold, size, message.ring, adverts)
+
+    def _check_adverts(self, adverts: Collection[Advert]) -> None:
+        refusals.check_keys(adverts)
+        if self.registry is not None:
+            refusals.check_members(adverts, self.registry)
+            for advert in adverts:
+                refusals.check_advert_signature(advert, self.registry, self.context)
+
+
+def fewest_contributors(cohort: Circle, policy: Policy) -> int:
+    """The least survivors of a sum: a ring must also hold together without those who dropped out."""
+    least = max(cohort.threshold, policy.min_contributors)
+    if isinstance(cohort, Cohort):
+        return least
+    neighbours = len(cohort.neighbourhood) - 1
+    connected = least_connected(cohort.size, neighbours, corrupt=policy.corrupt, sigma=policy.security_bits)
+    return max(least, connected)

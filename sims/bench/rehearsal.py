@@ -1,0 +1,126 @@
+"""The setting of a benchmark of whole sums, and the machines for it.
+
+Clients and server are made apart, because they live in different processes; together they are what
+`secagg.local_machines` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any, Final, Self
+
+from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
+from secagg.errors import ParameterError
+from secagg.expansion import Expander
+from secagg.memory import VolatileMemory
+from secagg.thresholds import dropouts_allowed
+
+KIND: Final = "update"
+PART: Final = "update"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumSetting:
+    """What is summed, among how many, and how many of them leave.
+
+    `corrupt`     most clients that collude with the server.
+    `dropout`     part of the clients that vanish after sharing their secrets and before masking.
+    `neighbours`  least neighbours on a ring; chosen from `corrupt` and `dropout` where it is None.
+    `processes`   in which the server expands masks.
+    """
+
+    clients: int
+    dim: int
+    bits: int
+    corrupt: int
+    dropout: Fraction
+    trust: Trust
+    neighbours: int | None = None
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.neighbours is not None and self.trust is Trust.MALICIOUS:
+            raise ParameterError("neighbours cannot be chosen under malicious_server: its graph is complete")
+        if self.clients < self.corrupt + 2:
+            raise ParameterError(
+                f"{self.clients} clients with {self.corrupt} colluders: a total could show one honest input"
+            )
+
+    @property
+    def dropped(self) -> int:
+        return dropouts_allowed(self.clients, self.dropout)
+
+    @property
+    def graph(self) -> str:
+        return "auto" if self.neighbours is None else "ring"
+
+    @property
+    def spec(self) -> SumSpec:
+        return SumSpec(parts=(Part(name=PART, size=self.dim, bits=self.bits, bound=L2(1.0)),))
+
+    @property
+    def table(self) -> Table:
+        return Table({KIND: self.spec})
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "dropout": str(self.dropout), "trust": str(self.trust)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        dropout, trust = Fraction(values["dropout"]), Trust.parse(values["trust"])
+        return cls(**{**values, "dropout": dropout, "trust": trust})
+
+
+def make_server(setting: SumSetting, registry: Registry | None, expander: Expander) -> ServerMachine:
+    least = setting.corrupt + 2
+    return ServerMachine(
+        table=setting.table,
+        trust=setting.trust,
+        sums=1,
+        corrupt=setting.corrupt,
+        dropout=setting.dropout,
+        min_cohort=least,
+        max_cohort=setting.clients,
+        min_contributors=least,
+        registry=registry,
+        expander=expander,
+        graph=setting.graph,
+        min_neighbours=setting.neighbours or 2,
+    )
+
+
+def make_clients(setting: SumSetting) -> tuple[dict[int, ClientMachine], Registry | None]:
+    """A client for each id from zero on, and the registry that they share with the server."""
+    least = setting.corrupt + 2
+    policy = Policy(
+        trust=setting.trust,
+        corrupt=setting.corrupt,
+        min_cohort=least,
+        max_cohort=setting.clients,
+        min_contributors=least,
+        max_sums=1,
+        unnoised_sums=1,
+    )
+    identities, registry = _identities(setting)
+    table = setting.table
+    clients = {
+        member: ClientMachine(
+            member=member,
+            table=table,
+            policy=policy,
+            memory=VolatileMemory(),
+            identity=identities.get(member),
+            registry=registry,
+        )
+        for member in range(setting.clients)
+    }
+    return clients, registry
+
+
+def _identities(setting: SumSetting) -> tuple[dict[int, Identity], Registry | None]:
+    if setting.trust is Trust.CURIOUS:
+        return {}, None
+    identities = {member: Identity.generate() for member in range(setting.clients)}
+    return identities, Registry(0, {member: identity.public for member, identity in identities.items()})

@@ -1,0 +1,157 @@
+"""All that the page of benchmarks tells, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from sims.bench import peers, primitives, sums
+from sims.bench.flower import FlowerCosts, FlowerError, check_installed
+from sims.bench.machine import Machine
+from sims.bench.packing import PackingCost, measure_packing
+from sims.bench.peers import Row
+from sims.bench.plan import SEVERAL, Plan
+from sims.bench.primitives import PrimitivesReport
+from sims.bench.progress import Progress, labelled
+from sims.bench.rehearsal import SumSetting
+from sims.bench.repeats import measure_often
+from sims.bench.sums import SumReport
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What was found for each point of a plan.
+
+    `rows`      the vectors' lengths for which Flower finished too.
+    `absent`    why there are no others, or "" if there are.
+    `majority`  Flower's costs for `plan.peer_dim` with a majority of the shares as its threshold.
+    """
+
+    plan: Plan
+    machine: Machine
+    by_dim: Sequence[SumReport]
+    rows: Sequence[Row]
+    absent: str
+    majority: FlowerCosts | None
+    narrow: SumReport
+    one_process: Sequence[SumReport]
+    two_processes: Sequence[SumReport]
+    crowd: SumReport
+    by_clients: Sequence[SumReport]
+    packing: Sequence[PackingCost]
+    primitives: PrimitivesReport
+
+    @property
+    def long(self) -> SumReport:
+        return self.of_dim(self.plan.long_dim)
+
+    def of_dim(self, dim: int) -> SumReport:
+        return next(each for each in self.by_dim if each.dim == dim)
+
+    def beside_flower(self, dim: int) -> Row | None:
+        return next((row for row in self.rows if row.ours.dim == dim), None)
+
+    def of_cohort(self, clients: int) -> SumReport:
+        return next(each for each in self.by_clients if each.clients == clients)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "machine": asdict(self.machine),
+            "by_dim": [each.as_json() for each in self.by_dim],
+            "flower": [row.as_json() for row in self.rows],
+            "flower_absent": self.absent,
+            "flower_majority": self.majority and asdict(self.majority),
+            "narrow": self.narrow.as_json(),
+            "one_process": [each.as_json() for each in self.one_process],
+            "two_processes": [each.as_json() for each in self.two_processes],
+            "crowd": self.crowd.as_json(),
+            "by_clients": [each.as_json() for each in self.by_clients],
+            "packing": [asdict(each) for each in self.packing],
+            "primitives": self.primitives.as_json(),
+        }
+
+
+def survey(plan: Plan, progress: Progress) -> Survey:
+    """Everything, one after the other: two at a time would be in each other's way."""
+    machine = Machine.here()
+    told = labelled(progress, "primitives")
+    balances = primitives.measure(plan.primitives, lambda text: told(text, 0, 1))
+    packing = measure_packing(plan.packed)
+    lengths = _Lengths(plan, progress)
+    narrow = _often(plan, plan.narrow, progress)
+    one, two = _processes(plan, progress)
+    crowd = sums.measure(plan.crowd, _labelled(progress, plan.crowd))
+    by_clients = [_often(plan, plan.cohort(clients), progress) for clients in plan.cohorts]
+    return Survey(
+        plan=plan,
+        machine=machine,
+        by_dim=lengths.reports,
+        rows=lengths.rows,
+        absent=lengths.absent,
+        majority=lengths.majority,
+        narrow=narrow,
+        one_process=one,
+        two_processes=two,
+        crowd=crowd,
+        by_clients=by_clients,
+        packing=packing,
+        primitives=balances,
+    )
+
+
+def _labelled(progress: Progress, setting: SumSetting) -> Progress:
+    return labelled(progress, f"{setting.clients:,} clients, {setting.dim:,} elements")
+
+
+def _often(plan: Plan, setting: SumSetting, progress: Progress) -> SumReport:
+    return measure_often(setting, _labelled(progress, setting), runs=plan.runs_of(setting))
+
+
+def _processes(plan: Plan, progress: Progress) -> tuple[list[SumReport], list[SumReport]]:
+    """The same sum in one process and in two, in turns."""
+    settings = [plan.in_processes(processes) for processes in (1, 2)] * min(plan.most_runs, SEVERAL)
+    reports = [sums.measure(each, _labelled(progress, each)) for each in settings]
+    return reports[::2], reports[1::2]
+
+
+class _Lengths:
+    """One cohort's vectors of all lengths, with Flower beside them as long as it is there and finishes."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._plan = plan
+        self._progress = progress
+        self.reports: list[SumReport] = []
+        self.rows: list[Row] = []
+        self.absent = ""
+        self.majority: FlowerCosts | None = None
+        self._tried(check_installed)
+        for dim in plan.lengths.dims:
+            self._measure(plan.lengths.sum_of(dim))
+
+    def _measure(self, setting: SumSetting) -> None:
+        told, runs = _labelled(self._progress, setting), self._plan.runs_of(setting)
+        row = self._tried(lambda: peers.compare(setting, told, runs=runs))
+        if row is None:
+            self.reports.append(measure_often(setting, told, runs=runs))
+            return
+        self.reports.append(row.ours)
+        self.rows.append(row)
+        if setting.dim == self._plan.peer_dim:
+            self.majority = self._tried(lambda: self._of_majority(row))
+
+    def _of_majority(self, row: Row) -> FlowerCosts:
+        self._progress("Flower, with another threshold", 0, 1)
+        return peers.measure_like(row.ours, self._plan.lengths.dropout, threshold=row.majority)
+
+    def _tried(self, call: Callable[[], Result]) -> Result | None:
+        """None if Flower fails; from then on, it is not asked again."""
+        if self.absent:
+            return None
+        try:
+            return call()
+        except FlowerError as error:
+            self.absent = str(error)
+            return None

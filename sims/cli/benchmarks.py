@@ -1,0 +1,264 @@
+"""The benchmarks there are: an entry of `BENCHMARKS` for each."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import Any, Protocol
+
+from sims.cli.numbers import number_or_proportion, proportion, whole
+from sims.cli.options import TRUST_LEVELS, Whole, add_choice
+
+
+class Report(Protocol):
+    """What a benchmark found."""
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+class Option(Protocol):
+    """Something that can be given behind the name of a benchmark."""
+
+    @property
+    def name(self) -> str: ...
+
+    def add(self, parser: argparse.ArgumentParser) -> None: ...
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that `parse` reads; `text` tells its range."""
+
+    name: str
+    parse: Callable[[str], object]
+    default: Fraction | str
+    metavar: str
+    text: str
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        help_text = f"{self.text} (default {self.default})"
+        parser.add_argument(
+            self.name, type=self.parse, default=self.default, metavar=self.metavar, help=help_text
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words, the first one by default."""
+
+    name: str
+    choices: tuple[str, ...]
+    text: str
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        add_choice(parser, self.name, self.choices, default=self.choices[0], text=self.text)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A name with options, something that measures, and something that draws the result.
+
+    `check` raises a `LocalError` where something is missing that the benchmark needs.
+    """
+
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+    measure: Callable[[argparse.Namespace], Report]
+    show: Callable[[Report], None]
+    check: Callable[[], None] = lambda: None
+
+
+def progress(text: str) -> None:
+    """Say what is being done, where somebody is watching and the output is not being kept."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+# --- primitives ---
+
+
+PRIMITIVES_OPTIONS = (
+    Whole("--clients", 3, 1024, 100, "size of the cohort"),
+    Whole("--dim", 1, 1 << 24, 1000, "elements of the vector"),
+    Whole("--sums", 1, 64, 3, "sums in the session"),
+    Whole("--bits", 1, 64, 32, "bits sent for each element"),
+)
+
+
+def _measure_primitives(args: argparse.Namespace) -> Report:
+    from sims.bench.primitives import Setting, measure
+
+    return measure(Setting(args.clients, args.dim, args.sums, args.bits), progress)
+
+
+def _show_primitives(report: Report) -> None:
+    from sims.bench.primitives import PrimitivesReport
+    from sims.bench.view import show_primitives
+    from sims.console import Console
+
+    assert isinstance(report, PrimitivesReport)
+    show_primitives(report, Console())
+
+
+# --- sum ---
+
+
+def _neighbours(text: str) -> int | None:
+    """None where they are to be chosen."""
+    return None if text == "auto" else whole(2, MOST_NEIGHBOURS)(text)
+
+
+DROPOUT = Number(
+    "--dropout",
+    proportion,
+    Fraction(1, 10),
+    "PART",
+    "part of the clients that vanish after sharing and before masking, from 0 to below 1 such as 0.1 or 1/10",
+)
+CORRUPT = Number(
+    "--corrupt",
+    number_or_proportion,
+    Fraction(1, 10),
+    "PART",
+    "most clients that collude with the server: a whole number from 0, or a part of all from 0 to below "
+    "1 such as 0.1 or 1/10",
+)
+MOST_CLIENTS = MOST_NEIGHBOURS = 1 << 20
+MOST_ELEMENTS = 1 << 28
+
+SUM_OPTIONS = (
+    Whole("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
+    Whole("--dim", 1, MOST_ELEMENTS, 1_000_000, "elements of the vector"),
+    Number(
+        "--neighbours",
+        _neighbours,
+        "auto",
+        "N",
+        f"least neighbours of a client on a ring, 2 to {MOST_NEIGHBOURS}, or auto: the graph is chosen from "
+        "the size of the cohort, --corrupt and --dropout",
+    ),
+    Whole("--bits", 1, 64, 32, "bits sent for each element"),
+    DROPOUT,
+    CORRUPT,
+    Choice(
+        "--trust",
+        TRUST_LEVELS,
+        "what clients guard against: a server that only reads along, or one that also lies",
+    ),
+    Whole("--processes", 1, 64, 1, "processes in which the server removes masks"),
+)
+
+
+def _colluders(args: argparse.Namespace) -> int:
+    corrupt: int | Fraction = args.corrupt
+    return floor(corrupt * args.clients) if isinstance(corrupt, Fraction) else corrupt
+
+
+def _measure_sum(args: argparse.Namespace) -> Report:
+    from secagg import Trust
+    from sims.bench.progress import bar
+    from sims.bench.rehearsal import SumSetting
+    from sims.bench.sums import measure
+
+    setting = SumSetting(
+        clients=args.clients,
+        dim=args.dim,
+        bits=args.bits,
+        corrupt=_colluders(args),
+        dropout=args.dropout,
+        trust=Trust.parse(args.trust),
+        neighbours=args.neighbours,
+        processes=args.processes,
+    )
+    with bar() as progress:
+        return measure(setting, progress)
+
+
+def _show_sum(report: Report) -> None:
+    from sims.bench.sum_view import show_sum
+    from sims.bench.sums import SumReport
+    from sims.console import Console
+
+    assert isinstance(report, SumReport)
+    show_sum(report, Console())
+
+
+# --- peers ---
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    return tuple(whole(1, MOST_ELEMENTS)(each) for each in text.split(","))
+
+
+PEERS_OPTIONS = (
+    Whole("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
+    Whole("--neighbours", 2, MOST_NEIGHBOURS, 24, "least neighbours of a client on a ring"),
+    DROPOUT,
+    CORRUPT,
+    Number(
+        "--dims",
+        _dims,
+        "1000,10000,100000,1000000",
+        "N,N,...",
+        f"elements of the vectors, each 1 to {MOST_ELEMENTS}; for 10000000, Flower takes 8 minutes and 5 GB",
+    ),
+)
+
+
+def _measure_peers(args: argparse.Namespace) -> Report:
+    from sims.bench.peers import PeersSetting, measure
+    from sims.bench.progress import bar
+
+    setting = PeersSetting(
+        clients=args.clients,
+        neighbours=args.neighbours,
+        corrupt=_colluders(args),
+        dropout=args.dropout,
+        dims=args.dims,
+    )
+    with bar() as progress:
+        return measure(setting, progress)
+
+
+def _show_peers(report: Report) -> None:
+    from sims.bench.peers import PeersReport
+    from sims.bench.peers_view import show_peers
+    from sims.console import Console
+
+    assert isinstance(report, PeersReport)
+    show_peers(report, Console())
+
+
+def _check_peers() -> None:
+    from sims.bench.flower import check_installed
+
+    check_installed()
+
+
+BENCHMARKS = (
+    Benchmark(
+        "primitives",
+        "CPU time per client and sum, split by primitive",
+        PRIMITIVES_OPTIONS,
+        _measure_primitives,
+        _show_primitives,
+    ),
+    Benchmark(
+        "sum",
+        "one sum with drop-outs: CPU time beside its limit, bytes, memory of the server",
+        SUM_OPTIONS,
+        _measure_sum,
+        _show_sum,
+    ),
+    Benchmark(
+        "peers",
+        "the same sums by Flower's SecAgg+, side by side, where flwr is installed",
+        PEERS_OPTIONS,
+        _measure_peers,
+        _show_peers,
+        _check_peers,
+    ),
+)

@@ -1,0 +1,77 @@
+"""The bars of the page of benchmarks: each holds up to what is promised, and not beyond it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sims.bench.bars import bars, verdict
+from sims.bench.page import page_text
+from sims.bench.peers import Row
+from sims.bench.survey import Survey
+from tests.sims.bench_costs import FLOWER, made_up_survey, without_flower
+
+
+def worse(field: str, **changes: Any) -> Callable[[], Survey]:
+    """The survey with one report changed: the last one, if there are several."""
+
+    def change() -> Survey:
+        found: Any = made_up_survey()
+        reports = getattr(found, field)
+        if isinstance(reports, list):
+            changed: Any = [*reports[:-1], replace(reports[-1], **changes)]
+        else:
+            changed = replace(reports, **changes)
+        survey: Survey = replace(found, **{field: changed})
+        return survey
+
+    return change
+
+
+def worse_beside_flower() -> Survey:
+    found = made_up_survey()
+    return replace(
+        found, rows=[Row(replace(row.ours, server_unmask_cpu_s=12.9), FLOWER) for row in found.rows]
+    )
+
+
+def test_bars_that_just_hold() -> None:
+    assert [bar for bar in bars(made_up_survey()) if not bar.holds] == []
+    assert verdict(made_up_survey()) == "all 15 bars hold"
+    assert "**does not hold**" not in page_text(made_up_survey(), "page")
+
+
+def test_nothing_is_promised_of_a_flower_that_is_not_there() -> None:
+    assert verdict(without_flower()) == "all 14 bars hold"
+
+
+@pytest.mark.parametrize(
+    ("change", "figure"),
+    [
+        (worse("by_dim", exact=False), "total equals"),
+        (worse("by_dim", client_mask_cpu_s=1.41), "client mask / limit"),
+        (worse("by_dim", server_unmask_cpu_s=1.61), "server unmask / limit"),
+        (worse("by_dim", bytes_up=103), "bytes up / ideal"),
+        (worse("narrow", exact=False), "total equals"),
+        (worse("narrow", client_mask_cpu_s=1.71), "client mask / limit"),
+        (worse("narrow", bytes_up=103), "bytes up / ideal"),
+        (worse("crowd", exact=False), "total equals"),
+        (worse("crowd", server_peak_bytes=86_001), "server peak"),
+        (worse("by_clients", exact=False), "total equals"),
+        (worse("by_clients", client_mask_cpu_s=3.01), "client mask"),
+        (worse("by_clients", client_setup_cpu_s=6.01), "client set-up"),
+        (worse("two_processes", exact=False), "total equals"),
+        (worse("one_process", server_unmask_wall_s=99.0), "server unmask by the clock"),
+        (worse_beside_flower, "server unmask, Flower / ours"),
+    ],
+)
+def test_bar_that_does_not_hold(change: Callable[[], Survey], figure: str) -> None:
+    found = change()
+
+    (bar,) = [bar for bar in bars(found) if not bar.holds]
+    assert bar.figure.startswith(figure)
+    first, second = verdict(found).splitlines()
+    assert first == "1 of 15 bars do not hold"
+    assert bar.measured in second
+    assert page_text(found, "page").count("**does not hold**") == 1
