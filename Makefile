@@ -31,7 +31,7 @@ bench: $(STAMP)
 		echo "Installing Flower, to compare with ..."; \
 		$(INSTALL) -e '.[sims,dev,peers]' && touch $(PEERS); \
 	} || echo "Flower cannot be installed here: the comparison is left out." >&2
-	$(BIN)/secagg bench --write docs/benchmarks.md
+	$(BIN)/secagg bench --write docs/benchmarks.md --long
 
 mutants: $(STAMP)
 	$(BIN)/python scripts/mutants.py

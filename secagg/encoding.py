@@ -157,11 +157,11 @@ class Encoding:
         ring.reduce(total, part.bits)
         if not isinstance(part.bound, (L2, LInf)):
             return total.astype(np.uint64)
-        scale, unused = self.scale(part), 64 - part.bits
+        scale, unused = self.scale(part), 8 * total.itemsize - part.bits
         out, done = np.empty(part.size), 0
         for residues in _blocks(total):
-            signed = (residues.astype(np.uint64) << unused).view(np.int64) >> unused
-            np.divide(signed, scale, out=out[done : done + len(signed)])
+            signed = (residues << unused).view(f"<i{total.itemsize}") >> unused
+            np.divide(signed, scale, out=out[done : done + len(signed)], dtype=np.float64)
             done += len(signed)
         return out
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from secagg.masking import PairMasks, Removal, SelfMask, take_off
@@ -47,3 +49,34 @@ def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
     if isinstance(removal, SelfMask):
         return [removal]
     return [PairMasks(removal.mask_key, removal.pairs[start:stop])]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A stretch of a vector: the elements of each part, and the bytes of key stream before the first."""
+
+    ranges: tuple[tuple[int, int], ...]
+    skip: int
+
+    def of(self, residues: Sequence[Residues]) -> list[Residues]:
+        """The stretch itself, as views."""
+        return [part[start:stop] for part, (start, stop) in zip(residues, self.ranges, strict=True)]
+
+
+def slices(residues: Sequence[Residues], shares: int) -> list[Slice]:
+    """The vector in `shares` stretches that need equally much key stream, but for an element."""
+    total = sum(part.nbytes for part in residues)
+    cuts = [total * share // shares for share in range(shares + 1)]
+    return [_slice(residues, low, high) for low, high in pairwise(cuts)]
+
+
+def _slice(residues: Sequence[Residues], low: int, high: int) -> Slice:
+    """The elements whose first byte of key stream is one of `low` to `high`."""
+    ranges, skip, base = [], -1, 0
+    for part in residues:
+        start, stop = (min(max(-(-(cut - base) // part.itemsize), 0), len(part)) for cut in (low, high))
+        if skip < 0 and start < stop:
+            skip = base + start * part.itemsize
+        ranges.append((start, stop))
+        base += part.nbytes
+    return Slice(tuple(ranges), max(skip, 0))

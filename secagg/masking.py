@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from secagg.keys import Agreement, hkdf, pair_info, self_mask_info
 from secagg.masks import apply_masks
 from secagg.question import Question
 from secagg.ring import Residues
 
-_BATCH: Final = 256
 Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other end's key, the HKDF info, whether it was added
 
 
@@ -78,17 +77,20 @@ def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: 
     return PairMasks(mask_key, tuple(pairs))
 
 
-def take_off(residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
-    """Work removals off a total, in place, a bounded number of key streams at a time."""
+def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> tuple[list[bytes], list[bytes]]:
+    """The seeds of all masks to add to the total, and of all to subtract from it."""
     plus: list[bytes] = []
     minus: list[bytes] = []
     for removal in removals:
         more_plus, more_minus = removal.seeds(salt)
         plus += more_plus
         minus += more_minus
-        if len(plus) + len(minus) >= _BATCH:
-            apply_masks(residues, plus=plus, minus=minus)
-            plus, minus = [], []
+    return plus, minus
+
+
+def take_off(residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
+    """Work removals off a total, in place."""
+    plus, minus = seeds_of(removals, salt=salt)
     apply_masks(residues, plus=plus, minus=minus)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from secagg.ring import Residues
 
 SEED_BYTES: Final = 32
+_AES_BLOCK: Final = 16
 # Keystream made at a time: small enough for the second-level cache, large enough to hide call overhead.
 _BLOCK: Final = 1 << 17
 _ZEROS: Final = memoryview(bytes(_BLOCK))
@@ -25,13 +26,14 @@ _BATCH: Final = 64
 
 
 class KeyStream:
-    """The cryptographic stream of one seed. Reading it twice needs the seed twice."""
+    """The cryptographic stream of one seed, from byte `skip` on. Reading it twice needs the seed twice."""
 
-    def __init__(self, seed: bytes) -> None:
+    def __init__(self, seed: bytes, *, skip: int = 0) -> None:
         if len(seed) != SEED_BYTES:
             raise ValueError("a seed has 32 bytes")
-        cipher = Cipher(algorithms.AES128(seed[:16]), modes.CTR(seed[16:]))
-        self._encryptor = cipher.encryptor()
+        counter = seed[16:] if skip < _AES_BLOCK else _advanced(seed[16:], skip // _AES_BLOCK)
+        self._encryptor = Cipher(algorithms.AES128(seed[:16]), modes.CTR(counter)).encryptor()
+        self._encryptor.update(_ZEROS[: skip % _AES_BLOCK])
 
     def fill(self, buffer: NDArray[np.uint8]) -> None:
         """Overwrite `buffer`, of at most `_BLOCK` bytes, with the next bytes of the stream."""
@@ -43,6 +45,11 @@ class KeyStream:
         for start in range(0, len(out), _BLOCK):
             self.fill(out[start : start + _BLOCK])
         return out.view("<u8")
+
+
+def _advanced(counter: bytes, blocks: int) -> bytes:
+    value = int.from_bytes(counter, "big") + blocks
+    return (value % (1 << (8 * _AES_BLOCK))).to_bytes(_AES_BLOCK, "big")
 
 
 _Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # how it is applied, and what
@@ -59,11 +66,14 @@ def subtract_mask(residues: Iterable[Residues], seed: bytes) -> None:
 
 
 def apply_masks(
-    residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = ()
+    residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = (), skip: int = 0
 ) -> None:
-    """Add the masks of all seeds in `plus`, subtract those in `minus`; faster than one after the other."""
+    """Add the masks of all seeds in `plus`, subtract those in `minus`; faster than one after the other.
+
+    Where `residues` are a stretch of a longer vector, `skip` bytes of each key stream come before them.
+    """
     signed = chain(zip(repeat(np.add), plus), zip(repeat(np.subtract), minus))
-    while masks := [(operation, KeyStream(seed)) for operation, seed in islice(signed, _BATCH)]:
+    while masks := [(operation, KeyStream(seed, skip=skip)) for operation, seed in islice(signed, _BATCH)]:
         _apply(residues, masks)
 
 

@@ -3,35 +3,46 @@
     with ProcessPool(4) as pool:
         server = ServerMachine(..., expander=pool)
 
-Secrets reach the workers through pipes and nothing else. A worker that dies costs time and nothing more: its
-share is done here. As always with processes that are spawned, a script that uses a pool keeps its own work
-below ``if __name__ == "__main__":``.
+Each process first agrees on its share of the seeds, then expands all of them for its stretches of the vector,
+which return in shared memory. Secrets reach the workers through pipes and nothing else. A worker that dies
+costs time and nothing more: its share is done here. As always with processes that are spawned, a script that
+uses a pool keeps its own work below ``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.shared_memory import SharedMemory
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
 from secagg.errors import ParameterError
-from secagg.expansion import split
-from secagg.masking import Removal, take_off
+from secagg.expansion import Slice, slices, split
+from secagg.keys import public_key
+from secagg.masking import PairMasks, Removal, SelfMask, seeds_of, take_off
+from secagg.masks import apply_masks
 from secagg.ring import Residues
 
-MAX_PROCESSES: Final = 256
+MAX_PROCESSES: Final = 64
+# Bytes of the vector that a worker expands at a time. Containers have little shared memory.
+_STRETCH: Final = 1 << 21
+# Below this many bytes, handing out stretches costs more than it saves.
+_LARGE: Final = 1 << 18
+_ALIGNMENT: Final = 64
+_MOST_PARTS: Final = 1024
+_ONES: Final = bytes([1]) * 32
 _Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
-_Task: TypeAlias = tuple[_Layout, list[Removal], bytes]
+_Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of masks to add, and to subtract
 
 
 class ProcessPool:
-    """This process and `processes - 1` others. Each needs the memory of one more vector."""
+    """This process and `processes - 1` others."""
 
     def __init__(self, processes: int) -> None:
         if not 1 <= processes <= MAX_PROCESSES:
@@ -39,7 +50,8 @@ class ProcessPool:
         self._workers = [_Worker() for _ in range(processes - 1)]
 
     def __enter__(self) -> Self:
-        """Wait until the workers are ready, rather than with the first sum."""
+        """Wait until all processes are ready, rather than with the first sum."""
+        _warm_up()
         for worker in self._workers:
             worker.wait()
         return self
@@ -59,71 +71,140 @@ class ProcessPool:
         return sum(worker.cpu_seconds for worker in self._workers)
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
+        seeds = self._seeds(removals, salt)
+        total = sum(part.nbytes for part in residues)
+        workers = self._workers if total >= _LARGE and len(residues) <= _MOST_PARTS else []
+        team = 1 + len(workers)
+        rounds = -(-total // (team * _STRETCH))
+        stretches = iter(slices(residues, team * rounds))
+        for _ in range(rounds):
+            others = [(worker, next(stretches)) for worker in workers]
+            for worker, stretch in others:
+                worker.start(expand_shared, _layout(stretch.of(residues)), seeds, stretch.skip)
+            _expand(residues, next(stretches), seeds)
+            for worker, stretch in others:
+                if worker.finish():
+                    worker.add_to(stretch.of(residues))
+                else:
+                    _expand(residues, stretch, seeds)
+
+    def _seeds(self, removals: Sequence[Removal], salt: bytes) -> _Seeds:
+        """Everybody agrees on some."""
         own, *others = split(removals, 1 + len(self._workers))
-        layout = tuple((len(part), part.dtype.str) for part in residues)
-        shares = [(worker, share) for worker, share in zip(self._workers, others, strict=True) if share]
-        started = [worker.start((layout, share, salt)) for worker, share in shares]
-        take_off(residues, own, salt=salt)
-        for (worker, share), running in zip(shares, started, strict=True):
-            if not (running and worker.finish(residues)):
-                take_off(residues, share, salt=salt)
+        for worker, share in zip(self._workers, others, strict=True):
+            worker.start(agree, share, salt)
+        found = [seeds_of(own, salt=salt)]
+        for worker, share in zip(self._workers, others, strict=True):
+            found.append(worker.finish() or seeds_of(share, salt=salt))
+        return [seed for plus, _ in found for seed in plus], [seed for _, minus in found for seed in minus]
 
 
 class _Worker:
-    """This end of one other process."""
+    """This end of one other process. It does one thing at a time."""
 
     def __init__(self) -> None:
         context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._memory = SharedMemory(create=True, size=_STRETCH + _ALIGNMENT * (_MOST_PARTS + 1))
+        tasks, self._tasks = context.Pipe(duplex=False)
+        self._results, results = context.Pipe(duplex=False)
+        ends = (tasks, results, self._memory.name)
+        self._process = context.Process(target=_serve, args=ends, daemon=True)
         self._process.start()
-        theirs.close()
-        self._ready = False
+        tasks.close()
+        results.close()
+        self._busy = True  # with coming up
         self.cpu_seconds = 0.0
 
-    def wait(self) -> bool:
-        """Whether it is alive and at work."""
-        with suppress(EOFError, OSError):
-            self._ready = self._ready or self._pipe.recv() == "ready"
-            return True
-        return False
+    def wait(self) -> None:
+        """Until it is ready for something new."""
+        if self._busy:
+            self.finish()
 
-    def start(self, task: _Task) -> bool:
-        """Hand it a share, if it can be had."""
+    def start(self, function: Callable[..., object], *args: object) -> None:
+        """Hand it something to do; a dead worker does nothing."""
+        self.wait()
         with suppress(OSError):
-            if self.wait():
-                self._pipe.send(task)
-                return True
-        return False
+            self._tasks.send((function, args))
+            self._busy = True
 
-    def finish(self, residues: Sequence[Residues]) -> bool:
-        """Add its result, if there is one; all of it or nothing."""
-        parts = [np.empty_like(part) for part in residues]
-        try:
-            seconds: float = self._pipe.recv()
-            for part in parts:
-                self._pipe.recv_bytes_into(part.data.cast("B"))
-        except (EOFError, OSError):
-            return False
-        self.cpu_seconds += seconds
-        for total, part in zip(residues, parts, strict=True):
-            total += part
-        return True
+    def finish(self) -> Any:
+        """What it found, or None if it is dead."""
+        self._busy = False
+        with suppress(EOFError, OSError):
+            result, seconds = self._results.recv()
+            self.cpu_seconds += seconds
+            return result
+        return None
+
+    def add_to(self, parts: Sequence[Residues]) -> None:
+        """Add what it expanded last."""
+        for part, masks in zip(parts, _views(self._memory, _layout(parts)), strict=True):
+            part += masks
 
     def close(self) -> None:
-        self._pipe.close()  # which is what ends it
+        self._tasks.close()  # which is what ends it
+        self._results.close()
         self._process.join()
+        self._memory.close()
+        with suppress(FileNotFoundError):
+            self._memory.unlink()
 
 
-def _serve(pipe: Connection) -> None:
-    """A worker's life: what removals change in a total, and the CPU seconds it took."""
+def _expand(residues: Sequence[Residues], stretch: Slice, seeds: _Seeds) -> None:
+    plus, minus = seeds
+    apply_masks(stretch.of(residues), plus=plus, minus=minus, skip=stretch.skip)
+
+
+# --- in a worker --------------------------------------------------------------------------------------
+
+
+def _serve(tasks: Connection, results: Connection, memory: str) -> None:
+    """A worker's life."""
+    shared = SharedMemory(memory)
     with suppress(EOFError, OSError, KeyboardInterrupt):
-        pipe.send("ready")
+        _warm_up()
+        results.send((None, 0.0))
         while True:
-            layout, removals, salt = pipe.recv()
+            function, args = tasks.recv()
             started = time.process_time()
-            residues = [np.zeros(size, dtype) for size, dtype in layout]
-            take_off(residues, removals, salt=salt)
-            pipe.send(time.process_time() - started)
-            for part in residues:
-                pipe.send_bytes(part.data.cast("B"))
+            result = function(shared, *args)
+            results.send((result, time.process_time() - started))
+    shared.close()
+
+
+def _warm_up() -> None:
+    """The first agreement and the first mask of a process take milliseconds; these are for nothing."""
+    removals: list[Removal] = [SelfMask(_ONES, b""), PairMasks(_ONES, ((public_key(_ONES), b"", True),))]
+    take_off([np.zeros(1, np.uint8)], removals, salt=b"")
+
+
+def agree(_: SharedMemory, removals: Sequence[Removal], salt: bytes) -> _Seeds:
+    """A worker's share of the seeds."""
+    return seeds_of(removals, salt=salt)
+
+
+def expand_shared(memory: SharedMemory, layout: _Layout, seeds: _Seeds, skip: int) -> bool:
+    """All masks of one stretch, summed up in shared memory."""
+    parts = _views(memory, layout)
+    for part in parts:
+        part.fill(0)
+    plus, minus = seeds
+    apply_masks(parts, plus=plus, minus=minus, skip=skip)
+    return True
+
+
+# --- shared memory ------------------------------------------------------------------------------------
+
+
+def _layout(parts: Sequence[Residues]) -> _Layout:
+    return tuple((len(part), part.dtype.str) for part in parts)
+
+
+def _views(memory: SharedMemory, layout: _Layout) -> list[Residues]:
+    """The parts of a stretch in shared memory, each of them aligned."""
+    views: list[Residues] = []
+    offset = 0
+    for size, dtype in layout:
+        views.append(np.ndarray(size, dtype, memory.buf, offset))
+        offset += -(-views[-1].nbytes // _ALIGNMENT) * _ALIGNMENT
+    return views

@@ -111,6 +111,16 @@ def _neighbours(text: str) -> int | None:
     return None if text == "auto" else whole(2, MOST_NEIGHBOURS)(text)
 
 
+def _runs(text: str) -> int | None:
+    return None if text == "auto" else whole(1, MOST_RUNS)(text)
+
+
+MOST_RUNS = 99
+TYPICAL_RUNS = 5
+# More clients, or more elements of all vectors together, than can be summed several times in a minute.
+MANY_CLIENTS = 200
+MANY_ELEMENTS = 10**8
+
 DROPOUT = Number(
     "--dropout",
     proportion,
@@ -149,6 +159,14 @@ SUM_OPTIONS = (
         "what clients guard against: a server that only reads along, or one that also lies",
     ),
     Whole("--processes", 1, 64, 1, "processes in which the server removes masks"),
+    Number(
+        "--runs",
+        _runs,
+        "auto",
+        "N",
+        f"sessions, the medians of which are printed, 1 to {MOST_RUNS}, or auto: {TYPICAL_RUNS}, and 1 where "
+        "that takes long",
+    ),
 )
 
 
@@ -161,7 +179,7 @@ def _measure_sum(args: argparse.Namespace) -> Report:
     from secagg import Trust
     from sims.bench.progress import bar
     from sims.bench.rehearsal import SumSetting
-    from sims.bench.sums import measure
+    from sims.bench.repeats import measure_often
 
     setting = SumSetting(
         clients=args.clients,
@@ -173,8 +191,9 @@ def _measure_sum(args: argparse.Namespace) -> Report:
         neighbours=args.neighbours,
         processes=args.processes,
     )
+    quick = args.clients <= MANY_CLIENTS and args.clients * args.dim <= MANY_ELEMENTS
     with bar() as progress:
-        return measure(setting, progress)
+        return measure_often(setting, progress, runs=args.runs or (TYPICAL_RUNS if quick else 1))
 
 
 def _show_sum(report: Report) -> None:

@@ -173,3 +173,11 @@ def test_masks_come_off_in_any_order(chosen: list[bytes], order: random.Random) 
 def test_a_seed_among_many_has_32_bytes() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         apply_masks(zeros((3, "<u4")), plus=[SEED, SEED[:-1]])
+
+
+@pytest.mark.parametrize("seed", [bytes(32), bytes(16) + b"\xff" * 16], ids=["start", "wrap"])
+@given(skip=st.integers(0, 200))
+def test_a_stream_may_be_joined_anywhere(seed: bytes, skip: int) -> None:
+    """Also where the counter runs over."""
+    whole = KeyStream(seed).words(64).tobytes()
+    assert KeyStream(seed, skip=skip).words(8).tobytes() == whole[skip : skip + 64]

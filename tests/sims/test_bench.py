@@ -282,11 +282,15 @@ def test_bench_alone_runs_all_with_their_defaults(
     assert main(["bench", "--json"]) == 0
 
     assert fake.asked == [Setting(clients=100, dim=1000, sums=3, bits=32)]
-    assert fake_sum.asked == [
-        SumSetting(
-            clients=50, dim=1_000_000, bits=32, corrupt=5, dropout=Fraction(1, 10), trust=Trust.CURIOUS
-        )
-    ]
+    assert (
+        fake_sum.asked
+        == [
+            SumSetting(
+                clients=50, dim=1_000_000, bits=32, corrupt=5, dropout=Fraction(1, 10), trust=Trust.CURIOUS
+            )
+        ]
+        * 5
+    )
     (peers_setting,) = fake_peers.asked
     assert peers_setting == PeersSetting(
         clients=50, neighbours=24, corrupt=5, dropout=Fraction(1, 10), dims=(1000, 10**4, 10**5, 10**6)
@@ -363,3 +367,23 @@ def test_bad_argument_is_one_sentence(
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        (("--clients", "10", "--dim", "10"), 5),
+        (("--clients", "201", "--dim", "10"), 1),
+        (("--clients", "20", "--dim", "10000000"), 1),
+        (("--clients", "10", "--dim", "10", "--runs", "2"), 2),
+    ],
+)
+def test_short_sums_are_run_several_times(
+    fakes: tuple[FakeMeasure, FakeSum, FakePeers],
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    runs: int,
+) -> None:
+    assert main(["bench", "sum", *options, "--json"]) == 0
+    assert len(fakes[1].asked) == runs
+    assert json.loads(capsys.readouterr().out)["exact"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sims.bench import page, peers, plots, primitives, sums
+from sims.bench import page, peers, plots, primitives, repeats
 from sims.bench import survey as surveys
 from sims.bench.markdown import prose, significant, table
 from sims.bench.page import page_text
@@ -99,8 +99,9 @@ def test_commands_of_the_page_can_be_run(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(setting)
         return SimpleNamespace(as_json=dict)
 
-    for module in (sums, peers, primitives):
+    for module in (peers, primitives):
         monkeypatch.setattr(module, "measure", remember)
+    monkeypatch.setattr(repeats, "measure_often", lambda setting, bar, runs: remember(setting, (bar, runs)))
     assert [main(command.split()) for command in commands] == [0] * 8
 
     settings = [QUICK.lengths.sum_of(QUICK.long_dim), QUICK.narrow, QUICK.in_processes(2), QUICK.crowd]
