@@ -1,6 +1,7 @@
 """The documentation is current: examples run, diagrams and sizes are those of the code, links lead on."""
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from secagg.records import ID_BYTES, Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, Part, SumSpec
 from secagg.thresholds import Trust
+from sims.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES: tuple[type[m.Message], ...] = (*m.FROM_SERVER, *m.FROM_CLIENT)
@@ -43,6 +45,21 @@ def test_readme_has_examples() -> None:
 def test_readme_example_runs(number: int) -> None:
     code = compile(EXAMPLES[number], f"README.md, example {number}", "exec")
     exec(code, {"__name__": "__example__"})  # noqa: S102  (the repository's own text)
+
+
+SHOWN = re.findall(r"^    \$ secagg (.*)\n((?:    (?!\$).+\n)+)", read("README.md"), re.MULTILINE)
+
+
+def test_there_is_a_command_with_its_output() -> None:
+    assert SHOWN
+
+
+@pytest.mark.parametrize(("command", "shown"), SHOWN)
+def test_a_command_prints_what_the_readme_shows(
+    command: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out == textwrap.dedent(shown)
 
 
 # --- the diagrams ------------------------------------------------------------------------------------

@@ -126,7 +126,8 @@ class Crowd:
     def _vector(self, member: int) -> NDArray[np.float64]:
         """Drawn when it is needed and forgotten: together they would fill the memory."""
         drawn = np.random.default_rng((_SEED, member)).standard_normal(self._dim)
-        drawn /= np.linalg.norm(drawn)
+        # A norm of numpy's is left to BLAS, whose threads would keep spinning beside what is measured next.
+        drawn /= np.sqrt(np.square(drawn).sum())
         return drawn
 
     def _timed(self, member: int, chore: Chore, call: Callable[[], Result]) -> Result:
