@@ -32,7 +32,8 @@ class Admission:
         self._keys: set[bytes] = set()
         self._envelopes: dict[int, tuple[bytes, ...]] = {}
         self._signatures: dict[int, bytes] = {}
-        self._lost: dict[int, tuple[int, ...]] = {}  # reporter -> dealers
+        self._reporters: set[int] = set()
+        self._lost: Counter[int] = Counter()  # dealer -> reports that its envelope did not open
 
     @property
     def advertised(self) -> tuple[int, ...]:
@@ -129,13 +130,13 @@ class Admission:
 
     def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
         """Somebody could not open some envelopes; it says so once."""
-        if sender not in self._signatures or sender in self._lost:
+        if sender not in self._signatures or sender in self._reporters:
             raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
         around = graph.neighbourhood(cohort.position[sender])
         places = unpack_positions(message.dealers, len(around), sender=sender)
-        self._lost[sender] = tuple(cohort.ids[around[place]] for place in places)
+        self._reporters.add(sender)
+        self._lost.update(cohort.ids[around[place]] for place in places)
 
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
         """Dealers of whom more clients than may be lying say that their envelope did not open."""
-        reports = Counter(dealer for dealers in self._lost.values() for dealer in dealers)
-        return tuple(sorted(dealer for dealer, count in reports.items() if count > corrupt))
+        return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))

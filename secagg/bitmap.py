@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from typing import SupportsIndex
 
 from secagg.errors import MalformedMessage, Peer
 
@@ -30,6 +31,8 @@ class PositionSet(AbstractSet[int]):
             return
         marks = bytearray(1)
         for position in positions:
+            if position < 0:
+                raise ValueError("a position is not negative")
             if position >> 3 >= len(marks):
                 marks.extend(bytes((position >> 3) - len(marks) + 1))
             marks[position >> 3] |= 1 << (position & 7)
@@ -54,7 +57,9 @@ class PositionSet(AbstractSet[int]):
         return self._bits.to_bytes(bitmap_bytes(size), "little")
 
     def __contains__(self, position: object) -> bool:
-        return isinstance(position, int) and position >= 0 and bool(self._bits >> position & 1)
+        # Whole numbers of numpy are positions, too.
+        at = int(position) if isinstance(position, SupportsIndex) else -1
+        return at >= 0 and bool(self._bits >> at & 1)
 
     def __iter__(self) -> Iterator[int]:
         digits = format(self._bits, "b")[::-1]

@@ -182,6 +182,8 @@ def _checked(part: Part, value: ArrayLike) -> NDArray[Any]:
 
 def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
     """`value` as an array; numpy alone would turn a list of ints with one above 2^63 into floats."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"part {part.name!r} is a masked array: fill or remove what is masked")
     if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):
         return np.array(value, np.uint64)
     try:

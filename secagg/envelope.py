@@ -12,6 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from secagg.keys import Agreement, envelope_info
+from secagg.onetime import OneTime
 from secagg.shamir import SHARE_BYTES
 
 TAG_BYTES: Final = 16
@@ -24,7 +25,7 @@ def envelope_bytes(sums: int) -> int:
     return SHARES_BYTES * sums + TAG_BYTES
 
 
-class Channel:
+class Channel(OneTime):
     """One client's end of its sealed channels to all others within a session.
 
     Both directions of a channel rest on one shared point: who seals and opens with the same object pays for

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.errors import BadKey, BadSignature, Peer
 from secagg.hashing import digest, framed
+from secagg.onetime import OneTime
 
 Random: TypeAlias = Callable[[int], bytes]
 
@@ -48,7 +49,7 @@ def check_public_key(key: bytes, *, peer: Peer) -> None:
         raise BadKey(peer, "not the canonical encoding of a public key of full order")
 
 
-class Agreement:
+class Agreement(OneTime):
     """One end of X25519 with many peers. A point is computed once, whatever is then derived from it."""
 
     def __init__(self, secret: bytes) -> None:

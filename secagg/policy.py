@@ -21,7 +21,8 @@ class Policy:
     `max_sums`           most sums of one session.
     `unnoised_sums`      most sums without noise that this identity ever answers.
     `max_query_bytes`    largest broadcast it holds in memory.
-    `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this.
+    `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
+                         for one sum; over L sums with different absentees, L times that.
 
     A cohort of more than 1024 clients meets on a ring, and only under `curious_server`.
     """

@@ -17,6 +17,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
+from threading import Lock
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -36,6 +37,7 @@ _STRETCH: Final = 1 << 21
 _LARGE: Final = 1 << 18
 _ALIGNMENT: Final = 64
 _MOST_PARTS: Final = 1024
+_PATIENCE: Final = 5.0  # seconds, with a worker that was asked to end
 _ONES: Final = bytes([1]) * 32
 _Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
 _Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of masks to add, and to subtract
@@ -47,7 +49,14 @@ class ProcessPool:
     def __init__(self, processes: int) -> None:
         if not 1 <= processes <= MAX_PROCESSES:
             raise ParameterError(f"processes must be from 1 to {MAX_PROCESSES}")
-        self._workers = [_Worker() for _ in range(processes - 1)]
+        self._lock = Lock()  # workers answer in the order in which they are asked
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(processes - 1):
+                self._workers.append(_Worker())
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         """Wait until all processes are ready, rather than with the first sum."""
@@ -63,14 +72,20 @@ class ProcessPool:
 
     def close(self) -> None:
         """End the workers. The pool goes on as one process."""
-        for worker in self._workers:
-            worker.close()
+        with self._lock:
+            for worker in self._workers:
+                worker.close()
+            self._workers = []
 
     def cpu_seconds(self) -> float:
         """CPU seconds that the workers have spent on masks."""
         return sum(worker.cpu_seconds for worker in self._workers)
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
+        with self._lock:
+            self._take_off(residues, removals, salt)
+
+    def _take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], salt: bytes) -> None:
         seeds = self._seeds(removals, salt)
         total = sum(part.nbytes for part in residues)
         workers = self._workers if total >= _LARGE and len(residues) <= _MOST_PARTS else []
@@ -100,11 +115,21 @@ class ProcessPool:
 
 
 class _Worker:
-    """This end of one other process. It does one thing at a time."""
+    """This end of one other process. It does one thing at a time, and after any failure nothing any more."""
 
     def __init__(self) -> None:
-        context = get_context("spawn")
         self._memory = SharedMemory(create=True, size=_STRETCH + _ALIGNMENT * (_MOST_PARTS + 1))
+        try:
+            self._begin()
+        except BaseException:
+            self._forget_memory()
+            raise
+        self._alive = True
+        self._busy = True  # with coming up
+        self.cpu_seconds = 0.0
+
+    def _begin(self) -> None:
+        context = get_context("spawn")
         tasks, self._tasks = context.Pipe(duplex=False)
         self._results, results = context.Pipe(duplex=False)
         ends = (tasks, results, self._memory.name)
@@ -112,8 +137,6 @@ class _Worker:
         self._process.start()
         tasks.close()
         results.close()
-        self._busy = True  # with coming up
-        self.cpu_seconds = 0.0
 
     def wait(self) -> None:
         """Until it is ready for something new."""
@@ -121,20 +144,30 @@ class _Worker:
             self.finish()
 
     def start(self, function: Callable[..., object], *args: object) -> None:
-        """Hand it something to do; a dead worker does nothing."""
+        """Hand it something to do."""
         self.wait()
-        with suppress(OSError):
-            self._tasks.send((function, args))
-            self._busy = True
+        self._busy = True
+        self._attempt(self._tasks.send, (function, args))
 
     def finish(self) -> Any:
         """What it found, or None if it is dead."""
         self._busy = False
-        with suppress(EOFError, OSError):
-            result, seconds = self._results.recv()
-            self.cpu_seconds += seconds
-            return result
-        return None
+        result, seconds = self._attempt(self._results.recv) or (None, 0.0)
+        self.cpu_seconds += seconds
+        return result
+
+    def _attempt(self, step: Callable[..., Any], *args: object) -> Any:
+        """One step of the conversation. Who interrupts it cannot know where it stands, so it ends there."""
+        if not self._alive:
+            return None
+        try:
+            return step(*args)
+        except BaseException as error:
+            self._alive = False
+            self._process.kill()
+            if isinstance(error, Exception):
+                return None
+            raise
 
     def add_to(self, parts: Sequence[Residues]) -> None:
         """Add what it expanded last."""
@@ -142,9 +175,17 @@ class _Worker:
             part += masks
 
     def close(self) -> None:
-        self._tasks.close()  # which is what ends it
-        self._results.close()
+        """Ask it to end; whoever holds its pipe open in another process, it does not live on."""
+        self._attempt(self._tasks.send, None)
+        self._alive = False
+        self._process.join(_PATIENCE)
+        self._process.kill()
         self._process.join()
+        self._tasks.close()
+        self._results.close()
+        self._forget_memory()
+
+    def _forget_memory(self) -> None:
         self._memory.close()
         with suppress(FileNotFoundError):
             self._memory.unlink()
@@ -164,8 +205,8 @@ def _serve(tasks: Connection, results: Connection, memory: str) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt):
         _warm_up()
         results.send((None, 0.0))
-        while True:
-            function, args = tasks.recv()
+        while (task := tasks.recv()) is not None:
+            function, args = task
             started = time.process_time()
             result = function(shared, *args)
             results.send((result, time.process_time() - started))

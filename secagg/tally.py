@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from secagg.bitmap import PositionSet, unpack_positions
-from secagg.errors import BadShare, BadVector, CorruptDealer, MalformedMessage, TooFewClients, Unrecoverable
+from secagg.errors import (
+    BadShare,
+    BadVector,
+    CorruptDealer,
+    CorruptTotal,
+    MalformedMessage,
+    TooFewClients,
+    Unrecoverable,
+)
 from secagg.events import WrongShares
 from secagg.expansion import Expander
 from secagg.graph import Graph
@@ -32,6 +40,7 @@ class Tally:
         self._corrupt = corrupt
         self._expander = expander
         self._accumulator = question.encoding.zeros()
+        self._spoiled = False  # something was begun on it and not finished
         self.contributors: set[int] = set()
         self.survivors = PositionSet()
         self.confirmations: dict[int, bytes] = {}
@@ -45,7 +54,9 @@ class Tally:
         encoding = self.question.encoding
         if not encoding.accepts(data):
             raise BadVector(self._id(position), "a masked input that does not fit the spec")
+        self._spoiled = True
         encoding.add(self._accumulator, data)
+        self._spoiled = False
         self.contributors.add(position)
 
     def fix_survivors(self) -> PositionSet:
@@ -89,6 +100,10 @@ class Tally:
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
             raise Unrecoverable(blamed)
+        if self._spoiled:
+            # The hidden count is the last element: it may be right where the rest is not.
+            raise CorruptTotal("adding or unmasking inputs was interrupted before")
+        self._spoiled = True
         self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
         total = self.question.encoding.decode(
             self._accumulator,

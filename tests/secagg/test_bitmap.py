@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,13 @@ def test_what_is_no_position_is_in_no_set() -> None:
     members = PositionSet([0, 1])
     assert PositionSet(members) == members
     assert -1 not in members
+    assert np.int64(1) in members
+    assert np.uint8(2) not in members
     assert not members.__contains__("0")
     assert members != 3
     assert repr(members) == "PositionSet([0, 1])"
+
+
+def test_a_position_is_not_negative() -> None:
+    with pytest.raises(ValueError, match="not negative"):
+        PositionSet([-1])

@@ -512,3 +512,11 @@ def test_a_masked_input_with_a_padding_bit_is_not_accepted() -> None:
 def test_an_encoded_input_shows_nothing_of_itself() -> None:
     code = encoding(LInf(1.0), size=1, bits=16, cohort=1)
     assert repr(code.encode({"x": [2.0]}, stream())) == "Encoded(parts=2, clipped=1)"
+
+
+def test_a_masked_array_is_refused() -> None:
+    """Numpy would drop the mask, and what it hides would be summed."""
+    hidden = np.ma.array([1.0, 2.0], mask=[False, True])
+    part = Part(name="x", size=2, bits=32, bound=LInf(5.0))
+    with pytest.raises(InputError, match="fill or remove what is masked"):
+        Encoding(SumSpec(parts=(part,)), cohort=2).encode({"x": hidden}, KeyStream(bytes(32)))

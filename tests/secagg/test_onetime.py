@@ -8,6 +8,8 @@ import pickle
 import pytest
 
 from secagg.encoding import Encoding
+from secagg.envelope import Channel
+from secagg.keys import Agreement
 from secagg.masks import KeyStream
 from secagg.onetime import OneTime
 from secagg.spec import Count, Part, SumSpec
@@ -20,7 +22,9 @@ from secagg.vault import Vault
 def holders() -> list[OneTime]:
     spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
     encoded = Encoding(spec, cohort=2).encode({"x": [1]}, KeyStream(bytes(32)))
-    return [Vault(owner=1, sums=1, random=SeededRandom(b"v")), encoded, Rig(2, Trust.CURIOUS).machines[0]]
+    channel = Channel(bytes(32), session=bytes(32), owner=1)
+    vault = Vault(owner=1, sums=1, random=SeededRandom(b"v"))
+    return [vault, encoded, Rig(2, Trust.CURIOUS).machines[0], Agreement(bytes(32)), channel]
 
 
 @pytest.mark.parametrize("holder", holders(), ids=lambda holder: type(holder).__name__)

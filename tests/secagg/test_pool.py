@@ -15,7 +15,7 @@ from secagg.errors import ParameterError
 from secagg.expansion import OneProcess
 from secagg.keys import public_key
 from secagg.masking import PairMasks, Removal, SelfMask, seeds_of
-from secagg.pool import ProcessPool, _serve, agree, expand_shared
+from secagg.pool import ProcessPool, _serve, _Worker, agree, expand_shared
 from secagg.ring import Residues
 from secagg.testing.rig import PART, residue_table
 
@@ -164,7 +164,7 @@ def test_a_worker_works_until_its_pipe_is_closed() -> None:
     done, seconds = take.recv()
     assert done
     assert seconds > 0
-    give.close()
+    give.send(None)
     worker.join()
     expected = b"".join(part.tobytes() for part in taken_off(REMOVALS, [np.zeros_like(p) for p in total()]))
     assert bytes(memory.buf[:4000]) == expected[:4000]
@@ -179,6 +179,51 @@ def test_a_pool_that_was_closed_goes_on_as_one_process() -> None:
     pool.close()
     pool.take_off(residues, REMOVALS, salt=SALT)
     assert same(residues, taken_off(REMOVALS, large()))
+
+
+def test_after_an_interrupt_no_answer_is_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is interrupted while it waits does not know what is still in the pipe."""
+
+    def interrupted() -> object:
+        raise KeyboardInterrupt
+
+    with ProcessPool(2) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(pool._workers[0]._results, "recv", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pool.take_off(large(), REMOVALS, salt=SALT)
+        residues = large()
+        pool.take_off(residues, REMOVALS, salt=SALT)
+    assert same(residues, taken_off(REMOVALS, large()))
+
+
+def test_two_threads_may_share_a_pool(pool: ProcessPool) -> None:
+    vectors = [large() for _ in range(4)]
+    threads = [Thread(target=pool.take_off, args=(v, REMOVALS), kwargs={"salt": SALT}) for v in vectors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same(vector, taken_off(REMOVALS, large())) for vector in vectors)
+
+
+def test_a_pool_that_cannot_be_had_whole_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[_Worker] = []
+    begin = _Worker._begin
+
+    def begin_twice(worker: _Worker) -> None:
+        begun.append(worker)
+        if len(begun) == 3:
+            raise OSError("no more processes")
+        begin(worker)
+
+    monkeypatch.setattr(_Worker, "_begin", begin_twice)
+    with pytest.raises(OSError, match="no more processes"):
+        ProcessPool(4)
+    assert not any(worker._process.is_alive() for worker in begun[:2])
+    for worker in begun:
+        with pytest.raises(FileNotFoundError):
+            SharedMemory(worker._memory.name)
 
 
 def test_secrets_stay_out_of_what_is_printed() -> None:

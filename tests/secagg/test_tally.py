@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from secagg import messages as m
 from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
+from secagg.encoding import Encoding
 from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, TooFewClients, Unrecoverable
 from secagg.events import WrongShares
 from secagg.expansion import OneProcess
@@ -221,3 +223,28 @@ def test_when_holders_lie_about_everybody_the_search_for_dealers_stops() -> None
     assert [(dealer.peer, dealer.proven) for dealer in caught.value.dealers] == [
         (k, False) for k in ROSTER[:3]
     ]
+
+
+class Interrupted(BaseException):
+    """As by a key or a signal, at any moment."""
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise Interrupted
+
+
+@pytest.mark.parametrize("adding", [True, False], ids=["adding", "unmasking"])
+def test_what_was_interrupted_half_way_is_never_released(
+    adding: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hidden count is the last element, and may be right where the others are not."""
+    table = Table(*ROSTER)
+    table.reveal(*ROSTER)
+    add_again = partial(table.tally.add_input, 0, table.inputs[0].data)
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoding, "add", interrupted)
+        patch.setattr(OneProcess, "take_off", interrupted)
+        with pytest.raises(Interrupted):
+            (add_again if adding else table.tally.unmask)()
+    with pytest.raises(CorruptTotal, match="interrupted before"):
+        table.tally.unmask()
