@@ -356,8 +356,8 @@ def _complete_threshold(clients: int, corrupt: int, dropped: int, server: Server
     """On the complete graph nothing is left to chance: the counts alone decide."""
     if not 2 <= clients <= MAX_COMPLETE:
         raise ParameterError(
-            f"the complete graph, the only one for a malicious_server, takes from 2 to {MAX_COMPLETE} "
-            f"clients, not {clients}: invite fewer, or trust the server with drawing a ring"
+            f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "
+            "invite fewer, or choose a ring, which a malicious_server must not draw"
         )
     # Whoever can tell clients different things splits them, however honestly the graph was drawn.
     trust = Trust.CURIOUS if server is ServerClass.CURIOUS else Trust.MALICIOUS

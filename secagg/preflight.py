@@ -36,8 +36,8 @@ class PartReport:
 class Preflight:
     """What was found. A session should begin only if `problems` is empty.
 
-    `quorum` clients must stay to the end of every sum, on a ring but for an unlucky order; `margin` is how
-    many may leave.
+    With fewer than `quorum` clients to its end, no sum is released. `margin` is how many may leave: all
+    others, and on a ring fewer, or somebody may by chance be left with too few neighbours.
     """
 
     clients: int
@@ -81,9 +81,7 @@ def preflight(
         problems.append(str(error))
     if not 1 <= sums <= MAX_SUMS:
         problems.append(f"a session has from 1 to {MAX_SUMS} sums, not {sums}")
-    least = least_threshold(clients, corrupt=corrupt, trust=trust)
-    if planned:
-        least = max(planned.least, clients - planned.spare)
+    least = planned.least if planned else least_threshold(clients, corrupt=corrupt, trust=trust)
     quorum = max(least, corrupt + 2)
     if planned and clients - dropouts_allowed(clients, dropout) < quorum:
         problems.append(
@@ -101,7 +99,7 @@ def preflight(
         neighbours=neighbours,
         threshold=planned.threshold if planned else None,
         quorum=quorum,
-        margin=max(clients - quorum, 0),
+        margin=max(min(clients - quorum, planned.spare if planned else clients), 0),
         parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
         setup_bytes_up=_setup_bytes(neighbours, form),
         sum_bytes_up={kind: _sum_bytes(spec, neighbours + 1, form) for kind, spec in table.items()},

@@ -48,8 +48,8 @@ class Terms:
         check_bits("liveness_bits", self.liveness_bits)
         if not 1 <= self.sums <= MAX_SUMS:
             raise ParameterError(f"sums must be from 1 to {MAX_SUMS}")
-        if self.graph is GraphChoice.RING and self.trust is not Trust.CURIOUS:
-            raise ParameterError("a ring needs a curious_server: whoever draws it could surround a client")
+        if self.graph is GraphChoice.RING:
+            check_ring_trust(self.trust)
         most = MAX_COMPLETE if self.graph is GraphChoice.COMPLETE else largest_cohort(self.trust)
         sizes = (self.corrupt + 2, self.min_contributors, self.min_cohort, self.max_cohort, most)
         if list(sizes) != sorted(sizes):
@@ -57,6 +57,11 @@ class Terms:
                 f"corrupt + 2 <= min_contributors <= min_cohort <= max_cohort <= {most} must hold"
             )
         dropouts_allowed(self.max_cohort, self.dropout)  # raises on a fraction outside 0 to 1
+
+
+def check_ring_trust(trust: Trust) -> None:
+    if trust is not Trust.CURIOUS:
+        raise ParameterError("a ring needs a curious_server: whoever draws it could surround a client")
 
 
 def largest_cohort(trust: Trust) -> int:

@@ -60,7 +60,10 @@ def choose_threshold(cohort: int, *, corrupt: int, dropout: Fraction | float, tr
     survive: more than c colluders needs, and it costs nothing.
     """
     if not 2 <= cohort <= MAX_COMPLETE:
-        raise ParameterError(f"a session takes from 2 to {MAX_COMPLETE} clients, not {cohort}")
+        raise ParameterError(
+            f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {cohort}: a larger cohort needs "
+            "a ring, and a ring a curious_server"
+        )
     if corrupt < 0:
         raise ParameterError("corrupt must not be negative")
     if corrupt >= cohort:

@@ -17,7 +17,7 @@ from secagg.finder import (
 )
 from secagg.graph import CompleteGraph, Graph, RingGraph
 from secagg.keys import Random
-from secagg.terms import LIVENESS_BITS, SECURITY_BITS, Terms
+from secagg.terms import LIVENESS_BITS, SECURITY_BITS, Terms, check_ring_trust
 from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold, dropouts_allowed
 
 
@@ -49,6 +49,8 @@ def plan(
     liveness_bits: int = LIVENESS_BITS,
 ) -> Plan:
     """Choose for `clients` clients. Raises `ParameterError` where nothing is safe for so few."""
+    if graph is GraphChoice.RING:
+        check_ring_trust(trust)
     if not _may_be_ring(clients, trust, graph):
         threshold = choose_threshold(clients, corrupt=corrupt, dropout=dropout, trust=trust)
         return _complete(clients, threshold)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import ClientMachine, Total, masks
+from secagg import ClientMachine, masks, ring
 from secagg.encoding import Encoded, Encoding
 from secagg.events import Asked
 from secagg.ring import Residues
@@ -85,11 +85,11 @@ class PlainSum:
             np.add(total, part, out=total)
         self._contributors += 1
 
-    def decoded(self) -> Total:
-        """The total that a server has to release, to the last bit."""
-        assert self._encoding is not None  # somebody answered
-        count = self._contributors
-        return self._encoding.decode(self._total, contributors=count, invited=count)
+    def residues(self, bits: int) -> Residues:
+        """The residues that a server must be left with, modulo 2^bits: numbers would hide the last ones."""
+        total = self._total[0]
+        ring.reduce(total, bits)
+        return total
 
 
 class Crowd:

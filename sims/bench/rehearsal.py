@@ -15,6 +15,7 @@ from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMa
 from secagg.errors import ParameterError
 from secagg.expansion import Expander
 from secagg.memory import VolatileMemory
+from secagg.terms import largest_cohort
 from secagg.thresholds import dropouts_allowed
 
 KIND: Final = "update"
@@ -43,6 +44,8 @@ class SumSetting:
     def __post_init__(self) -> None:
         if self.neighbours is not None and self.trust is Trust.MALICIOUS:
             raise ParameterError("neighbours cannot be chosen under malicious_server: its graph is complete")
+        if self.clients > (most := largest_cohort(self.trust)):
+            raise ParameterError(f"under {self.trust} a session takes at most {most} clients")
         if self.clients < self.corrupt + 2:
             raise ParameterError(
                 f"{self.clients} clients with {self.corrupt} colluders: a total could show one honest input"

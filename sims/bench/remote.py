@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg import Registry
 from secagg.errors import ParameterError
+from secagg.ring import Residues, dtype_for
 from secagg.transitions import ServerState
 from sims.bench.rehearsal import SumSetting
 from sims.bench.wire import Channel, Kind, Note
@@ -35,6 +35,7 @@ class ServerCosts:
     wall: Mapping[str, float]
     threshold: int
     neighbours: int
+    ring: bool
     masks: int  # that it took off the total
     peak_bytes: int
 
@@ -78,8 +79,9 @@ class RemoteServer:
     def costs(self) -> ServerCosts:
         return ServerCosts(**self._request(Kind.COSTS).json())
 
-    def total(self) -> NDArray[np.float64]:
-        return np.frombuffer(self._request(Kind.TOTAL).data, np.float64)
+    def residues(self, bits: int) -> Residues:
+        """What the total was computed from."""
+        return np.frombuffer(self._request(Kind.TOTAL).data, dtype_for(bits))
 
     def limit_cpu_seconds(self, masks: int) -> float:
         """What `masks` masks cost at least, in that process."""

@@ -33,9 +33,9 @@ from secagg.events import (
 from secagg.expansion import Expander, OneProcess
 from secagg.masking import PairMasks, Removal
 from secagg.pool import ProcessPool
-from secagg.ring import Residues
+from secagg.ring import Residues, reduce
 from sims.bench.limits import Limit, Mask
-from sims.bench.rehearsal import KIND, PART, SumSetting, make_server
+from sims.bench.rehearsal import KIND, SumSetting, make_server
 from sims.bench.resident import Growth
 from sims.bench.wire import Channel, Kind, Note
 
@@ -180,6 +180,7 @@ class Seat:
             "wall": self._wall,
             "threshold": self._ready.threshold,
             "neighbours": self._ready.neighbours,
+            "ring": self._server._topology.is_ring,
             "masks": self._expander.masks,
             "peak_bytes": peak,
         }
@@ -187,7 +188,10 @@ class Seat:
 
     def _total(self, _: Note) -> None:
         assert self._released is not None  # the state said so
-        self._channel.send(Kind.TOTAL, np.ascontiguousarray(self._released.total[PART]).data)
+        # The numbers of a total are rounded to floats: what is compared are the residues behind it.
+        residues = self._server._tally._accumulator[0]
+        reduce(residues, self._setting.bits)
+        self._channel.send(Kind.TOTAL, residues.data)
 
     def _limit(self, note: Note) -> None:
         limit = Limit(Mask.of(self._setting.spec))

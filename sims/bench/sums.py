@@ -19,7 +19,7 @@ from secagg.transitions import ServerState
 from sims.bench.crowd import Chore, Crowd
 from sims.bench.limits import Limit, Mask
 from sims.bench.progress import Progress
-from sims.bench.rehearsal import PART, SumSetting, make_clients
+from sims.bench.rehearsal import SumSetting, make_clients
 from sims.bench.remote import RemoteServer, server_process
 
 _SEED: Final = 11
@@ -148,12 +148,12 @@ def _report(session: _Session) -> SumReport:
     costs = server.costs()  # first, because it has the peak of the memory
     client_masks = round(crowd.median_masks())
     return SumReport(
-        exact=np.array_equal(server.total(), crowd.plain.decoded()[PART]),
+        exact=np.array_equal(server.residues(setting.bits), crowd.plain.residues(setting.bits)),
         clients=setting.clients,
         dim=setting.dim,
         bits=setting.bits,
         trust=str(setting.trust),
-        graph="complete" if costs.neighbours == setting.clients - 1 else "ring",
+        graph="ring" if costs.ring else "complete",
         neighbours=costs.neighbours,
         threshold=costs.threshold,
         corrupt=setting.corrupt,

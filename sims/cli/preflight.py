@@ -44,7 +44,8 @@ def add(subparsers: Subparsers) -> None:
         type=proportion,
         default=Fraction(1, 10),
         metavar="PART",
-        help="part of the clients that may leave, from 0 to below 1, such as 0.1 or 1/10 (default 1/10)",
+        help="part of the clients that may leave in the whole session, from 0 to below 1, such as 0.1 or "
+        "1/10 (default 1/10)",
     )
     add_trust(parser)
     add_choice(

@@ -136,7 +136,7 @@ class _Teller:
             corrupt=setting.corrupt, dropout=0.1, sums=planned,
         )  # fmt: skip
         self._people = People(clients=setting.clients, dim=setting.dim, seed=setting.seed)
-        self._vanished = self._outlook.margin + 1
+        self._vanished = setting.clients - self._outlook.quorum + 1
         self._absences: Absences = self._people.absences(setting.sums, self._vanished)
         self._asking = -1
         self._inputs: dict[int, bytes] = {}  # masked, of the first sum

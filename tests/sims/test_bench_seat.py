@@ -129,5 +129,5 @@ def test_setting_survives_json() -> None:
 
 
 def test_server_refuses_its_terms() -> None:
-    with server_process() as server, pytest.raises(ParameterError, match="max_cohort"):
-        server.begin(setting(clients=1 << 21), None)
+    with server_process() as server, pytest.raises(ParameterError, match="part 'update' has 3 bits"):
+        server.begin(setting(bits=3), None)

@@ -162,3 +162,9 @@ def test_bad_argument_is_one_sentence(
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_large_cohort_meets_on_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--clients", "130", "--trust", "curious_server", "--dim", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing was released" in out
