@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from secagg.errors import ParameterError
-from secagg.finder import GraphChoice
+from secagg.finder import MAX_BITS, GraphChoice
 from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
 
@@ -69,11 +69,11 @@ def largest_cohort(trust: Trust) -> int:
     return MAX_COHORT if trust is Trust.CURIOUS else MAX_COMPLETE
 
 
-def check_bits(name: str, value: object) -> None:
+def check_bits(name: str, value: int) -> None:
     """Refuse a chance of failure that is no chance, or beyond what anyone would compute."""
     check_whole(name, value)
-    if not 1 <= value <= 1024:  # type: ignore[operator]
-        raise ParameterError(f"{name} must be from 1 to 1024")
+    if not 1 <= value <= MAX_BITS:
+        raise ParameterError(f"{name} must be from 1 to {MAX_BITS}")
 
 
 def check_whole(name: str, value: object) -> None:
