@@ -143,27 +143,43 @@ class Encoding:
             yield view[start:stop]
             start = stop
 
-    def decode(self, residues: Sequence[Residues], *, contributors: int, invited: int) -> Total:
+    def room(self) -> list[Values]:
+        """Memory for the numbers of a total, written to once: what is new takes its time then, not later."""
+        return [_zeros(part) for part in self.spec.parts]
+
+    def decode(
+        self,
+        residues: Sequence[Residues],
+        *,
+        contributors: int,
+        invited: int,
+        room: Sequence[Values] | None = None,
+    ) -> Total:
         """The total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
-        parts = {
-            part.name: self._numbers(part, total)
-            for part, total in zip(self.spec.parts, residues[:-1], strict=True)
-        }
+        parts: dict[str, Values] = {}
+        for part, total, out in zip(self.spec.parts, residues[:-1], room or self.room(), strict=True):
+            ring.reduce(total, part.bits)
+            self._write_numbers(part, total, out)
+            parts[part.name] = out
         return Total(parts, count=contributors, invited=invited)
 
-    def _numbers(self, part: Part, total: Residues) -> Values:
-        ring.reduce(total, part.bits)
+    def _write_numbers(self, part: Part, total: Residues, out: Values) -> None:
         if not isinstance(part.bound, (L2, LInf)):
-            return total.astype(np.uint64)
-        scale, unused = self.scale(part), 8 * total.itemsize - part.bits
-        out, done = np.empty(part.size), 0
+            np.copyto(out, total)
+            return
+        scale, unused, done = self.scale(part), 8 * total.itemsize - part.bits, 0
         for residues in _blocks(total):
             signed = (residues << unused).view(f"<i{total.itemsize}") >> unused
             np.divide(signed, scale, out=out[done : done + len(signed)], dtype=np.float64)
             done += len(signed)
-        return out
+
+
+def _zeros(part: Part) -> Values:
+    if isinstance(part.bound, (L2, LInf)):
+        return np.full(part.size, 0, np.float64)
+    return np.full(part.size, 0, np.uint64)
 
 
 def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:

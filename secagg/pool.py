@@ -3,8 +3,8 @@
     with ProcessPool(4) as pool:
         server = ServerMachine(..., expander=pool)
 
-Each process first agrees on its share of the seeds, then expands all of them for its stretches of the vector,
-which return in shared memory. Secrets reach the workers through pipes and nothing else. A worker that dies
+Each process agrees on its share of the seeds, and expands all of them for its stretches of the vector, which
+return in shared memory. Secrets reach the workers through pipes and nothing else. A worker that dies
 costs time and nothing more: its share is done here. As always with processes that are spawned, a script that
 uses a pool keeps its own work below ``if __name__ == "__main__":``.
 """
@@ -12,7 +12,7 @@ uses a pool keeps its own work below ``if __name__ == "__main__":``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -63,6 +63,7 @@ class ProcessPool:
         _warm_up()
         for worker in self._workers:
             worker.wait()
+            worker.warm_up()
         return self
 
     def __exit__(
@@ -86,36 +87,45 @@ class ProcessPool:
             self._take_off(residues, removals, salt)
 
     def _take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], salt: bytes) -> None:
-        seeds = self._seeds(removals, salt)
-        total = sum(part.nbytes for part in residues)
-        workers = self._workers if total >= _LARGE and len(residues) <= _MOST_PARTS else []
-        team = 1 + len(workers)
-        rounds = -(-total // (team * _STRETCH))
-        stretches = iter(slices(residues, team * rounds))
-        for _ in range(rounds):
-            others = [(worker, next(stretches)) for worker in workers]
-            for worker, stretch in others:
-                worker.start(expand_shared, _layout(stretch.of(residues)), seeds, stretch.skip)
-            _expand(residues, next(stretches), seeds)
-            for worker, stretch in others:
-                if worker.finish():
-                    worker.add_to(stretch.of(residues))
-                else:
-                    _expand(residues, stretch, seeds)
-
-    def _seeds(self, removals: Sequence[Removal], salt: bytes) -> _Seeds:
-        """Everybody agrees on some."""
-        own, *others = split(removals, 1 + len(self._workers))
-        for worker, share in zip(self._workers, others, strict=True):
+        """Masks whose seeds were agreed on here come first: meanwhile, the workers agree on the others."""
+        own, *shares = split(removals, 1 + len(self._workers))
+        for worker, share in zip(self._workers, shares, strict=True):
+            worker.wait()  # for what an interrupted call had left it with
             worker.start(agree, share, salt)
-        found = [seeds_of(own, salt=salt)]
-        for worker, share in zip(self._workers, others, strict=True):
-            found.append(worker.finish() or seeds_of(share, salt=salt))
-        return [seed for plus, _ in found for seed in plus], [seed for _, minus in found for seed in minus]
+        mine, theirs = seeds_of(own, salt=salt), None
+        for stretch, *others in self._rounds(residues):
+            team = list(zip(self._workers, others, strict=False))
+            for worker, other in team:
+                worker.start(expand_shared, _layout(other.of(residues)), mine, other.skip, True)
+            _expand(residues, stretch, mine)
+            theirs = theirs or self._collected(shares, salt)
+            for worker, other in team:
+                worker.start(expand_shared, _layout(other.of(residues)), theirs, other.skip, False)
+            _expand(residues, stretch, theirs)
+            for worker, other in team:
+                _add(worker, residues, other, (mine, theirs))
+
+    def _rounds(self, residues: Sequence[Residues]) -> Iterator[list[Slice]]:
+        """Stretches that are worked on at the same time, the first of them here."""
+        total = sum(part.nbytes for part in residues)
+        alone = total < _LARGE or len(residues) > _MOST_PARTS
+        team = 1 if alone else 1 + len(self._workers)
+        stretches = slices(residues, team * max(1, -(-total // (team * _STRETCH))))
+        return (stretches[start : start + team] for start in range(0, len(stretches), team))
+
+    def _collected(self, shares: Sequence[Sequence[Removal]], salt: bytes) -> _Seeds:
+        """The seeds that the workers agreed on."""
+        plus: list[bytes] = []
+        minus: list[bytes] = []
+        for worker, share in zip(self._workers, shares, strict=True):
+            more_plus, more_minus = worker.finish() or seeds_of(share, salt=salt)
+            plus += more_plus
+            minus += more_minus
+        return plus, minus
 
 
 class _Worker:
-    """This end of one other process. It does one thing at a time, and after any failure nothing any more."""
+    """This end of one other process. It does one thing after another, and after any failure nothing more."""
 
     def __init__(self) -> None:
         self._memory = SharedMemory(create=True, size=_STRETCH + _ALIGNMENT * (_MOST_PARTS + 1))
@@ -125,7 +135,7 @@ class _Worker:
             self._forget_memory()
             raise
         self._alive = True
-        self._busy = True  # with coming up
+        self._owed = 1  # answers; the first one when it has come up
         self.cpu_seconds = 0.0
 
     def _begin(self) -> None:
@@ -139,19 +149,18 @@ class _Worker:
         results.close()
 
     def wait(self) -> None:
-        """Until it is ready for something new."""
-        if self._busy:
+        """Until it is ready for something new. Nobody is interested any more in what it finds until then."""
+        while self._owed > 0:
             self.finish()
 
     def start(self, function: Callable[..., object], *args: object) -> None:
-        """Hand it something to do."""
-        self.wait()
-        self._busy = True
+        """Hand it something to do, after what it already has."""
+        self._owed += 1
         self._attempt(self._tasks.send, (function, args))
 
     def finish(self) -> Any:
         """What it found, or None if it is dead."""
-        self._busy = False
+        self._owed -= 1
         result, seconds = self._attempt(self._results.recv) or (None, 0.0)
         self.cpu_seconds += seconds
         return result
@@ -168,6 +177,9 @@ class _Worker:
             if isinstance(error, Exception):
                 return None
             raise
+
+    def warm_up(self) -> None:
+        _touch(self._memory)
 
     def add_to(self, parts: Sequence[Residues]) -> None:
         """Add what it expanded last."""
@@ -196,12 +208,22 @@ def _expand(residues: Sequence[Residues], stretch: Slice, seeds: _Seeds) -> None
     apply_masks(stretch.of(residues), plus=plus, minus=minus, skip=stretch.skip)
 
 
+def _add(worker: _Worker, residues: Sequence[Residues], stretch: Slice, waves: Sequence[_Seeds]) -> None:
+    """What a worker expanded in several waves; if it is dead, it is done here."""
+    if all(worker.finish() for _ in waves):
+        worker.add_to(stretch.of(residues))
+        return
+    for seeds in waves:
+        _expand(residues, stretch, seeds)
+
+
 # --- in a worker --------------------------------------------------------------------------------------
 
 
 def _serve(tasks: Connection, results: Connection, memory: str) -> None:
     """A worker's life."""
     shared = SharedMemory(memory)
+    _touch(shared)
     with suppress(EOFError, OSError, KeyboardInterrupt):
         _warm_up()
         results.send((None, 0.0))
@@ -224,17 +246,23 @@ def agree(_: SharedMemory, removals: Sequence[Removal], salt: bytes) -> _Seeds:
     return seeds_of(removals, salt=salt)
 
 
-def expand_shared(memory: SharedMemory, layout: _Layout, seeds: _Seeds, skip: int) -> bool:
-    """All masks of one stretch, summed up in shared memory."""
+def expand_shared(memory: SharedMemory, layout: _Layout, seeds: _Seeds, skip: int, fresh: bool) -> bool:
+    """Masks of one stretch, summed up in shared memory: from zero, or with what is there."""
     parts = _views(memory, layout)
-    for part in parts:
-        part.fill(0)
+    if fresh:
+        for part in parts:
+            part.fill(0)
     plus, minus = seeds
     apply_masks(parts, plus=plus, minus=minus, skip=skip)
     return True
 
 
 # --- shared memory ------------------------------------------------------------------------------------
+
+
+def _touch(memory: SharedMemory) -> None:
+    """A page that is used for the first time takes microseconds, and there are hundreds."""
+    np.ndarray(memory.size, np.uint8, memory.buf).fill(0)
 
 
 def _layout(parts: Sequence[Residues]) -> _Layout:

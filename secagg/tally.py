@@ -27,7 +27,7 @@ from secagg.messages import Reveal
 from secagg.question import Question
 from secagg.reconstruction import Reconstruction
 from secagg.shamir import SHARE_BYTES, shares_from_bytes
-from secagg.spec import Total
+from secagg.spec import Total, Values
 from secagg.thresholds import liars_around
 
 
@@ -40,6 +40,7 @@ class Tally:
         self._corrupt = corrupt
         self._expander = expander
         self._accumulator = question.encoding.zeros()
+        self._room: list[Values] = []
         self._spoiled = False  # something was begun on it and not finished
         self.contributors: set[int] = set()
         self.survivors = PositionSet()
@@ -60,7 +61,8 @@ class Tally:
         self.contributors.add(position)
 
     def fix_survivors(self) -> PositionSet:
-        """From here on, nobody else is in the sum."""
+        """From here on, nobody else is in the sum. While shares are on their way, room is made for it."""
+        self._room = self.question.encoding.room()
         self.survivors = PositionSet(self.contributors)
         return self.survivors
 
@@ -109,6 +111,7 @@ class Tally:
             self._accumulator,
             contributors=len(self.survivors),
             invited=len(self.question.roster),
+            room=self._room,
         )
         return total, self._wrong_shares(reconstruction)
 

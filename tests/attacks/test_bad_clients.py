@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,9 +214,9 @@ def believe_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 def believe_count(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Encoding.decode
 
-    def uncounted(self: Encoding, residues: Sequence[Residues], *, contributors: int, invited: int) -> Total:
+    def uncounted(self: Encoding, residues: Sequence[Residues], *, contributors: int, **rest: Any) -> Total:
         residues[-1][0] = contributors
-        return original(self, residues, contributors=contributors, invited=invited)
+        return original(self, residues, contributors=contributors, **rest)
 
     monkeypatch.setattr(Encoding, "decode", uncounted)
 

@@ -160,7 +160,7 @@ def test_a_worker_works_until_its_pipe_is_closed() -> None:
     assert seeds == seeds_of(REMOVALS, salt=SALT)
     assert memory.buf is not None
     memory.buf[:] = bytes([1]) * len(memory.buf)  # whatever was there is overwritten
-    give.send((expand_shared, (((1000, "<u4"), (7, "|u1"), (1, "<u8")), seeds, 0)))
+    give.send((expand_shared, (((1000, "<u4"), (7, "|u1"), (1, "<u8")), seeds, 0, True)))
     done, seconds = take.recv()
     assert done
     assert seconds > 0
