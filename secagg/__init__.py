@@ -8,7 +8,7 @@ client insists on, `preflight` whether it can work.
 from secagg.client import Answer, ClientMachine
 from secagg.keys import Identity
 from secagg.local import LocalSession, Stage, local_machines
-from secagg.memory import FileMemory, Memory, VolatileMemory
+from secagg.memory import Memory, VolatileMemory
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
 from secagg.registry import Registry, verify_registry
@@ -22,7 +22,6 @@ __all__ = [
     "Answer",
     "ClientMachine",
     "Count",
-    "FileMemory",
     "Identity",
     "LInf",
     "LocalSession",

@@ -6,9 +6,10 @@ An honest server keeps the same books as its clients, so as not to ask what they
 from __future__ import annotations
 
 from secagg.bitmap import PositionSet
+from secagg.budget import Budget
 from secagg.errors import CohortChanged, ParameterError, PeerError, StateError
 from secagg.groups import GroupBook
-from secagg.memory import VolatileMemory
+from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.messages import MAX_ROUND, Query
 from secagg.question import content_digest
 from secagg.spec import Table
@@ -53,11 +54,13 @@ class Agenda:
 
     def note(self, query: Query) -> None:
         """This is about to be asked."""
-        self._memory.remember_answer(
+        entry = AnswerEntry(
             group=self._table.group_of(query.kind),
             round_number=query.round,
             content=content_digest(query.kind, query.payload),
+            charge=None,
         )
+        self._memory.remember_answer(entry, Budget())
         self._groups.answer(query.kind, query.round)
         self.next_sum += 1
 

@@ -31,7 +31,7 @@ from secagg.introduction import Introduction, fewest_contributors
 from secagg.keys import Identity, Random
 from secagg.masking import put_on
 from secagg.masks import SEED_BYTES, KeyStream
-from secagg.memory import Memory
+from secagg.memory import AnswerEntry, Memory
 from secagg.onetime import OneTime
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
@@ -120,7 +120,8 @@ class ClientMachine(OneTime):
         that this client answered, until enough clients agree on who did.
         """
         question = self._require_asked(sum_index)
-        encoded = question.encoding.encode(values, KeyStream(self._random(SEED_BYTES)))
+        stream, noise = KeyStream(self._random(SEED_BYTES)), self._removable_noise(question)
+        encoded = question.encoding.encode(values, stream, noise=noise)
         try:
             self._remember(question)
             mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
@@ -139,6 +140,12 @@ class ClientMachine(OneTime):
         frame = m.MaskedInput(self._context, question.sum_index, data).encode()
         return Answer(frame, encoded.clipped)
 
+    def _removable_noise(self, question: Question) -> list[KeyStream]:
+        """A stream for every component of which others hold shares."""
+        secrets = self._vault.noise_seeds(question.sum_index)[: question.spec.seeds]
+        layers = enumerate(secrets, start=1)
+        return [KeyStream(question.noise_seed(seed, self._position, layer)) for layer, seed in layers]
+
     def decline(self, sum_index: int) -> bytes:
         """Sit the current query out. The frame tells the server not to wait."""
         self._require_asked(sum_index)
@@ -155,7 +162,7 @@ class ClientMachine(OneTime):
     @cached_property
     def frame_limit(self) -> int:
         """The largest frame this client ever needs to accept."""
-        form = Format(self._policy.max_sums, signed=True)
+        form = Format(self._policy.max_sums, signed=True, seeds=self._table.seeds)
         per_member = max(form.neighbour_bytes, form.parcel_bytes)
         lists = min(self._policy.max_cohort, MAX_COMPLETE) * per_member
         query = self._policy.max_query_bytes + self._policy.max_cohort
@@ -199,8 +206,9 @@ class ClientMachine(OneTime):
         self._session_open = True
         self._invitation = frame
         self._context = self._invited = invitation_digest(frame)
-        self._form = Format(message.sums, signed=self._identity is not None)
-        self._vault = Vault(owner=self.member, sums=message.sums, random=self._random)
+        seeds = self._table.seeds
+        self._form = Format(message.sums, signed=self._identity is not None, seeds=seeds)
+        self._vault = Vault(owner=self.member, sums=message.sums, random=self._random, seeds=seeds)
         self._advert = self._make_advert()
         return ClientStep((m.Advertisement(self._context, self._advert.encode()).encode(),))
 
@@ -292,9 +300,10 @@ class ClientMachine(OneTime):
         refusals.check_kind(message.kind, self._table)
         roster = PositionSet.parse(message.roster, self._cohort.size, sender=SERVER)
         refusals.check_roster(roster, self._sharers, self._position, self._cohort, self._least)
+        refusals.check_noise_roster(len(roster), self._table[message.kind])
         self._groups.check_new(message.kind, message.round)
         refusals.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
-        refusals.check_unnoised_budget(self._memory, self._policy)
+        refusals.check_budget(self._memory, self._policy, self._table[message.kind], roster=len(roster))
         self._last_sum = message.sum_index
         self._last_kind = (message.kind, message.round)
         self._vault.erase_before(message.sum_index)
@@ -334,11 +343,9 @@ class ClientMachine(OneTime):
     def _remember(self, question: Question) -> None:
         """Written down before the masked input leaves, and never taken back."""
         query = question.query
-        self._memory.remember_answer(
-            group=self._table.group_of(query.kind),
-            round_number=query.round,
-            content=content_digest(query.kind, query.payload),
-        )
+        group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
+        entry = AnswerEntry.to(question, group=group, adjacency=adjacency)
+        self._memory.remember_answer(entry, self._policy.budget)
         self._groups.answer(query.kind, query.round)
 
     def _on_survivors(self, message: m.Survivors, _: bytes) -> ClientStep:
@@ -346,6 +353,7 @@ class ClientMachine(OneTime):
         survivors = PositionSet.parse(message.survivors, self._cohort.size, sender=SERVER)
         refusals.check_survivors(survivors, question.roster, self._position)
         refusals.check_contributors(survivors, self._cohort, self._least)
+        refusals.check_noise_kept(len(survivors), question.roster, question.spec)
         if question.later_in_group:
             refusals.check_group_survivors(survivors, question.roster)
         self._survivors = survivors
@@ -370,8 +378,14 @@ class ClientMachine(OneTime):
     def _reveal(self, question: Question) -> ClientStep:
         """Release one share per neighbour in the roster, and remember who was in the sum."""
         asked = [position for position in self._cohort.neighbourhood if position in question.roster]
-        shares = self._vault.take_shares(question.sum_index, roster=asked, survivors=self._survivors)
+        shares = self._vault.take_shares(
+            question.sum_index,
+            roster=asked,
+            survivors=self._survivors,
+            surplus=question.surplus(len(self._survivors)),
+        )
         self._groups.confirm(question.query.kind, question.query.round, self._survivors)
+        self._memory.note_confirmed(self._cohort.session, question.sum_index, len(self._survivors))
         self._question = None
         dealers = self._pack_around(shares)
         reveal = m.Reveal(self._context, question.sum_index, dealers, b"".join(shares.values()))

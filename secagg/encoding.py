@@ -1,32 +1,31 @@
 """From a client's values to residues, and from the residues of the total back to numbers.
 
-Real parts are fixed point: the scale is the largest with which `cohort` clients at their bound cannot
-wrap, `limit * scale = floor((2^(b-1) - 1) / cohort)`. Rounding is stochastic and unbiased. Behind the
+Each part has a code of its own (`secagg.codes`, and `secagg.noise.codes` where there is noise). Behind the
 named parts travels a hidden one, a single 64-bit element to which every client adds one.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from secagg import ring
+from secagg.codes import Code, FixedPoint, Whole, levels
 from secagg.errors import CorruptTotal, InputError, SpecError
+from secagg.inputs import checked
 from secagg.masks import KeyStream
+from secagg.noise.codes import NoisyCounts, NoisyReals
+from secagg.noise.layers import Layers
+from secagg.noise.rotation import Rotation
 from secagg.onetime import OneTime
 from secagg.ring import Residues
 from secagg.spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
-_Real: TypeAlias = NDArray[np.float64]
-
-_ROUNDING_BITS: Final = 53
-# Coordinates converted at a time: all that becomes of them on the way stays in the second-level cache.
-_BLOCK: Final = 1 << 14
 # A vector that was scaled to its very bound may exceed it by a rounding error, which is no clipping.
 _UNCLIPPED: Final = 1.0 - 1e-12
 
@@ -47,61 +46,74 @@ class Encoded(OneTime):
 
 
 class Encoding:
-    """The fixed-point code of `spec` for `cohort` clients. Both sides derive the same one."""
+    """The code of `spec` for `cohort` clients, of which `roster` take part. Both sides derive the same one.
 
-    def __init__(self, spec: SumSpec, *, cohort: int) -> None:
+    `rotation` seeds the public rotation of parts with noise.
+    """
+
+    def __init__(
+        self, spec: SumSpec, *, cohort: int, roster: int | None = None, rotation: bytes = bytes(32)
+    ) -> None:
         if cohort < 1:
             raise SpecError("a cohort has at least one client")
         spec.check_fits(cohort)
         self.spec = spec
         self.cohort = cohort
-        self._layout = [(part.size, part.bits) for part in spec.parts] + [(1, COUNT_BITS)]
+        self._roster = cohort if roster is None else roster
+        self._rotation = rotation
+        self._layout = [(part.width, part.bits) for part in spec.parts] + [(1, COUNT_BITS)]
+
+    @cached_property
+    def _codes(self) -> list[Code]:
+        return [self._code(number, part) for number, part in enumerate(self.spec.parts)]
+
+    def _code(self, number: int, part: Part) -> Code:
+        match part.bound:
+            case L2() | LInf() as bound:
+                if part.noise is None:
+                    return FixedPoint(part, bound, cohort=self.cohort)
+                rotation = Rotation(self._rotation, number, part.width) if part.is_rotated else None
+                return NoisyReals(part, bound, part.noise, rotation)
+            case Count() as bound if part.noise is not None:
+                return NoisyCounts(part, bound, part.noise, roster=self._roster)
+            case _:
+                return Whole(part)
 
     def levels(self, part: Part) -> int:
         """The largest residue, in absolute value, that one client may contribute to a real part."""
-        return ((1 << (part.bits - 1)) - 1) // self.cohort
+        return levels(part.bits, self.cohort)
 
     def scale(self, part: Part) -> float:
-        """Grid points per unit of a real part; 1 for whole numbers."""
-        if isinstance(part.bound, (L2, LInf)):
-            return self.levels(part) / part.bound.limit
-        return 1.0
+        """Grid points per unit."""
+        return self._codes[self.spec.parts.index(part)].scale
+
+    def noise(self) -> Layers:
+        """The noise that everyone in the roster adds."""
+        return Layers(self.spec, roster=self._roster)
 
     # --- the client's side ---
 
-    def encode(self, values: Mapping[str, ArrayLike], stream: KeyStream) -> Encoded:
-        """Check, clip and round `values`. Raises `InputError` before anything is computed from them."""
-        arrays = self._check(values)
-        clipped: dict[str, float] = {}
-        residues: list[Residues] = []
-        for part, array in zip(self.spec.parts, arrays, strict=True):
-            if isinstance(part.bound, (L2, LInf)):
-                clip, factor = _clip(array, part.bound)
-                if factor < _UNCLIPPED:
-                    clipped[part.name] = factor
-                residues.append(self._round(part, map(clip, _blocks(array)), stream))
-            else:
-                residues.append(array.astype(ring.dtype_for(part.bits)))
-        residues.append(np.ones(1, ring.dtype_for(COUNT_BITS)))
-        return Encoded(tuple(residues), clipped)
+    def encode(
+        self, values: Mapping[str, ArrayLike], stream: KeyStream, *, noise: Sequence[KeyStream] = ()
+    ) -> Encoded:
+        """Check, clip, round and add noise. Raises `InputError` before anything is computed from `values`.
 
-    def _check(self, values: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
+        `stream` rounds, and draws the noise that stays; `noise` draws the removable components.
+        """
         names = [part.name for part in self.spec.parts]
         if not isinstance(values, Mapping) or set(values) != set(names):
             raise InputError(f"values must be a mapping with exactly the parts {', '.join(names)}")
-        return [_checked(part, values[part.name]) for part in self.spec.parts]
-
-    def _round(self, part: Part, blocks: Iterable[_Real], stream: KeyStream) -> Residues:
-        """Round each coordinate up with a probability equal to its fraction."""
-        scale, limit = self.scale(part), _float_at_most(self.levels(part))
-        out, done = np.empty(part.size, ring.dtype_for(part.bits)), 0
-        for real in blocks:
-            real *= scale
-            np.clip(real, -limit, limit, out=real)  # the product may have been rounded upwards
-            out[done : done + len(real)] = _round_block(real, stream)
-            done += len(real)
-        ring.reduce(out, part.bits)
-        return out
+        arrays = [checked(part, values[part.name]) for part in self.spec.parts]
+        clipped: dict[str, float] = {}
+        residues: list[Residues] = []
+        for part, code, array in zip(self.spec.parts, self._codes, arrays, strict=True):
+            encoded, factor = code.encode(array, stream)
+            residues.append(encoded)
+            if factor < _UNCLIPPED:
+                clipped[part.name] = factor
+        self.noise().add_to(residues, [stream, *noise])
+        residues.append(np.ones(1, ring.dtype_for(COUNT_BITS)))
+        return Encoded(tuple(residues), clipped)
 
     # --- the server's side ---
 
@@ -144,8 +156,8 @@ class Encoding:
             start = stop
 
     def room(self) -> list[Values]:
-        """Memory for the numbers of a total, written to once: what is new takes its time then, not later."""
-        return [_zeros(part) for part in self.spec.parts]
+        """Memory for the numbers of a total."""
+        return [code.room() for code in self._codes]
 
     def decode(
         self,
@@ -159,120 +171,8 @@ class Encoding:
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
         parts: dict[str, Values] = {}
-        for part, total, out in zip(self.spec.parts, residues[:-1], room or self.room(), strict=True):
+        rows = zip(self.spec.parts, self._codes, residues[:-1], room or self.room(), strict=True)
+        for part, code, total, out in rows:
             ring.reduce(total, part.bits)
-            self._write_numbers(part, total, out)
-            parts[part.name] = out
+            parts[part.name] = code.decode(total, out)
         return Total(parts, count=contributors, invited=invited)
-
-    def _write_numbers(self, part: Part, total: Residues, out: Values) -> None:
-        if not isinstance(part.bound, (L2, LInf)):
-            np.copyto(out, total)
-            return
-        scale, unused, done = self.scale(part), 8 * total.itemsize - part.bits, 0
-        for residues in _blocks(total):
-            signed = (residues << unused).view(f"<i{total.itemsize}") >> unused
-            np.divide(signed, scale, out=out[done : done + len(signed)], dtype=np.float64)
-            done += len(signed)
-
-
-def _zeros(part: Part) -> Values:
-    if isinstance(part.bound, (L2, LInf)):
-        return np.full(part.size, 0, np.float64)
-    return np.full(part.size, 0, np.uint64)
-
-
-def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (array[start : start + _BLOCK] for start in range(0, len(array), _BLOCK))
-
-
-def _checked(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """`value` as an array that `part` can carry, or an `InputError` that says what is wrong."""
-    array = _as_array(part, value)
-    if array.shape != (part.size,):
-        raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
-    if isinstance(part.bound, (L2, LInf)):
-        return _checked_real(part, array)
-    return _checked_whole(part, array)
-
-
-def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """`value` as an array; numpy alone would turn a list of ints with one above 2^63 into floats."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise InputError(f"part {part.name!r} is a masked array: fill or remove what is masked")
-    if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):
-        return np.array(value, np.uint64)
-    try:
-        return np.asarray(value)
-    except ValueError:
-        raise InputError(f"part {part.name!r} is not a vector") from None
-
-
-def _checked_real(part: Part, array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        raise InputError(f"part {part.name!r} needs real numbers, not {array.dtype}")
-    if not math.isfinite(_largest(array)):
-        raise InputError(f"part {part.name!r} holds NaN or infinity")
-    return array
-
-
-def _largest(array: NDArray[Any]) -> float:
-    """The largest absolute value; NaN where there is one."""
-    return max(float(array.max()), -float(array.min()))
-
-
-def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.kind not in "biu":
-        raise InputError(f"part {part.name!r} needs integers, not {array.dtype}")
-    limit = part.bound.limit if isinstance(part.bound, Count) else (1 << part.bits) - 1
-    if int(array.min()) < 0 or int(array.max()) > limit:
-        raise InputError(f"part {part.name!r} needs integers from 0 to {limit}")
-    return array
-
-
-# How a block of the input becomes real numbers of our own, within the bound.
-_Clip: TypeAlias = Callable[[NDArray[Any]], _Real]
-
-
-def _clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[_Clip, float]:
-    """(what clips a block of `array`, factor by which the largest excess is reduced)."""
-    largest = _largest(array)
-    if isinstance(bound, LInf):
-        if largest <= bound.limit:
-            return _as_real, 1.0
-        return lambda block: _as_real(block).clip(-bound.limit, bound.limit), bound.limit / largest
-    if not largest:
-        return _as_real, 1.0
-    # Dividing by the largest coordinate first keeps the squares of huge inputs finite.
-    norm = math.sqrt(sum(_sum_of_squares(_as_real(block) / largest) for block in _blocks(array)))
-    factor = bound.limit / largest / norm
-    if factor >= 1.0:
-        return _as_real, 1.0
-    return lambda block: _as_real(block) / largest * (bound.limit / norm), factor
-
-
-def _as_real(block: NDArray[Any]) -> _Real:
-    """A copy: the input is the caller's."""
-    return block.astype(np.float64)
-
-
-def _sum_of_squares(vector: _Real) -> float:
-    # A dot product would be left to BLAS, which starts threads and keeps them spinning.
-    return float(np.square(vector).sum())
-
-
-def _round_block(scaled: _Real, stream: KeyStream) -> NDArray[np.uint64]:
-    """Residues modulo 2^64. What is left of `scaled` is of no use."""
-    whole = np.floor(scaled)
-    scaled -= whole
-    scaled *= 2.0**_ROUNDING_BITS  # a power of two: exact
-    draw = stream.words(len(scaled)) >> (64 - _ROUNDING_BITS)
-    rounded = whole.astype(np.int64)
-    rounded += draw.view(np.int64) < scaled.astype(np.int64)
-    return rounded.view(np.uint64)
-
-
-def _float_at_most(value: int) -> float:
-    """The largest float64 that does not exceed `value`."""
-    nearest = float(value)
-    return nearest if int(nearest) <= value else float(np.nextafter(nearest, 0.0))

@@ -16,13 +16,17 @@ from secagg.onetime import OneTime
 from secagg.shamir import SHARE_BYTES
 
 TAG_BYTES: Final = 16
-SHARES_BYTES: Final = 2 * SHARE_BYTES  # of one sum: the self-mask secret's, then the mask key's
 _NONCE: Final = bytes(12)
 
 
-def envelope_bytes(sums: int) -> int:
+def shares_bytes(seeds: int) -> int:
+    """Shares of one sum: of the self-mask secret, of the mask key, and of each seed of removable noise."""
+    return SHARE_BYTES * (2 + seeds)
+
+
+def envelope_bytes(sums: int, seeds: int = 0) -> int:
     """Length of an envelope that carries the shares of `sums` sums."""
-    return SHARES_BYTES * sums + TAG_BYTES
+    return shares_bytes(seeds) * sums + TAG_BYTES
 
 
 class Channel(OneTime):

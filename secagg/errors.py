@@ -49,8 +49,24 @@ class StateError(LocalError):
     """A machine was asked for something its state does not allow."""
 
 
-class MemoryFileError(LocalError):
-    """A client's memory on disk is damaged, foreign or in use. It is never silently reset."""
+class LedgerError(LocalError):
+    """A ledger cannot be used. What it says was spent is never silently reset."""
+
+
+class MissingLedger(LedgerError):
+    """There is no ledger where one was expected. An empty one in its place would forget what was spent."""
+
+
+class DamagedLedger(LedgerError):
+    """A ledger was altered, or rows of it are missing."""
+
+
+class NewerLedger(LedgerError):
+    """A ledger was written by a newer version, whose rows this one may misread."""
+
+
+class ForeignLedger(LedgerError):
+    """A ledger belongs to somebody else, whose spend is not ours."""
 
 
 # --- theirs -------------------------------------------------------------------------------------
@@ -199,6 +215,10 @@ class FewContributors(PolicyError):
 
 class TooManySums(PolicyError):
     """More sums than the algorithm declares, or than our policy allows without noise."""
+
+
+class BudgetExceeded(PolicyError):
+    """A sum with noise that costs more than is left of our privacy budget."""
 
 
 class UnknownSum(PolicyError):

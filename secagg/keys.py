@@ -93,6 +93,16 @@ def self_mask_seed(secret: bytes, *, session: bytes, context: bytes, owner: int)
     return hkdf(secret, salt=session, info=self_mask_info(context, owner))
 
 
+def noise_info(context: bytes, owner: int, layer: int) -> bytes:
+    """HKDF info of a removable component of a client's noise."""
+    return framed("noise", context, _u32(owner), _u32(layer))
+
+
+def noise_commitment(secret: bytes, *, owner: int, sum_index: int, layer: int) -> bytes:
+    """What a client publishes about the seed of a removable component before dealing its shares."""
+    return digest("noise commitment", _u32(owner), _u32(sum_index), _u32(layer), secret)
+
+
 def envelope_info(sender: int, receiver: int) -> bytes:
     return framed("envelope", _u32(sender), _u32(receiver))
 

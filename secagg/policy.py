@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Final
 
+from secagg.budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
+from secagg.noise.accounting import Adjacency, charge
 from secagg.terms import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.thresholds import Trust
+
+_NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +27,9 @@ class Policy:
     `min_contributors`   least number of clients in a released total.
     `max_sums`           most sums of one session.
     `unnoised_sums`      most sums without noise that this identity ever answers.
+    `max_rho`            most privacy that this identity ever gives up in sums with noise, as the rho of
+                         zero-concentrated differential privacy, added up over all of them. None: no limit.
+    `adjacency`          between which two worlds nobody can tell, for that rho.
     `max_query_bytes`    largest broadcast it holds in memory.
     `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
                          for one sum; over L sums with different absentees, L times that.
@@ -34,13 +44,15 @@ class Policy:
     min_contributors: int
     max_sums: int
     unnoised_sums: int
+    max_rho: float | None = None
+    adjacency: Adjacency = Adjacency.ZERO_OUT
     max_query_bytes: int = 1 << 28
     security_bits: int = SECURITY_BITS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         for column in fields(self):
-            if column.name != "trust":
+            if column.name not in _NO_WHOLE_NUMBERS:
                 check_whole(column.name, getattr(self, column.name))
         if not self.corrupt + 2 <= self.min_contributors <= self.min_cohort:
             raise ParameterError(
@@ -53,3 +65,19 @@ class Policy:
         if not 1 <= self.max_sums <= MAX_SUMS:
             raise ParameterError(f"max_sums must be from 1 to {MAX_SUMS}")
         check_bits("security_bits", self.security_bits)
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if self.max_rho is not None and (
+            type(self.max_rho) not in (int, float) or not 0 <= self.max_rho < math.inf
+        ):
+            raise ParameterError("max_rho must be a number of at least 0, or None for no limit")
+        if self.adjacency not in list(Adjacency):
+            raise ParameterError(f"adjacency must be one of {', '.join(Adjacency)}")
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The limits that last for the identity's lifetime, as a memory wants them."""
+        limit = None if self.max_rho is None else charge(self.max_rho)
+        return Budget(unnoised_sums=self.unnoised_sums, charge=limit)

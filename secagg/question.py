@@ -10,7 +10,7 @@ from secagg.bitmap import PositionSet, pack_positions
 from secagg.cohort import Circle
 from secagg.encoding import Encoding
 from secagg.hashing import digest
-from secagg.keys import mask_context
+from secagg.keys import hkdf, mask_context, noise_info
 from secagg.messages import Query
 from secagg.spec import SumSpec
 
@@ -42,7 +42,14 @@ class Question:
 
     @cached_property
     def encoding(self) -> Encoding:
-        return Encoding(self.spec, cohort=self.cohort.size)
+        """Rotations come from what both sides know for sure, and are never repeated."""
+        fields = (self.cohort.session, self.sum_index.to_bytes(4, "big"), self.spec.digest)
+        return Encoding(
+            self.spec,
+            cohort=self.cohort.size,
+            roster=len(self.roster),
+            rotation=digest("rotation seed", *fields),
+        )
 
     @cached_property
     def mask_context(self) -> bytes:
@@ -55,6 +62,22 @@ class Question:
             cohort=self.cohort.digest,
             roster=self.query.roster,
         )
+
+    def noise_seed(self, secret: bytes, position: int, layer: int) -> bytes:
+        """Of the key stream of one removable component."""
+        info = noise_info(self.mask_context, self.cohort.ids[position], layer)
+        return hkdf(secret, salt=self.cohort.session, info=info)
+
+    @property
+    def least_survivors(self) -> int:
+        """With fewer, the total would hold less noise than promised."""
+        promise = self.spec.promise
+        return len(self.roster) - promise.dropouts if promise is not None else 0
+
+    def surplus(self, survivors: int) -> tuple[int, ...]:
+        """The layers of noise that are removed if so many of the roster contribute."""
+        promise = self.spec.promise
+        return promise.surplus(len(self.roster), survivors) if promise is not None else ()
 
     def confirmed_fields(self, survivors: Iterable[int]) -> tuple[bytes, ...]:
         """What a survivor signs before anyone unmasks."""

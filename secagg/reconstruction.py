@@ -55,8 +55,9 @@ class Reconstruction:
         if secret is not None and matches(secret):
             return secret
         secret, wrong = self._corrected(dealer, shares, matches)
-        self.wrong[dealer] = {holders[point - 1] for point in wrong}
-        self._doubts.update(self.wrong[dealer])
+        liars = {holders[point - 1] for point in wrong}
+        self.wrong.setdefault(dealer, set()).update(liars)
+        self._doubts.update(liars)
         return secret
 
     def _interpolate(self, points: list[int], shares: Mapping[int, int]) -> bytes | None:

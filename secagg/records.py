@@ -26,6 +26,7 @@ class Format:
 
     sums: int
     signed: bool
+    seeds: int = 0  # of removable noise, for each sum
 
     @property
     def signature_bytes(self) -> int:
@@ -33,7 +34,7 @@ class Format:
 
     @property
     def advert_bytes(self) -> int:
-        body = ID_BYTES + KEY_BYTES + self.sums * (KEY_BYTES + DIGEST_BYTES)
+        body = ID_BYTES + KEY_BYTES + self.sums * (KEY_BYTES + (1 + self.seeds) * DIGEST_BYTES)
         return body + self.signature_bytes
 
     @property
@@ -42,7 +43,7 @@ class Format:
 
     @property
     def envelope_bytes(self) -> int:
-        return envelope_bytes(self.sums)
+        return envelope_bytes(self.sums, self.seeds)
 
     @property
     def parcel_bytes(self) -> int:
@@ -51,7 +52,10 @@ class Format:
 
 @dataclass(frozen=True)
 class Advert:
-    """A member's id, channel key, one mask key and one commitment per sum, and its signature."""
+    """A member's id, channel key, one mask key and one commitment per sum, and its signature.
+
+    Where noise is removable, commitments to all its seeds follow, sum by sum.
+    """
 
     member: int
     channel_key: bytes
@@ -67,6 +71,12 @@ class Advert:
 
     def encode(self) -> bytes:
         return self.body + self.signature
+
+    def noise_commitment(self, sum_index: int, layer: int) -> bytes:
+        """Of the seed of removable component `layer`, from 1 on."""
+        sums = len(self.mask_keys)
+        seeds = len(self.commitments) // sums - 1
+        return self.commitments[sums + sum_index * seeds + layer - 1]
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict
 def _advert(row: bytes, form: Format) -> Advert:
     keys_at = ID_BYTES + KEY_BYTES
     commitments_at = keys_at + form.sums * KEY_BYTES
-    signature_at = commitments_at + form.sums * DIGEST_BYTES
+    signature_at = commitments_at + form.sums * (1 + form.seeds) * DIGEST_BYTES
     return Advert(
         member=int.from_bytes(row[:ID_BYTES], "big"),
         channel_key=row[ID_BYTES:keys_at],

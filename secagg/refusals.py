@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from secagg import errors as e
+from secagg.budget import sum_charge
 from secagg.cohort import Circle
 from secagg.errors import SERVER
 from secagg.finder import few_corrupt_neighbours, stays_connected
@@ -19,7 +20,7 @@ from secagg.messages import Invitation
 from secagg.policy import Policy
 from secagg.records import Advert, Parcel
 from secagg.registry import Registry
-from secagg.spec import Table
+from secagg.spec import SumSpec, Table
 from secagg.thresholds import least_threshold
 
 # --- the invitation ---------------------------------------------------------------------------------
@@ -165,9 +166,10 @@ def check_kind(kind: str, table: Table) -> None:
         raise e.UnknownSum(SERVER, "a kind of sum that this client does not have")
 
 
-def check_unnoised_budget(memory: Memory, policy: Policy) -> None:
-    if memory.answers >= policy.unnoised_sums:
-        raise e.TooManySums(SERVER, f"{policy.unnoised_sums} sums without noise were answered")
+def check_budget(memory: Memory, policy: Policy, spec: SumSpec, *, roster: int) -> None:
+    """Before anybody computes an answer in vain; memory checks again when the answer is about to leave."""
+    charge = sum_charge(spec, roster=roster, adjacency=policy.adjacency)
+    policy.budget.check(memory.spend, charge)
 
 
 def check_query_is_new(content: bytes, memory: Memory) -> None:
@@ -186,6 +188,17 @@ def check_roster(
     if len(roster) < least:
         raise e.FewContributors(SERVER, f"a roster of {len(roster)}; this client needs {least}")
     check_around(around, cohort)
+
+
+def check_noise_roster(size: int, spec: SumSpec) -> None:
+    """The roster decides how much noise each client adds."""
+    promise = spec.promise
+    if promise is None:
+        return
+    if size < promise.least_roster:
+        raise e.FewContributors(SERVER, f"a roster of {size}; the noise needs {promise.least_roster} clients")
+    if size > promise.clients:
+        raise e.LargeCohort(SERVER, f"a roster of {size}; the noise is planned for {promise.clients} clients")
 
 
 def check_around(around: Collection[int], cohort: Circle) -> None:
@@ -218,6 +231,15 @@ def check_contributors(survivors: Collection[int], cohort: Circle, least: int) -
     if len(survivors) < least:
         raise e.FewContributors(SERVER, f"{len(survivors)} survivors; this client needs {least}")
     check_around([position for position in cohort.neighbourhood if position in survivors], cohort)
+
+
+def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
+    """Enough of those who added noise stayed; it was planned for so many drop-outs and no more."""
+    dropped = len(roster) - survivors
+    if spec.promise is not None and dropped > spec.promise.dropouts:
+        raise e.FewContributors(
+            SERVER, f"{dropped} of {len(roster)} dropped out; the noise allows {spec.promise.dropouts}"
+        )
 
 
 def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:

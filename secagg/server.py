@@ -82,6 +82,7 @@ class ServerMachine:
         if (registry is not None) != (self._terms.trust is Trust.MALICIOUS):
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
         table.check_fits(max_cohort)
+        _check_noise_planned(table, max_cohort)
         self._table = table
         self._expander = expander or OneProcess()
         self._registry = registry
@@ -93,7 +94,7 @@ class ServerMachine:
         self.invitation = self._make_invitation()
         self._invited = self._context = invitation_digest(self.invitation)
         self._admission = Admission(
-            Format(sums, signed=registry is not None),
+            Format(sums, signed=registry is not None, seeds=table.seeds),
             context=self._invited,
             registry=registry,
             most=max_cohort,
@@ -102,7 +103,7 @@ class ServerMachine:
     @cached_property
     def frame_limit(self) -> int:
         """The largest frame an honest client may send in any stage, or be late with."""
-        form = Format(self._terms.sums, signed=True)
+        form = Format(self._terms.sums, signed=True, seeds=self._table.seeds)
         vector = max(spec.packed_bytes for spec in self._table.values())
         envelopes = min(self._terms.max_cohort, MAX_COMPLETE) * form.envelope_bytes
         return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
@@ -311,6 +312,7 @@ class ServerMachine:
     def _close_masking(self) -> ServerStep:
         survivors, least = self._tally.fix_survivors(), self._topology.least
         question = self._tally.question
+        least = max(least, question.least_survivors)
         if len(survivors) < least:
             raise errors.TooFewClients(f"only {len(survivors)} clients sent inputs; {least} are needed")
         if question.later_in_group and survivors != question.roster:
@@ -355,10 +357,10 @@ class ServerMachine:
         if self._ids(roster) & self._attendance.gone:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
-        if len(roster) < self._topology.least:
-            raise errors.TooFewClients(
-                f"only {len(roster)} clients are left; {self._topology.least} are needed"
-            )
+        promise = self._table[kind].promise
+        least = max(self._topology.least, promise.least_roster if promise is not None else 0)
+        if len(roster) < least:
+            raise errors.TooFewClients(f"only {len(roster)} clients are left; {least} are needed")
         bitmap = roster.pack(self._cohort.size)
         query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
@@ -406,3 +408,11 @@ class ServerMachine:
 
     def _to(self, positions: Iterable[int], frame: bytes) -> Outgoing:
         return Outgoing(self._attendance.here(self._cohort.ids[p] for p in positions), frame)
+
+
+def _check_noise_planned(table: Table, max_cohort: int) -> None:
+    for kind, spec in table.items():
+        if spec.promise is not None and spec.promise.clients < max_cohort:
+            raise errors.ParameterError(
+                f"the noise of {kind!r} is planned for {spec.promise.clients} clients, not for {max_cohort}"
+            )

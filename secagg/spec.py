@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -19,10 +20,14 @@ from numpy.typing import NDArray
 
 from secagg.errors import SpecError
 from secagg.hashing import digest
+from secagg.noise.headroom import bits_for_noise
+from secagg.noise.promise import Noise, Promise
+from secagg.noise.sensitivity import counts_norm2, rounded_norm2, rounded_norm2_of_elements
 from secagg.ring import packed_bytes
 
 MAX_ELEMENTS: Final = 1 << 32
 MAX_PACKED: Final = 1 << 31
+_MOST_NORM2: Final = 1 << 62
 COUNT_BITS: Final = 64  # of the hidden part that every sum carries
 MAX_TIMES: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
@@ -69,12 +74,19 @@ class LInf:
 
 @dataclass(frozen=True)
 class Count:
-    """Whole numbers from 0 to `limit`, summed exactly. One outside raises; it is never clipped."""
+    """Whole numbers from 0 to `limit`, summed exactly. One outside raises; it is never clipped.
+
+    `total` bounds what one client's numbers add up to: 1 for a histogram to which everyone adds one count. It
+    says how far one client can move the sum, which decides how much noise hides it.
+    """
 
     limit: int
+    total: int | None = None
 
     def __post_init__(self) -> None:
         _check_whole(self.limit, "the limit of a count", 1, (1 << 64) - 1)
+        if self.total is not None:
+            _check_whole(self.total, "the total of a count", self.limit, (1 << 64) - 1)
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,7 @@ class Part:
     size: int
     bits: int
     bound: Bound
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "the name of a part")
@@ -109,10 +122,55 @@ class Part:
         _check_whole(self.bits, f"the bits of part {self.name!r}", 1, 64)
         if not isinstance(self.bound, (L2, LInf, Count, Residue)):
             raise SpecError(f"the bound of part {self.name!r} must be L2, LInf, Count or Residue")
+        if self.noise is not None:
+            self._check_noise(self.noise)
 
-    def check_fits(self, cohort: int) -> None:
+    def _check_noise(self, noise: Noise) -> None:
+        if not isinstance(noise, Noise):
+            raise SpecError(f"the noise of part {self.name!r} must be a Noise")
+        if isinstance(self.bound, Residue):
+            raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
+        if isinstance(self.bound, Count) and not noise.scale.is_integer():
+            raise SpecError(f"part {self.name!r} holds counts: its noise needs a whole scale")
+        if self.norm2 > _MOST_NORM2:
+            raise SpecError(
+                f"part {self.name!r} spans more than 2^31 grid points; lower the scale of its noise"
+            )
+
+    @property
+    def width(self) -> int:
+        """Elements on the wire: a vector that is rotated is padded to a power of two."""
+        return 1 << (self.size - 1).bit_length() if self.is_rotated else self.size
+
+    @property
+    def is_rotated(self) -> bool:
+        return self.noise is not None and isinstance(self.bound, L2)
+
+    @property
+    def counts(self) -> bool:
+        return isinstance(self.bound, Count)
+
+    @cached_property
+    def norm2(self) -> int:
+        """Of a noisy part: the square of the largest norm that one client's grid points have."""
+        assert self.noise is not None
+        scale = Fraction(self.noise.scale)
+        match self.bound:
+            case L2(limit):
+                return rounded_norm2(Fraction(limit) * scale, self.width)
+            case LInf(limit):
+                return rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
+            case Count(limit, total):
+                return counts_norm2(limit, total, self.size) * int(scale) ** 2
+            case Residue():
+                raise SpecError("residues have no noise")
+
+    def check_fits(self, cohort: int, promise: Promise | None = None) -> None:
         """Raise unless the honest total of `cohort` clients stays inside the ring."""
-        needed = bits_for_cohort(self.bound, cohort)
+        if self.noise is None or promise is None:
+            needed = bits_for_cohort(self.bound, cohort)
+        else:
+            needed = bits_for_noise(self, self.noise, promise, cohort)
         if needed > 64:
             raise SpecError(
                 f"part {self.name!r} needs {needed} bits for {cohort} clients, and 64 is the most; "
@@ -128,7 +186,10 @@ class Part:
     def canonical(self) -> list[Any]:
         limit = getattr(self.bound, "limit", 0)
         value = limit if isinstance(self.bound, Count) else float(limit)
-        return [self.name, self.size, self.bits, type(self.bound).__name__, value]
+        row = [self.name, self.size, self.bits, type(self.bound).__name__, value]
+        if isinstance(self.bound, Count) and self.bound.total is not None:
+            row.append(self.bound.total)
+        return row if self.noise is None else [*row, self.noise.canonical()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +199,13 @@ class SumSpec:
     `times`  most sums of this kind that a client answers in one round.
     `group`  sums with one group name carry the *same private vector*: within a round, clients insist
              on one survivor set for all of them. A kind is a group of its own by default.
+    `promise`  for whom the noise of its parts is planned; needed if any of them has noise.
     """
 
     parts: tuple[Part, ...]
     times: int = 1
     group: str | None = None
+    promise: Promise | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.parts, tuple) or not self.parts:
@@ -157,22 +220,39 @@ class SumSpec:
         _check_whole(self.times, "times", 1, MAX_TIMES)
         if self.group is not None:
             check_name(self.group, "the name of a group")
+        if self.promise is not None and not isinstance(self.promise, Promise):
+            raise SpecError("the promise of a spec must be a Promise")
+        if (self.promise is not None) != any(part.noise for part in self.parts):
+            raise SpecError("a spec needs a promise if one of its parts has noise, and only then")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether all its parts have noise. The number of contributors never has."""
+        return all(part.noise is not None for part in self.parts)
+
+    @property
+    def seeds(self) -> int:
+        """Removable components of noise."""
+        return self.promise.seeds if self.promise is not None else 0
 
     @cached_property
     def packed_bytes(self) -> int:
         """Length of a masked input on the wire: the parts, each padded to a byte, and the hidden count."""
-        parts = sum(packed_bytes(part.size, part.bits) for part in self.parts)
+        parts = sum(packed_bytes(part.width, part.bits) for part in self.parts)
         return parts + packed_bytes(1, COUNT_BITS)
 
     def check_fits(self, cohort: int) -> None:
         for part in self.parts:
-            part.check_fits(cohort)
+            part.check_fits(cohort, self.promise)
 
     @cached_property
     def digest(self) -> bytes:
         """What both sides bind into the masks, so that unequal specs never cancel."""
         rows = [part.canonical() for part in self.parts]
-        return digest("spec", msgpack.packb([rows, self.times, self.group or ""]))
+        fields = [rows, self.times, self.group or ""]
+        if self.promise is not None:
+            fields.append(self.promise.canonical())
+        return digest("spec", msgpack.packb(fields))
 
 
 @dataclass(frozen=True)
@@ -201,6 +281,11 @@ class Table(Mapping[str, SumSpec]):
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    @property
+    def seeds(self) -> int:
+        """Most removable components of noise in one of its sums."""
+        return max(spec.seeds for spec in self.kinds.values())
 
     def group_of(self, kind: str) -> str:
         return self.kinds[kind].group or kind

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import TypeAlias
 
 from secagg.bitmap import PositionSet, unpack_positions
 from secagg.errors import (
@@ -21,14 +22,17 @@ from secagg.errors import (
 from secagg.events import WrongShares
 from secagg.expansion import Expander
 from secagg.graph import Graph
-from secagg.keys import public_key, seed_commitment
+from secagg.keys import noise_commitment, public_key, seed_commitment
 from secagg.masking import Removal, masks_with, own_mask
+from secagg.masks import KeyStream
 from secagg.messages import Reveal
 from secagg.question import Question
 from secagg.reconstruction import Reconstruction
 from secagg.shamir import SHARE_BYTES, shares_from_bytes
 from secagg.spec import Total, Values
 from secagg.thresholds import liars_around
+
+_Secret: TypeAlias = tuple[int, int]  # whose, and which
 
 
 class Tally:
@@ -46,7 +50,9 @@ class Tally:
         self.survivors = PositionSet()
         self.confirmations: dict[int, bytes] = {}
         self.revealed: set[int] = set()
-        self._shares: dict[int, dict[int, int]] = {position: {} for position in question.roster}
+        self._surplus: tuple[int, ...] = ()
+        # (dealer, layer) -> shares by point; layer 0 is what its masks need, the others are surplus noise
+        self._shares: dict[_Secret, dict[int, int]] = {}
 
     # --- collecting ---
 
@@ -64,21 +70,34 @@ class Tally:
         """From here on, nobody else is in the sum. While shares are on their way, room is made for it."""
         self._room = self.question.encoding.room()
         self.survivors = PositionSet(self.contributors)
+        self._surplus = self.question.surplus(len(self.survivors))
+        self._shares = {
+            (position, layer): {} for position in self.question.roster for layer in self._layers(position)
+        }
         return self.survivors
+
+    def _layers(self, position: int) -> tuple[int, ...]:
+        """Of which everybody around reveals a share."""
+        return (0, *self._surplus) if position in self.survivors else (0,)
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
         """Keep the shares that one survivor released."""
         sender, around = self._id(position), self._graph.neighbourhood(position)
         places = unpack_positions(reveal.dealers, len(around), sender=sender)
         dealers = [around[place] for place in places]
-        if len(reveal.shares) != SHARE_BYTES * len(dealers) or not self._shares.keys() >= set(dealers):
+        points = [self._graph.places(position)[place] + 1 for place in places]
+        owed = [
+            ((dealer, layer), point)
+            for dealer, point in zip(dealers, points, strict=True)
+            for layer in self._layers(dealer)
+        ]
+        if len(reveal.shares) != SHARE_BYTES * len(owed) or not self.question.roster >= set(dealers):
             raise MalformedMessage(sender, "shares that do not match the roster")
         shares = shares_from_bytes(reveal.shares)
         if shares is None:
             raise BadShare(sender, "a share outside the field")
-        own_places = self._graph.places(position)
-        for place, dealer, share in zip(places, dealers, shares, strict=True):
-            self._shares[dealer][own_places[place] + 1] = share
+        for (secret, point), share in zip(owed, shares, strict=True):
+            self._shares[secret][point] = share
         self.revealed.add(position)
 
     # --- unmasking ---
@@ -107,6 +126,7 @@ class Tally:
             raise CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
         self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
+        self._remove_noise(secrets)
         total = self.question.encoding.decode(
             self._accumulator,
             contributors=len(self.survivors),
@@ -115,9 +135,11 @@ class Tally:
         )
         return total, self._wrong_shares(reconstruction)
 
-    def _removals(self, secrets: Mapping[int, bytes]) -> Iterator[Removal]:
+    def _removals(self, secrets: Mapping[_Secret, bytes]) -> Iterator[Removal]:
         question = self.question
-        for position, secret in secrets.items():
+        for (position, layer), secret in secrets.items():
+            if layer:
+                continue
             if position in self.contributors:
                 yield own_mask(question, position=position, secret=secret)
             else:
@@ -125,29 +147,46 @@ class Tally:
                 survivors = [peer for peer in around if peer in self.contributors]
                 yield masks_with(question, dropped=position, mask_key=secret, survivors=survivors)
 
-    def _reconstruct(self, reconstruction: Reconstruction) -> tuple[dict[int, bytes], list[CorruptDealer]]:
-        """Everybody's secret, or all the dealers whose secret cannot be had."""
-        secrets: dict[int, bytes] = {}
+    def _remove_noise(self, secrets: Mapping[_Secret, bytes]) -> None:
+        """What survivors added for others who might have dropped out."""
+        layers = self.question.encoding.noise()
+        for (position, layer), secret in secrets.items():
+            if layer:
+                seed = self.question.noise_seed(secret, position, layer)
+                layers.remove(layer, self._accumulator, KeyStream(seed))
+
+    def _reconstruct(
+        self, reconstruction: Reconstruction
+    ) -> tuple[dict[_Secret, bytes], list[CorruptDealer]]:
+        """Everybody's secrets, or all the dealers whose secrets cannot be had."""
+        secrets: dict[_Secret, bytes] = {}
         blamed: list[CorruptDealer] = []
         answered = self._graph.present_around(self.revealed)
-        for position, shares in self._shares.items():
+        guilty: set[int] = set()
+        for (position, layer), shares in self._shares.items():
+            if position in guilty:
+                continue
             try:
-                secrets[position] = reconstruction.secret(
+                secrets[position, layer] = reconstruction.secret(
                     self._id(position),
                     shares,
-                    partial(self._matches, position),
+                    partial(self._matches, position, layer),
                     holders=self._graph.neighbourhood(position),
                     answered=answered[position],
                 )
             except CorruptDealer as error:
                 blamed.append(error)
+                guilty.add(position)
                 if len(blamed) > self._corrupt and not error.proven:
                     break  # holders lie; the sum is lost, and finding more of their victims helps nobody
         return secrets, blamed
 
-    def _matches(self, position: int, secret: bytes) -> bool:
+    def _matches(self, position: int, layer: int, secret: bytes) -> bool:
         """Whether `secret` is what the dealer published a commitment or public key of."""
         advert, index = self.question.cohort.adverts[position], self.question.sum_index
+        if layer:
+            commitment = noise_commitment(secret, owner=advert.member, sum_index=index, layer=layer)
+            return commitment == advert.noise_commitment(index, layer)
         if position in self.contributors:
             commitment = seed_commitment(secret, owner=advert.member, sum_index=index)
             return commitment == advert.commitments[index]

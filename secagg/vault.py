@@ -7,28 +7,29 @@ then forgotten (as far as Python forgets: references are dropped, memory is not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain
 
 from secagg import shamir
-from secagg.envelope import SHARES_BYTES, Channel
+from secagg.envelope import Channel, shares_bytes
 from secagg.errors import SERVER, SecretReused
-from secagg.keys import KEY_BYTES, Random, public_key, seed_commitment
+from secagg.keys import KEY_BYTES, Random, noise_commitment, public_key, seed_commitment
 from secagg.onetime import OneTime
 from secagg.shamir import SHARE_BYTES
 
 
 class Vault(OneTime):
-    """Secrets of `sums` sums for the client `owner`."""
+    """Secrets of `sums` sums for the client `owner`, with so many seeds of removable noise for each."""
 
-    def __init__(self, *, owner: int, sums: int, random: Random) -> None:
+    def __init__(self, *, owner: int, sums: int, random: Random, seeds: int = 0) -> None:
         self._owner = owner
         self._random = random
         self._channel = random(KEY_BYTES)
         self._channels: dict[bytes, Channel] = {}  # session -> our end
         self._mask_keys = {k: random(KEY_BYTES) for k in range(sums)}
         self._self_masks = {k: random(KEY_BYTES) for k in range(sums)}
+        self._noise = {k: tuple(random(KEY_BYTES) for _ in range(seeds)) for k in range(sums)}
+        self._row_bytes = shares_bytes(seeds)
         self._held: dict[int, dict[int, bytes]] = {k: {} for k in range(sums)}
 
     def __repr__(self) -> str:
@@ -43,9 +44,14 @@ class Vault(OneTime):
         return tuple(public_key(secret) for secret in self._mask_keys.values())
 
     def commitments(self) -> tuple[bytes, ...]:
-        return tuple(
-            seed_commitment(secret, owner=self._owner, sum_index=k) for k, secret in self._self_masks.items()
-        )
+        """To the secrets of all self masks, then to the seeds of all removable noise."""
+        masks = [seed_commitment(s, owner=self._owner, sum_index=k) for k, s in self._self_masks.items()]
+        noise = [
+            noise_commitment(seed, owner=self._owner, sum_index=k, layer=layer)
+            for k, seeds in self._noise.items()
+            for layer, seed in enumerate(seeds, start=1)
+        ]
+        return (*masks, *noise)
 
     def channel(self, session: bytes) -> Channel:
         """Our end of the sealed channels of a session: the same one for sealing as for opening."""
@@ -61,8 +67,12 @@ class Vault(OneTime):
         self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
-        """The plaintext for each holder: per sum, its share of the self mask, then of the mask key."""
-        secrets = chain.from_iterable((self._self_masks[k], key) for k, key in self._mask_keys.items())
+        """The plaintext for each holder: per sum, its share of self mask, mask key, and seeds of noise."""
+        secrets = [
+            secret
+            for k, key in self._mask_keys.items()
+            for secret in (self._self_masks[k], key, *self._noise[k])
+        ]
         columns = [
             shamir.deal(secret, threshold=threshold, holders=holders, random=self._random)
             for secret in secrets
@@ -72,28 +82,42 @@ class Vault(OneTime):
     def hold(self, position: int, plaintext: bytes) -> None:
         """Keep the shares that the member at `position` dealt us."""
         for k, held in self._held.items():
-            held[position] = plaintext[k * SHARES_BYTES : (k + 1) * SHARES_BYTES]
+            held[position] = plaintext[k * self._row_bytes : (k + 1) * self._row_bytes]
 
     # --- one sum ---
+
+    def noise_seeds(self, sum_index: int) -> tuple[bytes, ...]:
+        """Of the removable components of a sum, until its masks are taken."""
+        if sum_index not in self._noise:
+            raise SecretReused(SERVER, "the noise of this sum was used or erased")
+        return self._noise[sum_index]
 
     def take_mask_secrets(self, sum_index: int) -> tuple[bytes, bytes]:
         """(mask key, self-mask secret) of a sum. They mask one vector and are gone."""
         if sum_index not in self._mask_keys:
             raise SecretReused(SERVER, "the masks of this sum were used or erased")
+        del self._noise[sum_index]
         return self._mask_keys.pop(sum_index), self._self_masks.pop(sum_index)
 
     def take_shares(
-        self, sum_index: int, *, roster: Sequence[int], survivors: AbstractSet[int]
+        self,
+        sum_index: int,
+        *,
+        roster: Sequence[int],
+        survivors: AbstractSet[int],
+        surplus: Iterable[int] = (),
     ) -> dict[int, bytes]:
-        """One share per member of the roster: of its self mask if it survived, else of its mask key.
+        """Shares of each member of the roster: of its self mask if it survived, else of its mask key.
 
-        All shares of the sum are gone afterwards, so nobody obtains both kinds for one member.
+        A survivor's are followed by those of its surplus noise, whose layers count from 1. All shares of the
+        sum are gone afterwards, so nobody obtains both kinds for one member, or noise that has to stay.
         """
+        taken = (0, *(1 + layer for layer in surplus))
         held = self._held.pop(sum_index, None)
         if held is None:
             raise SecretReused(SERVER, "the shares of this sum were released or erased")
         return {
-            position: held[position][:SHARE_BYTES] if position in survivors else held[position][SHARE_BYTES:]
+            position: _cut(held[position], taken if position in survivors else (1,))
             for position in roster
             if position in held
         }
@@ -103,6 +127,7 @@ class Vault(OneTime):
         for k in range(sum_index):
             self._mask_keys.pop(k, None)
             self._self_masks.pop(k, None)
+            self._noise.pop(k, None)
             self._held.pop(k, None)
 
     def erase(self) -> None:
@@ -110,4 +135,9 @@ class Vault(OneTime):
         self.forget_channel()
         self._mask_keys.clear()
         self._self_masks.clear()
+        self._noise.clear()
         self._held.clear()
+
+
+def _cut(row: bytes, columns: Iterable[int]) -> bytes:
+    return b"".join(row[k * SHARE_BYTES : (k + 1) * SHARE_BYTES] for k in columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from secagg import shamir
-from secagg.envelope import SHARES_BYTES
+from secagg.envelope import shares_bytes
 from secagg.errors import SecretReused
 from secagg.keys import public_key, seed_commitment
 from secagg.shamir import SHARE_BYTES
@@ -58,7 +58,7 @@ def test_all_secrets_are_different() -> None:
 def test_dealt_shares_open_each_secret_of_each_sum() -> None:
     one = vault()
     texts = one.deal(threshold=3, holders=5)
-    assert {len(text) for text in texts} == {SUMS * SHARES_BYTES}
+    assert {len(text) for text in texts} == {SUMS * shares_bytes(0)}
     for k in range(SUMS):
         mask_key, self_mask = one.take_mask_secrets(k)
         for kind, secret in enumerate((self_mask, mask_key)):

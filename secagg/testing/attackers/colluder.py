@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from secagg import shamir
 from secagg.cohort import Cohort, invitation_digest
-from secagg.envelope import SHARES_BYTES, Channel
+from secagg.envelope import Channel, shares_bytes
 from secagg.question import Question
 from secagg.records import Advert, Parcel
 from secagg.shamir import SHARE_BYTES
@@ -65,7 +65,7 @@ class Colluder:
 
     def share(self, dealer: int, sum_index: int, *, alive: bool) -> int:
         """Of the dealer's self mask (`alive`) or of its mask key: a colluder has both."""
-        start = sum_index * SHARES_BYTES + (0 if alive else SHARE_BYTES)
+        start = sum_index * shares_bytes(0) + (0 if alive else SHARE_BYTES)
         share = shamir.share_from_bytes(self._dealt[dealer][start : start + SHARE_BYTES])
         assert share is not None  # honest clients deal field elements
         return share

@@ -1,0 +1,262 @@
+"""The SQLite file of a ledger: rows are verified on their way in, and safe before anyone goes on.
+
+Two tables: `entries` has the rows, `head` their number and the last hash, so that a lost row is noticed even at
+the end. There is no index that could disagree with them. What the rows mean is the business of whoever opens
+the file, and gets every row once, in order, also those that other processes append.
+
+**When an entry is safe.** A commit is in the write-ahead log, synced. Damage to that log is no error for SQLite:
+it takes the log to end there, as after a crash. So the log is emptied into the file before an append returns,
+and a damaged log can only lose an entry on which nobody has acted.
+
+**POSIX locks.** No code here opens the file by itself: to close it again would take away the locks that SQLite
+holds on it for this process.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from secagg.errors import DamagedLedger, LedgerError, MissingLedger, NewerLedger
+from secagg.hashing import digest
+from secagg.ledger.chain import START, Body, Head, Row, body_of, text_of
+from secagg.ledger.seal import Seal, Sealed, read_seal, seal_path
+
+VERSION: Final = 1
+APPLICATION: Final = 0x73614C67  # "saLg"
+_PATIENCE: Final = 20.0  # seconds to wait for another process that writes
+_DAMAGE: Final = (
+    sqlite3.SQLITE_ERROR,  # no such table: a byte of the schema
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_NOTADB,
+)
+_TABLES: Final = """
+    CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL);
+    CREATE TABLE head (rows INTEGER NOT NULL, hash BLOB NOT NULL);
+"""
+_NEW_ROWS: Final = "SELECT number, body, hash FROM entries WHERE number >= ? ORDER BY number"
+
+Apply = Callable[[Row], None]
+
+
+def create_file(path: Path, body: Body) -> None:
+    """A new ledger with one row. It appears under its name when it is complete, and replaces nothing."""
+    leftovers = [other for other in (path, seal_path(path), Path(f"{path}-wal")) if other.exists()]
+    if leftovers:
+        raise LedgerError(
+            f"{leftovers[0]} exists already; open the ledger, or restore it, instead of beginning a new one"
+        )
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            _fill(draft, body)
+            os.link(draft, path)
+        finally:
+            draft.unlink()
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be created: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise LedgerError(f"{path} cannot be created: {error}") from None
+
+
+def _fill(draft: Path, body: Body) -> None:
+    text = text_of({**body, "created": datetime.now(UTC).isoformat(timespec="seconds")})
+    head = START.after(text)
+    with closing(_connect(draft, "rw")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        _insert(connection, START, text, head)
+        connection.execute("INSERT INTO head VALUES (?, ?)", (head.rows, head.hash))
+        connection.execute("COMMIT")
+
+
+def _insert(connection: sqlite3.Connection, before: Head, text: bytes, after: Head) -> None:
+    row = (before.rows, text.decode("ascii"), after.hash)
+    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Transactions are begun by hand, and texts come back as the bytes they are."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
+    )
+    connection.text_factory = bytes
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _sync_directory(directory: Path) -> None:
+    """A new file is safe only when its name is."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class LedgerFile:
+    """An open ledger. `apply` gets all its rows, and every new one as soon as it is known to be there."""
+
+    def __init__(self, path: Path, apply: Apply, *, read_only: bool = False) -> None:
+        self._path = path
+        self._apply = apply
+        self._connection: sqlite3.Connection | None = None
+        self._seal: Seal | None = None
+        self.head = START
+        if not path.exists():
+            raise MissingLedger(f"{path} does not exist; restore it, or create it for a new identity")
+        try:
+            self._open(read_only)
+        except BaseException:
+            self.close()
+            raise
+
+    # --- opening ---
+
+    def _open(self, read_only: bool) -> None:
+        with self._clear_errors():
+            self._seal = None if read_only else Seal(self._path)
+            sealed = read_seal(self._path)  # before the ledger: what is in the seal is in the ledger by then
+            self._connection = _connect(self._path, "ro" if read_only else "rw")
+            with self._transaction("BEGIN"):
+                self._check_format()
+                self._take_new()
+                self._check_seal(sealed)
+            if not read_only:
+                self._settle()
+
+    def _check_format(self) -> None:
+        application, version = self._value("PRAGMA application_id"), self._value("PRAGMA user_version")
+        if application != APPLICATION:
+            raise DamagedLedger(f"{self._path} is not a ledger, or is damaged; restore it, do not delete it")
+        if version != VERSION:
+            raise NewerLedger(f"{self._path} has format {version}; this version of secagg reads {VERSION}")
+
+    def _check_seal(self, sealed: Sealed | None) -> None:
+        if sealed is None or sealed.head.rows < self.head.rows:
+            return
+        if sealed.head.rows > self.head.rows:
+            raise DamagedLedger(
+                f"{self._path} has {self.head.rows} rows, but had {sealed.head.rows} when it was sealed; "
+                "restore the newest copy"
+            )
+        if sealed != self._sealed():
+            raise self._damaged()
+
+    def _sealed(self) -> Sealed:
+        """Of what this transaction sees."""
+        return Sealed(self.head, digest("ledger pages", self._live.serialize()))
+
+    # --- reading ---
+
+    def catch_up(self) -> None:
+        """Take the rows that other processes have appended."""
+        with self._clear_errors(), self._transaction("BEGIN"):
+            self._take_new()
+
+    def _take_new(self) -> None:
+        for number, text, stored in self._live.execute(_NEW_ROWS, (self.head.rows,)):
+            if not isinstance(text, bytes):
+                raise self._damaged()
+            after = self.head.after(text)
+            if (number, stored) != (self.head.rows, after.hash):
+                raise self._damaged()
+            self._advance(text, after)
+        if self._live.execute("SELECT rows, hash FROM head").fetchall() != [(self.head.rows, self.head.hash)]:
+            raise self._damaged()
+
+    def _advance(self, text: bytes, after: Head) -> None:
+        self._apply(Row(self.head.rows, body_of(text)))
+        self.head = after
+
+    def _value(self, statement: str) -> Any:
+        return self._live.execute(statement).fetchone()[0]
+
+    # --- writing ---
+
+    def append(self, make: Callable[[], Body]) -> None:
+        """Append what `make` returns, once every row before it is known and no other can come between.
+
+        If `make` raises, nothing is appended. When this returns, the row is on disk.
+        """
+        with self._clear_errors():
+            with self._transaction("BEGIN IMMEDIATE"):
+                self._take_new()
+                text = text_of(make())
+                after = self.head.after(text)
+                _insert(self._live, self.head, text, after)
+                self._live.execute("UPDATE head SET rows = ?, hash = ?", (after.rows, after.hash))
+            self._advance(text, after)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Empty the log into the file, and seal what is there now."""
+        self._live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._transaction("BEGIN"):
+            self._take_new()
+            sealed = self._sealed()
+        if self._seal is not None:
+            self._seal.write(sealed)
+
+    # --- a live session ---
+
+    def lock(self) -> bool:
+        """Whether this is the only session; it is until `unlock`, or until the process ends."""
+        return self._seal is not None and self._seal.lock()
+
+    def unlock(self) -> None:
+        if self._seal is not None:
+            self._seal.unlock()
+
+    # --- errors and the end ---
+
+    @property
+    def _live(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise LedgerError(f"{self._path} was closed; open it again to take part in sums")
+        return self._connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self._live.execute(begin)
+        try:
+            yield
+            self._live.execute("COMMIT")
+        except BaseException:
+            self._live.rollback()  # which is nothing where SQLite did so already
+            raise
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF in _DAMAGE:
+                raise self._damaged() from None
+            raise LedgerError(f"{self._path} cannot be used: {error}") from None
+
+    def _damaged(self) -> DamagedLedger:
+        return DamagedLedger(f"{self._path} is damaged; restore it, do not delete it")
+
+    def close(self) -> None:
+        """Let go of the file. Whoever still wants to write something fails, and so stays silent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._seal is not None:
+            self._seal.close()
+            self._seal = None

@@ -1,0 +1,94 @@
+"""The file beside a ledger that says how the ledger looked last, and that a session is live.
+
+The chain of hashes covers every row, but nothing in a ledger can tell that its last rows are missing, or that a
+byte between rows has changed. The seal has the head and a hash of the whole file. It is written after the ledger
+itself is safe, so it may be one entry behind when a process was killed, and is never ahead: a ledger with fewer
+rows than its seal has lost some. The operating system locks the seal while a session is live, and takes the lock
+back from a process that dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from secagg.errors import DamagedLedger, LedgerError
+from secagg.hashing import DIGEST_BYTES, digest
+from secagg.ledger.chain import Head
+
+_ROWS_BYTES: Final = 8
+_BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """The head of a ledger, and a hash of the file that holds it."""
+
+    head: Head
+    pages: bytes
+
+    def encode(self) -> bytes:
+        fields = self.head.rows.to_bytes(_ROWS_BYTES, "big") + self.head.hash + self.pages
+        return fields + digest("ledger seal", fields)
+
+
+def seal_path(path: Path) -> Path:
+    return path.with_name(path.name + "-seal")
+
+
+def read_seal(path: Path) -> Sealed | None:
+    """What the seal of the ledger at `path` says; None if there is none, or it was never written."""
+    try:
+        data = seal_path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LedgerError(f"{seal_path(path)} cannot be read: {error.strerror}") from None
+    if not data.strip(b"\0"):
+        return None
+    return _parse(data, path)
+
+
+def _parse(data: bytes, path: Path) -> Sealed:
+    rows, end = data[:_ROWS_BYTES], _ROWS_BYTES + DIGEST_BYTES
+    sealed = Sealed(Head(int.from_bytes(rows, "big"), data[_ROWS_BYTES:end]), data[end : end + DIGEST_BYTES])
+    if len(data) != _BYTES or data != sealed.encode():
+        raise DamagedLedger(
+            f"{seal_path(path)} is damaged; restore it or, if {path} is known to be its newest copy, delete it"
+        )
+    return sealed
+
+
+class Seal:
+    """The seal of a ledger that is open for writing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = seal_path(path)
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerError(f"{self._path} cannot be opened: {error.strerror}") from None
+
+    def write(self, sealed: Sealed) -> None:
+        """Not synced: a seal that is lost with the power is an older one, and says less, but nothing wrong."""
+        try:
+            os.pwrite(self._file, sealed.encode(), 0)
+        except OSError as error:
+            raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
+
+    def lock(self) -> bool:
+        """Whether no other process, and nobody else in this one, has a session live."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._file)

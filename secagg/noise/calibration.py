@@ -1,0 +1,159 @@
+"""How fine a grid, and how much noise, for the sum of vectors with a bound on their norm.
+
+With n clients, vectors of d elements (padded) and norm c, k standard deviations of room and a ring of 2^b, let
+C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the variance that
+each client leaves in it when nobody drops out; both in grid points squared. Then
+
+    (1)  the norm B of a rounded vector, B^2 = C^2 + C + d/4 + sqrt(d)/2, costs with V what the goal allows,
+    (2)  2^b = 2k sqrt(C^2 n^2 / d + (1/4 + w) n).
+
+The second says that a rotated total is nearly Gaussian, of a variance that is c^2 n^2 / d at most plus rounding
+and noise (section 4 of "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
+Aggregation", with a flatness of 1). Given V, tau is known, so (1) says how large B may be; it grows with V, and
+with it C, and the right side of (2). So there is one solution at most, and bisection finds it. The right side is
+least where C = 0, an infinitely coarse grid. A ring that is not larger than that is too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+from secagg.errors import ParameterError, SpecError
+from secagg.noise.accounting import promised_tau
+from secagg.noise.goal import Goal
+from secagg.noise.plan import Plan, kept_share, least_component
+from secagg.noise.promise import Promise
+from secagg.spec import L2
+
+STDDEVS: Final = 6.0
+MAX_BITS: Final = 64
+# With at least four grid points of standard deviation in every component, tau is nothing.
+FINE_VARIANCE: Final = 16
+# More would not fit the arithmetic of a part; a larger ring is then left partly unused.
+_MOST_NORM2: Final = 2.0**60
+_NEGLIGIBLE: Final = 1e-15
+_PRECISION: Final = 1e-14
+
+
+def calibrate_vector(
+    *, promise: Promise, goal: Goal, size: int, clip: float, bits: int | None = None, stddevs: float = STDDEVS
+) -> Plan:
+    """Noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
+
+    Without `bits`, it takes the fewest with which every component has a standard deviation of four grid points.
+    Raises `SpecError` with `bits_needed` if `bits` are too few.
+    """
+    check_stddevs(stddevs)
+    bound = L2(clip)
+    grid = _Grid(promise, goal, 1 << (size - 1).bit_length(), stddevs)
+    if bits is None:
+        bits = grid.fewest_bits()
+    variance = grid.variance_for(bits)
+    norm2 = grid.norm2(variance)
+    return Plan(
+        promise=promise, goal=goal, bound=bound, size=size, bits=bits, stddevs=stddevs,
+        scale=grid.clip(norm2) / bound.limit, variance=rounded_up(variance), norm2=norm2,
+    )  # fmt: skip
+
+
+def check_stddevs(stddevs: float) -> None:
+    if not 0 < stddevs < math.inf:
+        raise ParameterError("the standard deviations of room must be above zero")
+
+
+def rounded_up(variance: float) -> Fraction:
+    """A fraction that is no less than what a float was rounded from."""
+    return Fraction(math.nextafter(variance, math.inf))
+
+
+class _Grid:
+    """The two equations, for any variance of the promised noise."""
+
+    def __init__(self, promise: Promise, goal: Goal, width: int, stddevs: float) -> None:
+        self._promise = promise
+        self._goal = goal
+        self._width = width
+        self._stddevs = stddevs
+        self._kept = float(kept_share(promise))
+        self._least_component = float(least_component(promise))
+        self._factor1 = goal.adjacency.norm1_factor
+        self._factor2 = goal.adjacency.norm2_factor(L2(1.0))
+        self._rounding = width / 4 + math.sqrt(width) / 2  # B^2 where C = 0
+
+    # --- the equations ---
+
+    def norm2(self, variance: float) -> float:
+        """The largest B^2 that costs what the goal allows."""
+        return self._ratio2(variance) * variance / self._factor2
+
+    def _ratio2(self, variance: float) -> float:
+        """The square of how far two worlds may be apart, as a multiple of the variance."""
+        rho = self._goal.rho_per_sum
+        tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
+        if tau * self._width <= _NEGLIGIBLE * rho:
+            return 2 * rho
+        # Each of the three bounds suffices. For the second, the L1 norm of a whole vector is at most B^2; that
+        # it is at most B sqrt(d) makes it the third one.
+        first = 2 * self._goal.rho_beside(tau * self._width)
+        per_norm2 = 2 * tau * math.sqrt(variance) * self._factor1 / self._factor2
+        second = (2 * rho - tau**2 * self._width) / (1 + per_norm2)
+        third = max(0.0, math.sqrt(2 * rho) - tau * math.sqrt(self._width)) ** 2
+        return max(first, second, third)
+
+    def clip(self, norm2: float) -> float:
+        """C for B^2."""
+        return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
+
+    def modulus(self, variance: float) -> float:
+        """The right side of (2)."""
+        clients = self._promise.clients
+        flat = self.clip(self.norm2(variance)) ** 2 * clients**2 / self._width
+        return 2 * self._stddevs * math.sqrt(flat + (0.25 + self._kept * variance) * clients)
+
+    # --- their solution ---
+
+    def variance_for(self, bits: int) -> float:
+        """The solution; the largest one that a part can hold, if the ring has room for more."""
+        least = self._least_variance()
+        if self.modulus(least) >= 2.0**bits:
+            raise self._too_small(bits, _bits_above(self.modulus(least)))
+        most = _MOST_NORM2 * self._factor2 / (2 * self._goal.rho_per_sum)
+        if self.modulus(most) <= 2.0**bits:
+            return most
+        return _last(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)
+
+    def fewest_bits(self) -> int:
+        fine = max(self._least_variance(), FINE_VARIANCE / self._least_component)
+        needed = _bits_above(self.modulus(fine))
+        if needed > MAX_BITS:
+            raise self._too_small(MAX_BITS, needed)
+        return needed
+
+    def _least_variance(self) -> float:
+        """Where B^2 is what rounding alone needs."""
+        least = self._rounding * self._factor2 / (2 * self._goal.rho_per_sum)
+        # Here, tau is nothing and the norm is no obstacle any more.
+        enough = max(least, 10 * FINE_VARIANCE / self._least_component)
+        return math.nextafter(_last(lambda v: self.norm2(v) < self._rounding, least, enough), math.inf)
+
+    def _too_small(self, bits: int, needed: int) -> SpecError:
+        why = f"{bits} bits are too few for {self._promise.clients} clients, {self._width} elements and this noise"
+        if needed > MAX_BITS:
+            return SpecError(f"{why}: it needs {needed} bits, and {MAX_BITS} is the most", bits_needed=needed)
+        return SpecError(f"{why}: it needs at least {needed} bits", bits_needed=needed)
+
+
+def _bits_above(modulus: float) -> int:
+    """The least bits with 2^bits > modulus."""
+    return math.floor(modulus).bit_length()
+
+
+def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest number from `low` to `high` for which `holds`, which from there on it never does again."""
+    while high > low * (1 + _PRECISION):
+        middle = math.sqrt(low) * math.sqrt(high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

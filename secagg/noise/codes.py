@@ -1,0 +1,120 @@
+"""How one part travels with noise: on a grid whose unit is fixed by the spec, whatever the cohort.
+
+A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is what
+the privacy of the sum counts on. That is decided in whole numbers: nothing that floats did before can let one
+client move the total further. The noise itself is added to what leaves here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import ring
+from secagg.clipping import Real, blocks, clip
+from secagg.codes import write_signed
+from secagg.errors import InputError
+from secagg.masks import KeyStream
+from secagg.noise.promise import Noise
+from secagg.noise.rotation import Rotation
+from secagg.ring import Residues
+from secagg.rounding import rounded
+from secagg.spec import L2, Count, LInf, Part, Values
+
+# At least 39 % of all roundings are short enough. That none of so many is has a chance below 2^-70.
+_TRIES: Final = 100
+_INT64: Final = 1 << 63
+
+
+class NoisyReals:
+    """A real part."""
+
+    def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
+        self._part = part
+        self._bound = bound
+        self._rotation = rotation
+        self.scale = noise.scale
+
+    @property
+    def _factor(self) -> float:
+        """Grid points for a unit of the vector as it was rotated."""
+        return self.scale * (self._rotation.factor if self._rotation else 1.0)
+
+    def encode(self, array: NDArray[Any], stream: KeyStream) -> tuple[Residues, float]:
+        clipped, factor = clip(array, self._bound)
+        vector, done = np.zeros(self._part.width), 0
+        for block in blocks(array):
+            vector[done : done + len(block)] = clipped(block)
+            done += len(block)
+        if self._rotation:
+            self._rotation.apply(vector)
+        return self._rounded(vector, stream), factor
+
+    def _rounded(self, vector: Real, stream: KeyStream) -> Residues:
+        out = np.empty(self._part.width, ring.dtype_for(self._part.bits))
+        for _ in range(_TRIES):
+            if self._write(vector, out, stream) <= self._part.norm2:
+                return out
+        if self._write(vector, out, None) > self._part.norm2:  # floats have failed us; nothing may leave
+            raise InputError(f"part {self._part.name!r} does not fit its bound after rounding")
+        return out
+
+    def _write(self, vector: Real, out: Residues, stream: KeyStream | None) -> int:
+        """Round at random, or towards zero, by which no norm grows. Returns the square of the norm."""
+        norm2 = done = 0
+        for block in blocks(vector):
+            real = block * self._factor
+            whole = np.trunc(real).astype(np.int64) if stream is None else rounded(real, stream)
+            norm2 += _sum_of_squares(whole)
+            out[done : done + len(whole)] = whole.view(np.uint64)
+            done += len(whole)
+        ring.reduce(out, self._part.bits)
+        return norm2
+
+    def room(self) -> Values:
+        return np.full(self._part.width, 0, np.float64)
+
+    def decode(self, total: Residues, room: Values) -> Values:
+        if self._rotation is None:
+            write_signed(total, self._part.bits, self.scale, room)
+            return room
+        vector = room.view(np.float64)
+        write_signed(total, self._part.bits, self.scale / self._rotation.factor, vector)
+        self._rotation.undo(vector)
+        return vector[: self._part.size]
+
+
+class NoisyCounts:
+    """Whole numbers, on a grid that is finer than they are."""
+
+    def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
+        self._part = part
+        self.scale = noise.scale
+        # What the counts themselves never reach is shared between noise below zero and noise above.
+        self._below = ((1 << part.bits) - 1 - int(self.scale) * roster * bound.limit) // 2
+
+    def encode(self, array: NDArray[Any], _: KeyStream) -> tuple[Residues, float]:
+        out = array.astype(ring.dtype_for(self._part.bits))
+        out *= out.dtype.type(int(self.scale) % (1 << 8 * out.itemsize))
+        ring.reduce(out, self._part.bits)
+        return out, 1.0
+
+    def room(self) -> Values:
+        return np.full(self._part.size, 0, np.float64)
+
+    def decode(self, total: Residues, room: Values) -> Values:
+        shifted = total + total.dtype.type(self._below)
+        ring.reduce(shifted, self._part.bits)
+        np.subtract(shifted, self._below, out=room, dtype=np.float64)
+        room /= self.scale
+        return room
+
+
+def _sum_of_squares(whole: NDArray[np.int64]) -> int:
+    """Exact, however large."""
+    most = max(int(whole.max()), -int(whole.min()))
+    if len(whole) * most**2 < _INT64:
+        return int(np.square(whole).sum())
+    return sum(value * value for value in whole.tolist())

@@ -1,0 +1,93 @@
+"""From zCDP to (epsilon, delta) and back, by the accountant of dp-accounting.
+
+It adds up the Renyi divergences of what is composed, at given orders, and takes the order at which the least
+epsilon follows for a delta (Proposition 12 of "The Discrete Gaussian for Differential Privacy"). Every order
+is valid, so the result is a guarantee whichever orders are tried; more orders only make it tighter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import ParameterError
+from secagg.noise.accounting import Cost
+from secagg.noise.goal import Orders
+
+try:
+    from dp_accounting import ZCDpEvent
+    from dp_accounting.rdp import RdpAccountant
+except ImportError as error:
+    raise ImportError(
+        'epsilon is computed by dp-accounting, which is not installed: pip install "secagg[dp]"'
+    ) from error
+
+_INTEGERS: Final = np.array([*range(2, 129), 256], np.float64)
+_FINE_ENOUGH: Final = 1e-12
+# An odd number, so that the best order of one grid is in the next one.
+_POINTS: Final = 65
+# Orders a are sought by log(a - 1). The accountant uses none up to 1.01.
+_LEAST_ORDER: Final = math.log(0.0101)
+_MOST_ORDER: Final = math.log(1e7)
+
+
+def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
+    """The epsilon of everything in `costs` together; a float is a rho."""
+    events = Counter(cost if isinstance(cost, Cost) else Cost(cost) for cost in costs)
+    return _best(events, delta, orders)[0]
+
+
+@lru_cache(maxsize=1024)
+def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
+    """The largest rho that costs `epsilon` at most.
+
+    Epsilon is the least of many straight lines in rho, hence concave, and its slope is the best order. Newton's
+    method on such a function stays below the solution after its first step; a bracket guards that one.
+    """
+    low, high = 0.0, 1.0
+    while _of_rho(high, delta, orders)[0] < epsilon:
+        low, high = high, 2 * high
+    rho = high
+    while True:
+        found, order = _of_rho(rho, delta, orders)
+        low, high = (rho, high) if found <= epsilon else (low, rho)
+        step = rho + (epsilon - found) / order
+        following = step if low < step < high else (low + high) / 2
+        if abs(following - rho) <= _FINE_ENOUGH * rho:
+            return min(rho, following)
+        rho = following
+
+
+def _of_rho(rho: float, delta: float, orders: Orders) -> tuple[float, float]:
+    return _best(Counter([Cost(rho)]), delta, orders)
+
+
+def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, float]:
+    """The least epsilon, and the order at which it is had."""
+    if not 0 < delta < 1:
+        raise ParameterError("delta must be above 0 and below 1")
+    if orders is Orders.INTEGER:
+        return _at(_INTEGERS, events, delta)
+    start, stop, last = _LEAST_ORDER, _MOST_ORDER, math.inf
+    while True:
+        grid = np.linspace(start, stop, _POINTS)
+        found, order = _at(1 + np.exp(grid), events, delta)
+        if not last - found > _FINE_ENOUGH * found:  # neither if both are infinite
+            return min(found, last), order
+        # What is minimised falls, then rises: the best of all orders is between the neighbours of this one.
+        step, centre, last = grid[1] - grid[0], math.log(order - 1), found
+        start, stop = max(_LEAST_ORDER, centre - step), min(_MOST_ORDER, centre + step)
+
+
+def _at(orders: NDArray[np.float64], events: Counter[Cost], delta: float) -> tuple[float, float]:
+    accountant = RdpAccountant(orders)
+    for cost, count in events.items():
+        accountant.compose(ZCDpEvent(cost.rho, cost.xi), count)
+    found, order = accountant.get_epsilon_and_optimal_order(delta)
+    return float(found), float(order)

@@ -1,0 +1,97 @@
+"""The discrete Gaussian: whole numbers k with probabilities proportional to exp(-k^2 / (2 variance)).
+
+The variance is any fraction above zero, and every step from it to a sample is one of whole numbers, or of floats
+whose errors cannot matter. A law differs from the exact one by less than 2^-100 in total variation; it tells by
+how much. Up to variance 2^20 it inverts the distribution function (`secagg.noise.table`), beyond it rejects
+(`secagg.noise.hybrid`).
+
+From a seed to samples. The thresholds of the table are
+
+    T(k) = 2^128 - t(k),  T(-k - 1) = t(k),    t(k) = round(2^128 P[X > k]),  k = 0, 1, ... while t(k) > 0,
+
+and the least value is that of -k for the first k with t(k) = 0. The key stream of the seed is consumed in blocks
+of 2^15 samples (2^13 beyond variance 2^20), the last of which may be shorter; the two modules tell in which order
+a block reads it. Samples depend on the seed, the variance and their number alone, whatever they are added to.
+
+How long it takes to draw samples depends on how many of a block needed more bits than most, not on single
+samples ("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" tells what becomes
+of samplers whose time does). Which parts of a table are read does depend on them: who shares a processor's cache
+with this process may see more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import ParameterError
+from secagg.noise.hybrid import Hybrid
+from secagg.noise.table import Stream, Table
+from secagg.noise.weights import LARGEST_VARIANCE as LARGEST_OF_TABLES
+from secagg.noise.weights import UNIFORM_BITS, tails
+from secagg.ring import Residues
+
+LARGEST_VARIANCE: Final = 1 << 116  # samples have 64 bits, and are up to 13.3 standard deviations large
+_KEPT: Final = 64  # laws; the largest of them takes three megabytes
+
+
+class DiscreteGaussian:
+    """A law to draw noise from. It keeps no state of its own: all randomness is in the streams."""
+
+    def __init__(self, variance: Fraction) -> None:
+        self.variance = variance
+        self._sampler = _table(variance) if variance <= LARGEST_OF_TABLES else Hybrid(variance)
+
+    def __repr__(self) -> str:
+        return f"DiscreteGaussian({self.variance})"
+
+    @property
+    def total_variation(self) -> Fraction:
+        """At most how far the samples' law is from the exact one; below 2^-100."""
+        return self._sampler.total_variation
+
+    def sample(self, stream: Stream, size: int) -> NDArray[np.int64]:
+        samples = np.empty(size, np.int64)
+        for window, block in self._blocks(stream, size):
+            samples[window] = block
+        return samples
+
+    def add_to(self, residues: Residues, stream: Stream) -> None:
+        """Add a sample to each of `residues`, in place and modulo the width of their type."""
+        self._apply(np.add, residues, stream)
+
+    def subtract_from(self, residues: Residues, stream: Stream) -> None:
+        """Undo `add_to` with another stream of the same seed."""
+        self._apply(np.subtract, residues, stream)
+
+    def _apply(self, operation: np.ufunc, residues: Residues, stream: Stream) -> None:
+        signed = np.dtype(f"i{residues.itemsize}")
+        for window, block in self._blocks(stream, len(residues)):
+            # A conversion to fewer bits keeps the residue, and one to more keeps the sign.
+            words = block.astype(signed, copy=False).view(residues.dtype)
+            operation(residues[window], words, out=residues[window])
+
+    def _blocks(self, stream: Stream, size: int) -> Iterator[tuple[slice, NDArray[Any]]]:
+        step = self._sampler.block
+        for start in range(0, size, step):
+            stop = min(start + step, size)
+            yield slice(start, stop), self._sampler.draw(stream, stop - start)
+
+
+def _table(variance: Fraction) -> Table:
+    far = tails(variance, both_sides=True)
+    upper = [(1 << UNIFORM_BITS) - each for each in far]
+    return Table([*reversed(far), *upper], first=-len(far))
+
+
+@lru_cache(_KEPT)
+def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
+    """The law with this variance, in the unit of its samples. Raises `ParameterError`."""
+    if not 0 < variance <= LARGEST_VARIANCE:
+        raise ParameterError("the variance of a discrete Gaussian must be above zero and at most 2^116")
+    return DiscreteGaussian(Fraction(variance))

@@ -1,0 +1,124 @@
+"""What clients promise about the noise of a sum: how much the total holds, whoever drops out or colludes.
+
+Let n be the clients of a sum's roster, of which at most T drop out and C collude. The noise that a part needs
+has to come from the n - T - C honest ones that are sure to stay, so everyone adds 1 / (n - T - C) of it. When
+nobody drops, that is too much. Removable noise is cut into components, each from a seed of its own: one that
+always stays, and further ones of m, m, 2m, 4m, ... Once it is known who stayed, the seeds of a subset are
+revealed, and what is left adds up to the target again, never to less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+from typing import Any, Final
+
+from secagg.errors import SpecError
+
+# Components are so fine that what stays exceeds the target by less than this part of it.
+_SURPLUS: Final = Fraction(1, 200)
+_LARGEST: Final = 1 << 128
+_LARGEST_ROSTER: Final = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """The discrete Gaussian noise of one part.
+
+    `scale`     grid points per unit of the part; a whole number for counts.
+    `variance`  of the noise on the total that honest contributors add, at least; in grid points squared.
+    """
+
+    scale: float
+    variance: Fraction
+
+    def __post_init__(self) -> None:
+        scale, variance = self.scale, self.variance
+        if type(scale) not in (int, float) or not 2.0**-500 <= scale <= 2.0**500:
+            raise SpecError("the scale of noise must be a number above zero, from 2^-500 to 2^500")
+        if type(variance) not in (int, Fraction) or variance <= 0:
+            raise SpecError("the variance of noise must be a fraction above zero")
+        if max(variance.numerator, variance.denominator) > _LARGEST:
+            raise SpecError("the variance of noise must be a fraction of numbers up to 2^128")
+        object.__setattr__(self, "scale", float(scale))
+        object.__setattr__(self, "variance", Fraction(variance))
+
+    def canonical(self) -> list[Any]:
+        return [self.scale, str(self.variance.numerator), str(self.variance.denominator)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """For whom noise is planned.
+
+    `clients`    most clients in the roster of a sum.
+    `dropouts`   most of the roster that may send nothing; beyond it, nothing is released.
+    `colluders`  most contributors whose noise the adversary knows.
+    `removable`  whether surplus noise is removed once it is known who stayed.
+    """
+
+    clients: int
+    dropouts: int
+    colluders: int
+    removable: bool = False
+
+    def __post_init__(self) -> None:
+        numbers = (self.clients, self.dropouts, self.colluders)
+        if any(type(k) is not int or k < 0 for k in numbers):
+            raise SpecError("clients, dropouts and colluders must be whole numbers from 0 on")
+        if not isinstance(self.removable, bool):
+            raise SpecError("removable must be True or False")
+        if self.clients > _LARGEST_ROSTER:
+            raise SpecError(f"noise can be planned for at most {_LARGEST_ROSTER} clients")
+        if self.least_roster > self.clients:
+            raise SpecError(
+                f"of {self.clients} clients, {self.dropouts} may drop out and {self.colluders} collude: "
+                "nobody is left to add noise"
+            )
+
+    @property
+    def least_roster(self) -> int:
+        """With fewer clients than this, no honest one is sure to stay."""
+        return self.dropouts + self.colluders + 1
+
+    @cached_property
+    def levels(self) -> int:
+        """Surplus noise is cut into 2^levels units."""
+        finest = self.dropouts / (_SURPLUS * (self.clients - self.dropouts))
+        return (max(self.dropouts, ceil(finest)) - 1).bit_length()
+
+    @property
+    def seeds(self) -> int:
+        """Removable components, and so secrets that a client shares for one sum."""
+        return self.levels + 1 if self.removable and self.dropouts else 0
+
+    def canonical(self) -> list[Any]:
+        return [self.clients, self.dropouts, self.colluders, self.removable]
+
+    # --- with a roster ---
+
+    def components(self, roster: int) -> tuple[Fraction, ...]:
+        """What everyone adds, as parts of the target: the component that stays, then the removable ones."""
+        whole = Fraction(1, roster - self.dropouts - self.colluders)
+        if not self.seeds:
+            return (whole,)
+        unit = (whole - self._kept(roster, 0)) / (1 << self.levels)
+        return (self._kept(roster, 0), unit, *(unit * (1 << level) for level in range(self.levels)))
+
+    def surplus(self, roster: int, survivors: int) -> tuple[int, ...]:
+        """Which components are removed from what survivors added; component 0 never is."""
+        if not self.seeds:
+            return ()
+        base, unit = self.components(roster)[:2]
+        units = ceil((self._kept(roster, roster - survivors) - base) / unit)
+        stays = units >> self.levels, *(units >> level & 1 for level in range(self.levels))
+        if stays[0]:
+            return ()
+        return tuple(1 + index for index, kept in enumerate(stays) if not kept)
+
+    def _kept(self, roster: int, dropped: int) -> Fraction:
+        """What everyone who stays must have added at least, if `dropped` others do not."""
+        honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
+        return honest / (roster - dropped)
