@@ -1,0 +1,1 @@
+"""Whether what runs is as private as it says."""

@@ -1,0 +1,102 @@
+"""Whether the noise of a total follows the law that was promised, from inputs that are all zero.
+
+The total then is noise and nothing else: whole numbers whose variance and distribution are known. A sum of
+discrete Gaussians with at least four grid points of standard deviation each is a discrete Gaussian again, but
+for less than 2^-200. So the test is an ordinary one: chi-square of the values, and their variance. Each is
+two-sided in effect: too much noise is an error like too little.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2, norm
+
+from sims.audit.rehearsal import Rehearsal, grid_points
+from sims.bench.progress import Progress, quiet
+
+_BINS: Final = 64
+_TAIL: Final = 40  # standard deviations: nothing is beyond
+_PILE: Final = 1 << 20  # of whole numbers in the law at once: beyond it, the normal one is as good
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Of one part: what was promised, what was found, and how surprising that is."""
+
+    part: str
+    samples: int
+    variance: float
+    expected: float
+    variance_p: float
+    chi_square_p: float
+
+    @property
+    def ratio(self) -> float:
+        return self.variance / self.expected
+
+    def holds(self, alarm: float) -> bool:
+        """Whether neither test is as surprising as `alarm`, the rate of false ones."""
+        return min(self.variance_p, self.chi_square_p) >= alarm / 2
+
+
+def conform(rehearsal: Rehearsal, *, sums: int = 1, progress: Progress = quiet) -> list[Finding]:
+    """The noise of so many sums over zeros, part by part."""
+    spec = rehearsal.spec
+    zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
+    found: dict[str, list[NDArray[np.int64]]] = {part.name: [] for part in spec.parts}
+    for done in range(sums):
+        progress("zeros", done, sums)
+        _, residues = rehearsal.run(lambda _: zeros)
+        for part, total in zip(spec.parts, residues, strict=True):
+            found[part.name].append(grid_points(part, total))
+    return [
+        judge(part.name, np.concatenate(found[part.name]), rehearsal.variance(part))
+        for part in spec.parts
+        if part.noise is not None
+    ]
+
+
+def judge(name: str, values: NDArray[np.int64], variance: float) -> Finding:
+    """Hold whole numbers against a discrete Gaussian of this variance."""
+    measured = float(np.square(values.astype(np.float64)).mean())  # the mean is known: it is zero
+    return Finding(
+        part=name,
+        samples=len(values),
+        variance=measured,
+        expected=variance,
+        variance_p=_variance_p(measured / variance, len(values)),
+        chi_square_p=_chi_square_p(values, variance),
+    )
+
+
+def _variance_p(ratio: float, samples: int) -> float:
+    """Two-sided: the sum of squares over the variance is chi-square."""
+    below = chi2.cdf(ratio * samples, samples)
+    above = chi2.sf(ratio * samples, samples)
+    return float(min(1.0, 2 * min(below, above)))
+
+
+def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
+    sigma = math.sqrt(variance)
+    inner = np.unique(np.rint(norm.ppf(np.arange(1, _BINS) / _BINS) * sigma)).astype(np.int64)
+    below = np.append(_below(inner, sigma), 1.0)
+    expected = np.diff(below, prepend=0.0) * len(values)
+    bins = np.searchsorted(inner, values, side="left")  # up to and including an edge
+    counts = np.bincount(bins, minlength=len(expected))
+    statistic = float((np.square(counts - expected) / expected).sum())
+    return float(chi2.sf(statistic, len(expected) - 1))
+
+
+def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
+    """Chances of a value up to and including each edge."""
+    reach = math.ceil(_TAIL * sigma)
+    if 2 * reach > _PILE:
+        return np.asarray(norm.cdf((edges + 0.5) / sigma))
+    points = np.arange(-reach, reach + 1)
+    weights = np.exp(-np.square(points / sigma) / 2)
+    return np.asarray((weights.cumsum() / weights.sum())[edges + reach])

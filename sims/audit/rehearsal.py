@@ -1,0 +1,152 @@
+"""A noisy sum without its masks: everybody encodes, residues are added, surplus noise is removed.
+
+Masks change nothing about a total, so what is measured here holds for the machines too, at a cost that allows
+a hundred thousand sums. A fault may be built in: an audit that finds none of them is worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from secagg import ring
+from secagg.encoding import Encoding
+from secagg.errors import SpecError
+from secagg.masks import SEED_BYTES, KeyStream
+from secagg.noise.layers import Layers
+from secagg.ring import Residues
+from secagg.spec import Part, SumSpec, Total
+
+_SEEDS_AT_ONCE: Final = 1024
+
+
+class Fault(StrEnum):
+    """What goes wrong on the clients' side."""
+
+    NONE = "none"
+    HALVED = "halved"  # everybody draws noise of half the standard deviation
+    SILENT = "silent"  # one client adds none
+    UNSCALED = "unscaled"  # the standard deviation is taken in units of the vector, not of the grid
+    REUSED = "reused"  # two clients draw from the same seeds
+
+
+class Seeds:
+    """Fresh seeds from one: what is rehearsed can be repeated, and no two sums share anything."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._stream = KeyStream(seed)
+        self._left: list[bytes] = []
+
+    def __call__(self) -> bytes:
+        if not self._left:
+            data = self._stream.words(_SEEDS_AT_ONCE * SEED_BYTES // 8).tobytes()
+            self._left = [data[at : at + SEED_BYTES] for at in range(0, len(data), SEED_BYTES)]
+        return self._left.pop()
+
+
+class Rehearsal:
+    """Sums of `spec` over `clients`, of which the last `dropped` send nothing."""
+
+    def __init__(
+        self,
+        spec: SumSpec,
+        *,
+        clients: int,
+        dropped: int = 0,
+        fault: Fault = Fault.NONE,
+        seed: bytes = bytes(SEED_BYTES),
+    ) -> None:
+        assert spec.promise is not None  # there is nothing to audit without noise
+        if dropped > spec.promise.dropouts:
+            raise SpecError(f"{dropped} clients drop out, but only {spec.promise.dropouts} may")
+        self.spec = spec
+        self._invited = clients
+        self._survivors = clients - dropped
+        self._fault = fault
+        self._seeds = Seeds(seed)
+        self._surplus = spec.promise.surplus(clients, self._survivors)
+        self._honest = self._encoding(spec)
+        self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
+
+    def variance(self, part: Part) -> float:
+        """Of the noise on the total of a part, in grid points squared, if everybody does as promised."""
+        assert self.spec.promise is not None
+        if part.noise is None:
+            return 0.0
+        shares = self.spec.promise.components(self._invited)
+        kept = sum(share for layer, share in enumerate(shares) if layer not in self._surplus)
+        return float(self._survivors * kept * part.noise.variance)
+
+    def _encoding(self, spec: SumSpec, kind: Callable[..., Encoding] = Encoding) -> Encoding:
+        return kind(spec, cohort=self._invited, roster=self._invited)
+
+    def _encoding_of(self, member: int) -> Encoding:
+        match self._fault:
+            case Fault.HALVED:
+                return self._encoding(_with_variance(self.spec, lambda _: Fraction(1, 4)))
+            case Fault.UNSCALED:
+                return self._encoding(_with_variance(self.spec, _one_over_scale2))
+            case Fault.SILENT if member == 0:
+                return self._encoding(self.spec, _Silent)
+            case _:
+                return self._honest
+
+    def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
+        """One sum: the total, and the residues behind it."""
+        total = list(self._honest.zeros())
+        last: list[bytes] = []
+        for member, encoding in enumerate(self._encodings):
+            seeds = [self._seeds() for _ in range(1 + self.spec.seeds)]
+            if self._fault is Fault.REUSED and member == 1:
+                seeds = last
+            streams = [KeyStream(seed) for seed in seeds]
+            encoded = encoding.encode(values(member), streams[0], noise=streams[1:])
+            for part, residues in zip(total, encoded.residues, strict=True):
+                part += residues
+            self._remove_surplus(encoding.noise(), total, seeds)
+            last = seeds
+        decoded = self._honest.decode(total, contributors=self._survivors, invited=self._invited)
+        return decoded, total[:-1]
+
+    def _remove_surplus(self, noise: Layers, total: Sequence[Residues], seeds: Sequence[bytes]) -> None:
+        for layer in self._surplus:
+            noise.remove(layer, total, KeyStream(seeds[layer]))
+
+
+def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The residues of a total as whole numbers around zero."""
+    shift = 64 - part.bits
+    wide = residues.astype(np.uint64)
+    ring.reduce(wide, part.bits)
+    return (wide << np.uint64(shift)).view(np.int64) >> np.int64(shift)
+
+
+class _Silent(Encoding):
+    """Encodes as everybody does, and adds no noise."""
+
+    def noise(self) -> Layers:
+        bare = replace(
+            self.spec, parts=tuple(replace(part, noise=None) for part in self.spec.parts), promise=None
+        )
+        return Layers(bare, roster=self.cohort)
+
+
+def _with_variance(spec: SumSpec, factor: Callable[[Part], Fraction]) -> SumSpec:
+    return replace(spec, parts=tuple(_scaled(part, factor(part)) for part in spec.parts))
+
+
+def _scaled(part: Part, factor: Fraction) -> Part:
+    if part.noise is None:
+        return part
+    variance = (part.noise.variance * factor).limit_denominator(1 << 40)
+    return replace(part, noise=replace(part.noise, variance=max(variance, Fraction(1, 1 << 40))))
+
+
+def _one_over_scale2(part: Part) -> Fraction:
+    return 1 / Fraction(part.noise.scale) ** 2 if part.noise is not None else Fraction(1)

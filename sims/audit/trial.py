@@ -1,0 +1,118 @@
+"""One audit of the noise: conformance over zeros, then canaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from secagg.masks import SEED_BYTES
+from secagg.noise.promise import Promise
+from secagg.spec import SumSpec
+from sims.audit.canaries import THRESHOLD, rehearsed_scores, secure_scores
+from sims.audit.conformance import Finding, conform
+from sims.audit.lower_bound import LowerBound, gaussian_epsilon, lower_bound
+from sims.audit.rehearsal import Fault, Rehearsal
+from sims.audit.specs import audited_spec
+from sims.bench.progress import Progress, quiet
+
+_CONFIDENCE: Final = 0.9999
+# Canaries are few clients with few elements: that is where the audit is strongest and quickest.
+_CANARY_CLIENTS: Final = 2
+_CANARY_SIZE: Final = 4
+_CANARY_SCALE: Final = 1000.0  # so fine a grid that rounding hides nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What to measure."""
+
+    clients: int
+    size: int
+    sums: int
+    dropouts: int = 0
+    dropped: int = 0
+    removable: bool = False
+    multiplier: float = 1.0
+    canaries: int
+    secure: int = 0
+    delta: float = 1e-5
+    fault: Fault = Fault.NONE
+    seed: int = 0
+
+    def seed_bytes(self, purpose: int) -> bytes:
+        return self.seed.to_bytes(SEED_BYTES - 1, "big") + bytes([purpose])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found. Each of the two verdicts is wrong about honest noise once in 10,000 audits."""
+
+    trial: Trial
+    finding: Finding
+    bound: LowerBound
+    secure: LowerBound | None
+    epsilon: float  # true for Gaussian noise
+    confidence: float = _CONFIDENCE
+
+    @property
+    def conforms(self) -> bool:
+        return self.finding.holds(1 - self.confidence)
+
+    @property
+    def bounded(self) -> bool:
+        bounds = [self.bound] if self.secure is None else [self.bound, self.secure]
+        return all(bound.epsilon_gaussian <= self.epsilon for bound in bounds)
+
+    @property
+    def holds(self) -> bool:
+        return self.conforms and self.bounded
+
+
+def run_trial(trial: Trial, progress: Progress = quiet) -> Outcome:
+    """Raises `SpecError` where more clients drop out than may."""
+    return Outcome(
+        trial=trial,
+        finding=_conformance(trial, progress),
+        bound=_canaries(trial, progress),
+        secure=_secure(trial, progress) if trial.secure else None,
+        epsilon=gaussian_epsilon(1 / trial.multiplier, trial.delta),
+    )
+
+
+def _conformance(trial: Trial, progress: Progress) -> Finding:
+    promise = Promise(clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable)
+    rehearsal = Rehearsal(
+        audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
+        clients=trial.clients,
+        dropped=trial.dropped,
+        fault=trial.fault,
+        seed=trial.seed_bytes(0),
+    )
+    (finding,) = conform(rehearsal, sums=trial.sums, progress=progress)
+    return finding
+
+
+def _canaries(trial: Trial, progress: Progress) -> LowerBound:
+    present, absent = rehearsed_scores(
+        _canary_spec(trial),
+        clients=_CANARY_CLIENTS,
+        runs=trial.canaries,
+        fault=trial.fault,
+        seed=trial.seed_bytes(1),
+        progress=progress,
+    )
+    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=_CONFIDENCE)
+
+
+def _secure(trial: Trial, progress: Progress) -> LowerBound:
+    present, absent = secure_scores(
+        _canary_spec(trial), clients=_CANARY_CLIENTS, runs=trial.secure, progress=progress
+    )
+    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=_CONFIDENCE)
+
+
+def _canary_spec(trial: Trial) -> SumSpec:
+    promise = Promise(clients=_CANARY_CLIENTS, dropouts=0, colluders=0)
+    return audited_spec(
+        size=_CANARY_SIZE, promise=promise, multiplier=trial.multiplier, least_scale=_CANARY_SCALE
+    )

@@ -1,0 +1,137 @@
+"""``secagg check-noise``: whether the noise of a sum is what was promised, by measuring it."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from sims.cli.numbers import fraction, whole
+from sims.cli.options import Whole, add_choice
+from sims.cli.registry import Subparsers
+
+if TYPE_CHECKING:
+    from sims.audit.trial import Outcome, Trial
+
+FAULTS = ("none", "halved", "silent", "unscaled", "reused")
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "check-noise",
+        help="measure the noise of a sum and what it proves about epsilon",
+        description="Measure noise instead of believing in it. Sums over zeros must follow the promised law "
+        "(chi-square and variance). Sums with and without a canary give a lower bound on epsilon, which must "
+        "not exceed what is claimed, and comes close to it where the audit is strong.",
+        epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
+        "otherwise, and 2 if an argument is wrong.",
+    )
+    Whole("--clients", 2, 1024, 20, "clients in a sum over zeros").add(parser)
+    Whole("--dim", 1, 1 << 24, 1 << 16, "elements of a vector").add(parser)
+    Whole("--sums", 1, 1 << 16, 16, "sums over zeros").add(parser)
+    Whole("--dropouts", 0, 1022, 0, "most clients that may drop out").add(parser)
+    Whole("--dropped", 0, 1022, 0, "clients that do").add(parser)
+    parser.add_argument(
+        "--removable", action="store_true", help="surplus noise is removed (default: it stays)"
+    )
+    parser.add_argument(
+        "--multiplier",
+        type=_multiplier,
+        default=1.0,
+        metavar="NUMBER",
+        help="standard deviation of the noise over what one client can move, 1/64 to 64 (default 1)",
+    )
+    Whole("--canaries", 1, 10**8, 2000, "sums with a canary, and as many without").add(parser)
+    Whole("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
+    parser.add_argument(
+        "--delta", type=_delta, default=1e-5, metavar="NUMBER", help="of epsilon (default 1e-5)"
+    )
+    add_choice(parser, "--fault", FAULTS, default="none", text="build a fault in, which has to be found")
+    parser.add_argument(
+        "--seed", type=whole(0, 1 << 63), default=0, metavar="N", help="of all draws (default 0)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
+    parser.set_defaults(run=run, extra="sims")
+
+
+def _multiplier(text: str) -> float:
+    number = fraction(text)
+    if not 1 <= number * 64 <= 64 * 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 1/64 to 64")
+    return float(number)
+
+
+def _delta(text: str) -> float:
+    number = float(fraction(text))
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import LocalError
+    from sims.audit.trial import run_trial
+    from sims.bench.progress import bar
+    from sims.cli.errors import UserError
+
+    try:
+        with bar() as progress:
+            outcome = run_trial(_trial(args), progress)
+    except LocalError as error:
+        raise UserError(f"secagg check-noise: {error}") from None
+    print(json.dumps(_as_json(outcome), indent=2) if args.json else "\n".join(_lines(outcome)))
+    return 0 if outcome.holds else 1
+
+
+def _trial(args: argparse.Namespace) -> "Trial":
+    from sims.audit.rehearsal import Fault
+    from sims.audit.trial import Trial
+
+    return Trial(
+        clients=args.clients, size=args.dim, sums=args.sums, dropouts=args.dropouts, dropped=args.dropped,
+        removable=args.removable, multiplier=args.multiplier, canaries=args.canaries, secure=args.secure,
+        delta=args.delta, fault=Fault(args.fault), seed=args.seed,
+    )  # fmt: skip
+
+
+def _as_json(outcome: "Outcome") -> dict[str, Any]:
+    finding, bound = outcome.finding, outcome.bound
+    return {
+        "fault": outcome.trial.fault,
+        "samples": finding.samples,
+        "variance": finding.variance,
+        "variance_promised": finding.expected,
+        "variance_ratio": finding.ratio,
+        "variance_p": finding.variance_p,
+        "chi_square_p": finding.chi_square_p,
+        "noise_conforms": outcome.conforms,
+        "adjacency": "zero-out",
+        "delta": outcome.trial.delta,
+        "confidence": outcome.confidence,
+        "runs_per_arm": outcome.trial.canaries,
+        "epsilon": outcome.epsilon,
+        "epsilon_gaussian": bound.epsilon_gaussian,
+        "epsilon_gaussian_over_epsilon": bound.epsilon_gaussian / outcome.epsilon,
+        "epsilon_clopper_pearson": bound.epsilon_clopper_pearson,
+        "epsilon_secure": None if outcome.secure is None else outcome.secure.epsilon_gaussian,
+        "bound_conforms": outcome.bounded,
+        "holds": outcome.holds,
+    }
+
+
+def _lines(outcome: "Outcome") -> list[str]:
+    finding, bound, trial = outcome.finding, outcome.bound, outcome.trial
+    verdict = "as promised" if outcome.conforms else "NOT as promised"
+    lines = [
+        f"noise of {finding.samples:,} totals over zeros: {verdict}",
+        f"  variance {finding.variance:.6g}, promised {finding.expected:.6g}: ratio {finding.ratio:.5f}, "
+        f"p = {finding.variance_p:.3g}",
+        f"  chi-square of the values: p = {finding.chi_square_p:.3g}",
+        f"epsilon (zero-out, delta {trial.delta:g}) of noise {trial.multiplier:g} times one client's reach: "
+        f"{outcome.epsilon:.4f}",
+        f"  at least {bound.epsilon_gaussian:.4f} by {trial.canaries:,} canaries, if noise is Gaussian; "
+        f"{bound.epsilon_clopper_pearson:.4f} for any noise (confidence {outcome.confidence:.2%})",
+    ]
+    if outcome.secure is not None:
+        lines.append(f"  at least {outcome.secure.epsilon_gaussian:.4f} through server and clients")
+    if not outcome.bounded:
+        lines.append("  that is MORE than is claimed: the noise is too small")
+    return lines

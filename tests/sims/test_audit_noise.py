@@ -1,0 +1,204 @@
+"""The empirical audit: honest noise passes, and every fault is found.
+
+Verdicts are wrong about honest noise once in 10,000; seeds are fixed, so a test never is by chance alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from secagg.errors import SpecError
+from secagg.masks import KeyStream
+from secagg.noise.gaussian import discrete_gaussian
+from secagg.noise.promise import Noise, Promise
+from secagg.spec import Count, Part, SumSpec
+from sims.audit.canaries import THRESHOLD, rehearsed_scores, secure_scores
+from sims.audit.conformance import conform, judge
+from sims.audit.lower_bound import gaussian_epsilon, lower_bound
+from sims.audit.rehearsal import Fault, Rehearsal, grid_points
+from sims.audit.specs import PART, audited_spec
+from sims.audit.trial import Trial, run_trial
+from sims.cli import main
+
+ALARM = 1e-4
+FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+
+
+def promise(clients: int, dropouts: int = 0, *, colluders: int = 0, removable: bool = False) -> Promise:
+    return Promise(clients=clients, dropouts=dropouts, colluders=colluders, removable=removable)
+
+
+# --- conformance ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropped", [0, 2, 5])
+@pytest.mark.parametrize("removable", [False, True])
+def test_honest_noise_conforms(removable: bool, dropped: int) -> None:
+    spec = audited_spec(size=1 << 14, promise=promise(20, 5, removable=removable), multiplier=1.0)
+    (finding,) = conform(Rehearsal(spec, clients=20, dropped=dropped), sums=4)
+    assert finding.samples == 4 << 14
+    assert finding.holds(ALARM)
+    assert finding.ratio == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("removable", [False, True])
+def test_every_fault_is_found(removable: bool, fault: Fault) -> None:
+    """One client of 20 is 5 % of the variance: with 2^16 elements that is nine standard errors."""
+    spec = audited_spec(size=1 << 16, promise=promise(20, 5, removable=removable), multiplier=1.0)
+    (finding,) = conform(Rehearsal(spec, clients=20, fault=fault))
+    assert not finding.holds(ALARM)
+
+
+def test_counts_are_judged_too_and_parts_without_noise_are_not() -> None:
+    noisy = Part(
+        name="counts", size=1 << 14, bits=24, bound=Count(1), noise=Noise(scale=64, variance=Fraction(3200))
+    )
+    plain = Part(name="plain", size=3, bits=8, bound=Count(1))
+    spec = SumSpec(parts=(noisy, plain), promise=promise(8))
+    (finding,) = conform(Rehearsal(spec, clients=8))
+    assert finding.part == "counts"
+    assert finding.expected == 3200
+    assert finding.holds(ALARM)
+
+
+def test_more_drop_outs_than_promised_are_refused() -> None:
+    spec = audited_spec(size=4, promise=promise(8, 2), multiplier=1.0)
+    with pytest.raises(SpecError, match="3 clients drop out, but only 2 may"):
+        Rehearsal(spec, clients=8, dropped=3)
+
+
+@pytest.mark.parametrize("sigma", [4, 50, 20_000])
+def test_the_law_is_known_at_every_width(sigma: int) -> None:
+    """Beyond 13,000 grid points, the normal law takes the place of the discrete one."""
+    values = discrete_gaussian(Fraction(sigma**2)).sample(KeyStream(bytes([7]) * 32), 200_000)
+    assert judge("x", values, sigma**2).holds(ALARM)
+    assert not judge("x", values, sigma**2 * 1.03).holds(ALARM)
+
+
+def test_a_right_variance_does_not_make_a_right_law() -> None:
+    values = np.repeat(np.array([-50, 50]), 5000)
+    finding = judge("x", values, 2500.0)
+    assert finding.variance_p > 0.9
+    assert not finding.holds(ALARM)
+
+
+def test_grid_points_are_residues_around_zero() -> None:
+    part = Part(name="x", size=4, bits=12, bound=Count(1))
+    residues = np.array([0, 2047, 2048, 4095], np.uint16)
+    assert grid_points(part, residues).tolist() == [0, 2047, -2048, -1]
+
+
+# --- canaries ------------------------------------------------------------------------------------------
+
+
+def test_epsilon_of_gaussian_noise_is_the_known_one() -> None:
+    assert gaussian_epsilon(1.0, 1e-5) == pytest.approx(4.3772, abs=1e-4)
+    assert gaussian_epsilon(2.0, 1e-5) == pytest.approx(9.997, abs=1e-3)
+    assert gaussian_epsilon(0.25, 1e-5) == pytest.approx(0.926, abs=1e-3)
+    assert gaussian_epsilon(0.0, 1e-5) == 0.0
+
+
+def test_the_bound_is_what_the_error_rates_say() -> None:
+    present, absent = np.array([1.0] * 900 + [0.0] * 100), np.array([0.0] * 800 + [1.0] * 200)
+    bound = lower_bound(present, absent, threshold=0.5, delta=1e-5, confidence=0.95)
+    assert bound.runs == 2000
+    assert 0.2 < bound.false_positives < 0.23
+    assert 0.1 < bound.false_negatives < 0.125
+    one = math.log((1 - bound.false_negatives - 1e-5) / bound.false_positives)
+    other = math.log((1 - bound.false_positives - 1e-5) / bound.false_negatives)
+    assert bound.epsilon_clopper_pearson == max(one, other)
+    assert bound.epsilon_gaussian == gaussian_epsilon(bound.mu, 1e-5)
+
+
+def test_scores_that_tell_nothing_prove_nothing() -> None:
+    same = np.zeros(50)
+    bound = lower_bound(same, same, threshold=0.5, delta=1e-5, confidence=0.99)
+    assert bound.mu == bound.epsilon_gaussian == bound.epsilon_clopper_pearson == 0.0
+
+
+def test_few_canaries_stay_below_and_a_fault_goes_beyond() -> None:
+    spec = audited_spec(size=4, promise=promise(2), multiplier=1.0, least_scale=1000.0)
+    bounds = {}
+    for fault in (Fault.NONE, Fault.HALVED):
+        scores = rehearsed_scores(spec, clients=2, runs=1500, fault=fault)
+        bounds[fault] = lower_bound(*scores, threshold=THRESHOLD, delta=1e-5, confidence=0.9999)
+    true = gaussian_epsilon(1.0, 1e-5)
+    assert 0.5 * true < bounds[Fault.NONE].epsilon_gaussian < true
+    assert bounds[Fault.HALVED].epsilon_gaussian > true
+
+
+def test_canaries_go_through_the_machines_as_well() -> None:
+    spec = audited_spec(size=4, promise=promise(2), multiplier=1 / 16, least_scale=1000.0)
+    present, absent = secure_scores(spec, clients=2, runs=3)
+    assert present == pytest.approx(1.0, abs=0.6)
+    assert absent == pytest.approx(0.0, abs=0.6)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_canaries_come_close() -> None:
+    spec = audited_spec(size=4, promise=promise(2), multiplier=1.0, least_scale=1000.0)
+    scores = rehearsed_scores(spec, clients=2, runs=100_000)
+    bound = lower_bound(*scores, threshold=THRESHOLD, delta=1e-5, confidence=0.9999)
+    assert 0.92 <= bound.epsilon_gaussian / gaussian_epsilon(1.0, 1e-5) <= 1.0
+
+
+# --- the command ---------------------------------------------------------------------------------------
+
+SMALL = ("--clients", "10", "--dim", "20000", "--sums", "1", "--canaries", "300", "--secure", "2", "--json")
+
+
+def run(*arguments: str) -> int:
+    return main(["check-noise", *arguments])
+
+
+def test_the_command_finds_honest_noise_honest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SMALL) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] is found["noise_conforms"] is found["bound_conforms"] is True
+    assert found["adjacency"] == "zero-out"
+    assert found["epsilon"] == pytest.approx(4.3772, abs=1e-4)
+    assert found["samples"] == 1 << 15
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_command_finds_faults(fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SMALL[:-1], "--fault", fault) == 1
+    assert "NOT as promised" in capsys.readouterr().out
+
+
+def test_too_little_noise_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SMALL[:-1], "--canaries", "1000", "--fault", "halved") == 1
+    assert "MORE than is claimed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--dropped", "1"), "1 clients drop out, but only 0 may"),
+        (("--dropouts", "20"), "nobody is left to add noise"),
+        (("--multiplier", "0"), "from 1/64 to 64"),
+        (("--delta", "1"), "above 0 and below 1"),
+    ],
+)
+def test_bad_arguments_exit_with_2(
+    arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = run("--clients", "8", "--dim", "8", *arguments)
+    except SystemExit as error:
+        status = error.code  # type: ignore[assignment]
+    assert status == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_trial_without_machines_has_no_bound_from_them() -> None:
+    outcome = run_trial(Trial(clients=4, size=16, sums=1, canaries=10))
+    assert outcome.secure is None
+    assert outcome.bounded
+    assert outcome.finding.part == PART
