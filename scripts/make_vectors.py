@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.vectors.describe import to_json
+from scripts.vectors.gaussian import gaussian
 from scripts.vectors.plays import PLAYS
 from scripts.vectors.primitives import primitives
 from scripts.vectors.refusals import refusals
@@ -22,7 +23,8 @@ FOLDER: Final = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 def all_vectors() -> dict[str, str]:
     """File name -> contents."""
     sessions = {f"transcript-{name}.json": to_json(transcript(play)) for name, play in PLAYS.items()}
-    return {**sessions, "primitives.json": to_json(primitives()), "refusals.json": to_json(refusals())}
+    others = {"primitives": primitives(), "refusals": refusals(), "discrete-gaussian": gaussian()}
+    return {**sessions, **{f"{name}.json": to_json(value) for name, value in others.items()}}
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ client insists on, `preflight` whether it can work.
 
 from secagg.client import Answer, ClientMachine
 from secagg.keys import Identity
+from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.memory import Memory, VolatileMemory
 from secagg.policy import Policy
@@ -20,6 +21,7 @@ from secagg.thresholds import Trust
 __all__ = [
     "L2",
     "Answer",
+    "ClientLedger",
     "ClientMachine",
     "Count",
     "Identity",
@@ -32,6 +34,7 @@ __all__ = [
     "Registry",
     "Residue",
     "SecureSum",
+    "ServerLedger",
     "ServerMachine",
     "Stage",
     "SumSpec",
@@ -41,6 +44,7 @@ __all__ = [
     "VolatileMemory",
     "local_machines",
     "preflight",
+    "read_ledger",
     "sum_securely",
     "verify_registry",
 ]

@@ -1,15 +1,15 @@
 """The SQLite file of a ledger: rows are verified on their way in, and safe before anyone goes on.
 
-Two tables: `entries` has the rows, `head` their number and the last hash, so that a lost row is noticed even at
-the end. There is no index that could disagree with them. What the rows mean is the business of whoever opens
-the file, and gets every row once, in order, also those that other processes append.
+Two tables: `entries` has the rows, `head` their number and the last hash, so that a lost row is noticed even
+at the end. There is no index that could disagree with them. What the rows mean is the business of whoever
+opens the file, and gets every row once, in order, also those that other processes append.
 
-**When an entry is safe.** A commit is in the write-ahead log, synced. Damage to that log is no error for SQLite:
-it takes the log to end there, as after a crash. So the log is emptied into the file before an append returns,
-and a damaged log can only lose an entry on which nobody has acted.
+**When an entry is safe.** A commit is in the write-ahead log, synced. Damage to that log is no error for
+SQLite: it takes the log to end there, as after a crash. So the log is emptied into the file before an append
+returns, and a damaged log can only lose an entry on which nobody has acted.
 
-**POSIX locks.** No code here opens the file by itself: to close it again would take away the locks that SQLite
-holds on it for this process.
+**POSIX locks.** No code here opens the file by itself: to close it again would take away the locks that
+SQLite holds on it for this process. Whoever looks at a ledger in use must do so from another process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,7 @@ from secagg.ledger.seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
 APPLICATION: Final = 0x73614C67  # "saLg"
+_SMALL: Final = 1 << 20  # bytes; the whole of a larger file is hashed when it is opened and closed only
 _PATIENCE: Final = 20.0  # seconds to wait for another process that writes
 _DAMAGE: Final = (
     sqlite3.SQLITE_ERROR,  # no such table: a byte of the schema
@@ -41,6 +42,7 @@ _TABLES: Final = """
     CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL);
     CREATE TABLE head (rows INTEGER NOT NULL, hash BLOB NOT NULL);
 """
+_SYNCED: Final = "PRAGMA synchronous = FULL"
 _NEW_ROWS: Final = "SELECT number, body, hash FROM entries WHERE number >= ? ORDER BY number"
 
 Apply = Callable[[Row], None]
@@ -73,6 +75,7 @@ def _fill(draft: Path, body: Body) -> None:
     head = START.after(text)
     with closing(_connect(draft, "rw")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(_SYNCED)
         connection.execute("BEGIN")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -95,7 +98,6 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         uri, uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
     )
     connection.text_factory = bytes
-    connection.execute("PRAGMA synchronous = FULL")
     return connection
 
 
@@ -129,15 +131,16 @@ class LedgerFile:
 
     def _open(self, read_only: bool) -> None:
         with self._clear_errors():
-            self._seal = None if read_only else Seal(self._path)
             sealed = read_seal(self._path)  # before the ledger: what is in the seal is in the ledger by then
             self._connection = _connect(self._path, "ro" if read_only else "rw")
+            self._connection.execute(_SYNCED)
             with self._transaction("BEGIN"):
                 self._check_format()
                 self._take_new()
                 self._check_seal(sealed)
             if not read_only:
-                self._settle()
+                self._seal = Seal(self._path)
+                self._settle(resting=True)
 
     def _check_format(self) -> None:
         application, version = self._value("PRAGMA application_id"), self._value("PRAGMA user_version")
@@ -154,12 +157,12 @@ class LedgerFile:
                 f"{self._path} has {self.head.rows} rows, but had {sealed.head.rows} when it was sealed; "
                 "restore the newest copy"
             )
-        if sealed != self._sealed():
+        if sealed not in (Sealed(self.head), Sealed(self.head, self._pages())):
             raise self._damaged()
 
-    def _sealed(self) -> Sealed:
-        """Of what this transaction sees."""
-        return Sealed(self.head, digest("ledger pages", self._live.serialize()))
+    def _pages(self) -> bytes:
+        """A hash of the whole file, and of what is still in its log, as this transaction sees them."""
+        return digest("ledger pages", self._live.serialize())
 
     # --- reading ---
 
@@ -201,24 +204,28 @@ class LedgerFile:
                 _insert(self._live, self.head, text, after)
                 self._live.execute("UPDATE head SET rows = ?, hash = ?", (after.rows, after.hash))
             self._advance(text, after)
-            self._settle()
+            self._settle(resting=False)
 
-    def _settle(self) -> None:
+    def _settle(self, *, resting: bool) -> None:
         """Empty the log into the file, and seal what is there now."""
         self._live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with self._transaction("BEGIN"):
             self._take_new()
-            sealed = self._sealed()
-        if self._seal is not None:
-            self._seal.write(sealed)
+            size = self._value("PRAGMA page_count") * self._value("PRAGMA page_size")
+            sealed = Sealed(self.head, self._pages() if resting or size <= _SMALL else b"")
+        assert self._seal is not None  # nothing is settled in a file that is only read
+        self._seal.write(sealed)
 
     # --- a live session ---
 
     def lock(self) -> bool:
         """Whether this is the only session; it is until `unlock`, or until the process ends."""
-        return self._seal is not None and self._seal.lock()
+        self.catch_up()
+        assert self._seal is not None  # whoever only reads has no sessions
+        return self._seal.lock()
 
     def unlock(self) -> None:
+        """No harm in a file that was closed, which ended the session too."""
         if self._seal is not None:
             self._seal.unlock()
 
@@ -244,8 +251,10 @@ class LedgerFile:
     def _clear_errors(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError:  # Python could not read the message about a damaged name
+            raise self._damaged() from None
         except sqlite3.Error as error:
-            if error.sqlite_errorcode & 0xFF in _DAMAGE:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _DAMAGE:
                 raise self._damaged() from None
             raise LedgerError(f"{self._path} cannot be used: {error}") from None
 
@@ -254,9 +263,11 @@ class LedgerFile:
 
     def close(self) -> None:
         """Let go of the file. Whoever still wants to write something fails, and so stays silent."""
+        if self._seal is not None:
+            with suppress(LedgerError), self._clear_errors():
+                self._settle(resting=True)
+            self._seal.close()
+            self._seal = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._seal is not None:
-            self._seal.close()
-            self._seal = None

@@ -1,10 +1,10 @@
 """The file beside a ledger that says how the ledger looked last, and that a session is live.
 
-The chain of hashes covers every row, but nothing in a ledger can tell that its last rows are missing, or that a
-byte between rows has changed. The seal has the head and a hash of the whole file. It is written after the ledger
-itself is safe, so it may be one entry behind when a process was killed, and is never ahead: a ledger with fewer
-rows than its seal has lost some. The operating system locks the seal while a session is live, and takes the lock
-back from a process that dies.
+The chain of hashes covers every row, but nothing in a ledger can tell that it is an older copy, or that a
+byte between rows has changed. The seal has the head and a hash of the whole file. It is written after the
+ledger itself is safe, so it may be behind when a process was killed, and is never ahead: a ledger with fewer
+rows than its seal has lost some. The operating system locks the seal while a session is live, and takes the
+lock back from a process that dies.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES
 
 @dataclass(frozen=True)
 class Sealed:
-    """The head of a ledger, and a hash of the file that holds it."""
+    """The head of a ledger, and a hash of the file that holds it; empty if it was not computed."""
 
     head: Head
-    pages: bytes
+    pages: bytes = b""
 
     def encode(self) -> bytes:
-        fields = self.head.rows.to_bytes(_ROWS_BYTES, "big") + self.head.hash + self.pages
+        pages = self.pages or bytes(DIGEST_BYTES)
+        fields = self.head.rows.to_bytes(_ROWS_BYTES, "big") + self.head.hash + pages
         return fields + digest("ledger seal", fields)
 
 
@@ -54,10 +55,12 @@ def read_seal(path: Path) -> Sealed | None:
 
 def _parse(data: bytes, path: Path) -> Sealed:
     rows, end = data[:_ROWS_BYTES], _ROWS_BYTES + DIGEST_BYTES
-    sealed = Sealed(Head(int.from_bytes(rows, "big"), data[_ROWS_BYTES:end]), data[end : end + DIGEST_BYTES])
+    pages = data[end : end + DIGEST_BYTES]
+    head = Head(int.from_bytes(rows, "big"), data[_ROWS_BYTES:end])
+    sealed = Sealed(head, pages if any(pages) else b"")
     if len(data) != _BYTES or data != sealed.encode():
         raise DamagedLedger(
-            f"{seal_path(path)} is damaged; restore it or, if {path} is known to be its newest copy, delete it"
+            f"{seal_path(path)} is damaged; restore it or, if {path} is sure to be its newest copy, delete it"
         )
     return sealed
 
@@ -73,7 +76,7 @@ class Seal:
             raise LedgerError(f"{self._path} cannot be opened: {error.strerror}") from None
 
     def write(self, sealed: Sealed) -> None:
-        """Not synced: a seal that is lost with the power is an older one, and says less, but nothing wrong."""
+        """Not synced: a seal that is lost with the power is an older one, says less, and nothing wrong."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
         except OSError as error:

@@ -1,8 +1,8 @@
-"""What a sum with noise costs: the zero-concentrated differential privacy (zCDP) of noise that many add together.
+"""What a sum with noise costs: zero-concentrated differential privacy (zCDP) of noise that many add together.
 
 One client moves the total of a part by a whole vector D of d elements. Honest clients add discrete Gaussian
-noise to it, of variance V in total. A sum of discrete Gaussians is nearly one itself. How nearly, says tau: the
-components v_1, v_2, ... are added one by one, S_k is the variance of the first k, and
+noise to it, of variance V in total. A sum of discrete Gaussians is nearly one itself. How nearly, says tau:
+the components v_1, v_2, ... are added one by one, S_k is the variance of the first k, and
 
     tau = 10 sum_k exp(-2 pi^2 S_k v_{k+1} / (S_k + v_{k+1})).
 
@@ -12,13 +12,14 @@ The Renyi divergence of order a between totals with and without the client is th
     (a/2) (|D|_2^2 / V + 2 tau |D|_1 / sqrt V + tau^2 d)
     (a/2) (|D|_2 / sqrt V + tau sqrt d)^2
 
-(Theorem 1 and Proposition 14 of "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
-Aggregation", where all components are equal). As a > 1, tau d is at most a tau d, and the least of the three is
-rho-zCDP. With components of 4 grid points of standard deviation, tau is below 10^-60 and says nothing any more.
+(Theorem 1 and Proposition 14 of "The Distributed Discrete Gaussian Mechanism for Federated Learning with
+Secure Aggregation", where all components are equal). As a > 1, tau d is at most a tau d, and the least of the
+three is rho-zCDP. If all components have a standard deviation of 4 grid points, tau is below 10^-60 and costs
+nothing.
 
-This is about exact noise. A sampler that is off by a total variation of w in every draw turns zCDP into
-delta-approximate zCDP: in terms of (epsilon, delta), n clients with d draws each add at most (1 + e^epsilon) n d w
-to delta. Nothing here is amplified by sampling clients, because the server sees who takes part.
+All this is about exact noise. A sampler that is off by a total variation of w in every draw makes it
+delta-approximate zCDP: in terms of (epsilon, delta), n clients with d draws each add at most
+(1 + e^epsilon) n d w to delta. Nothing here is amplified by sampling clients: the server sees who takes part.
 
 A cost is never understated: what a float rounds is rounded up.
 """
@@ -47,12 +48,12 @@ _RHO_ROOM: Final = 1 + 2.0**-49
 class Adjacency(StrEnum):
     """Between which two worlds nobody can tell.
 
-    `ZERO_OUT`    one client's vector is replaced by zeros; its noise is still there. The theorem is about this.
+    `ZERO_OUT`    one client's vector is replaced by zeros; its noise is still there. The theorem is about it.
     `ADD_REMOVE`  one client is there or not. Who takes part is public, and so is how much noise that means:
                   nothing is left to hide but the vector, so it costs what zero-out costs.
-    `REPLACE`     one client's vector is replaced by another one. Real vectors may point in opposite directions,
-                  and are twice as far apart as either is long. Counts are not negative: the square of their
-                  distance is twice the square of their norm at most.
+    `REPLACE`     one client's vector is replaced by another one. Real vectors may point in opposite
+                  directions, and are twice as far apart as either is long. Counts are not negative: the
+                  square of their distance is twice the square of their norm at most.
     """
 
     ZERO_OUT = "zero-out"
@@ -98,10 +99,10 @@ def promised_tau(promise: Promise, roster: int, variance: Fraction) -> float:
     """At most this, however many of the roster drop out; `variance` is the target of the promise.
 
     Noise that cannot be removed may be counted as that of those who are sure to stay: whatever others add on
-    top tells nobody more. Of removable noise, a number h of honest clients between `least` and `most` keep the
-    first component and some of the others. The first run of equal components has at least the variance of that
-    one. Whatever is added later meets a sum of h components or more that are larger than itself, so every one
-    of its terms is at most exp(-2 pi^2 v h / (h + 1)).
+    top tells nobody more. Of removable noise, h honest clients keep their first component and some of the
+    others, where h is from `least` to `most`. Added from the largest on, the first run of h equal components
+    has at least the variance of the one that always stays. Whatever is added later, of variance v, meets a
+    sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
     """
     stays, *removable = (float(share * variance) for share in promise.components(roster))
     least = roster - promise.dropouts - promise.colluders

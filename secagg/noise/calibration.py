@@ -1,17 +1,17 @@
 """How fine a grid, and how much noise, for the sum of vectors with a bound on their norm.
 
-With n clients, vectors of d elements (padded) and norm c, k standard deviations of room and a ring of 2^b, let
-C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the variance that
-each client leaves in it when nobody drops out; both in grid points squared. Then
+With n clients, vectors of d elements (padded) and norm c, room for k standard deviations and a ring of 2^b,
+let C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the
+variance that each client leaves in it when nobody drops out; both in grid points squared. Then
 
     (1)  the norm B of a rounded vector, B^2 = C^2 + C + d/4 + sqrt(d)/2, costs with V what the goal allows,
     (2)  2^b = 2k sqrt(C^2 n^2 / d + (1/4 + w) n).
 
-The second says that a rotated total is nearly Gaussian, of a variance that is c^2 n^2 / d at most plus rounding
-and noise (section 4 of "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
-Aggregation", with a flatness of 1). Given V, tau is known, so (1) says how large B may be; it grows with V, and
-with it C, and the right side of (2). So there is one solution at most, and bisection finds it. The right side is
-least where C = 0, an infinitely coarse grid. A ring that is not larger than that is too small.
+The second says that a rotated total is nearly Gaussian, of a variance that is c^2 n^2 / d at most plus
+rounding and noise ("The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
+Aggregation"). Given V, tau is known, so (1) says how large B may be; it grows with V, and with it C, and the
+right side of (2). So there is one solution at most, and bisection finds it. The right side is least where
+C = 0, on an infinitely coarse grid. A ring that is not larger than that is too small.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def calibrate_vector(
 ) -> Plan:
     """Noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
 
-    Without `bits`, it takes the fewest with which every component has a standard deviation of four grid points.
-    Raises `SpecError` with `bits_needed` if `bits` are too few.
+    Without `bits`, it takes the fewest with which every component of the noise has a standard deviation of
+    four grid points. Raises `SpecError` with `bits_needed` if `bits` are too few.
     """
-    check_stddevs(stddevs)
+    check_request(size, stddevs)
     bound = L2(clip)
     grid = _Grid(promise, goal, 1 << (size - 1).bit_length(), stddevs)
     if bits is None:
@@ -59,7 +59,9 @@ def calibrate_vector(
     )  # fmt: skip
 
 
-def check_stddevs(stddevs: float) -> None:
+def check_request(size: int, stddevs: float) -> None:
+    if size < 1:
+        raise ParameterError("there must be at least one element")
     if not 0 < stddevs < math.inf:
         raise ParameterError("the standard deviations of room must be above zero")
 
@@ -95,8 +97,8 @@ class _Grid:
         tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
         if tau * self._width <= _NEGLIGIBLE * rho:
             return 2 * rho
-        # Each of the three bounds suffices. For the second, the L1 norm of a whole vector is at most B^2; that
-        # it is at most B sqrt(d) makes it the third one.
+        # Each of the three bounds suffices. For the second, the L1 norm of a whole vector is at most B^2;
+        # that it is at most B sqrt(d) makes it the third one.
         first = 2 * self._goal.rho_beside(tau * self._width)
         per_norm2 = 2 * tau * math.sqrt(variance) * self._factor1 / self._factor2
         second = (2 * rho - tau**2 * self._width) / (1 + per_norm2)
@@ -140,10 +142,13 @@ class _Grid:
         return math.nextafter(_last(lambda v: self.norm2(v) < self._rounding, least, enough), math.inf)
 
     def _too_small(self, bits: int, needed: int) -> SpecError:
-        why = f"{bits} bits are too few for {self._promise.clients} clients, {self._width} elements and this noise"
-        if needed > MAX_BITS:
-            return SpecError(f"{why}: it needs {needed} bits, and {MAX_BITS} is the most", bits_needed=needed)
-        return SpecError(f"{why}: it needs at least {needed} bits", bits_needed=needed)
+        clients, width = self._promise.clients, self._width
+        limit = f", and {MAX_BITS} is the most" if needed > MAX_BITS else ""
+        return SpecError(
+            f"{bits} bits are too few for {clients} clients, {width} elements and this much noise: "
+            f"it needs at least {needed} bits{limit}",
+            bits_needed=needed,
+        )
 
 
 def _bits_above(modulus: float) -> int:

@@ -92,8 +92,10 @@ class NoisyCounts:
     def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
         self._part = part
         self.scale = noise.scale
-        # What the counts themselves never reach is shared between noise below zero and noise above.
-        self._below = ((1 << part.bits) - 1 - int(self.scale) * roster * bound.limit) // 2
+        # What the counts themselves never reach is shared between noise below zero and noise above: residues
+        # from here on stand for numbers below zero.
+        unused = (1 << part.bits) - 1 - int(self.scale) * roster * bound.limit
+        self._first_below = (1 << part.bits) - unused // 2
 
     def encode(self, array: NDArray[Any], _: KeyStream) -> tuple[Residues, float]:
         out = array.astype(ring.dtype_for(self._part.bits))
@@ -105,10 +107,12 @@ class NoisyCounts:
         return np.full(self._part.size, 0, np.float64)
 
     def decode(self, total: Residues, room: Values) -> Values:
-        shifted = total + total.dtype.type(self._below)
-        ring.reduce(shifted, self._part.bits)
-        np.subtract(shifted, self._below, out=room, dtype=np.float64)
-        room /= self.scale
+        # Only what is near zero becomes a float: one of 64 bits would lose its last ones.
+        below = total >= self._first_below
+        distance: Residues = np.where(below, np.negative(total), total)
+        ring.reduce(distance, self._part.bits)
+        np.divide(distance, self.scale, out=room, dtype=np.float64)
+        np.negative(room, out=room, where=below)
         return room
 
 

@@ -30,11 +30,12 @@ except ImportError as error:
 
 _INTEGERS: Final = np.array([*range(2, 129), 256], np.float64)
 _FINE_ENOUGH: Final = 1e-12
+_FINE_STEP: Final = 1e-6
 # An odd number, so that the best order of one grid is in the next one.
 _POINTS: Final = 65
 # Orders a are sought by log(a - 1). The accountant uses none up to 1.01.
 _LEAST_ORDER: Final = math.log(0.0101)
-_MOST_ORDER: Final = math.log(1e7)
+_MOST_ORDER: Final = math.log(1e12)
 
 
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
@@ -47,8 +48,8 @@ def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Ord
 def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
     """The largest rho that costs `epsilon` at most.
 
-    Epsilon is the least of many straight lines in rho, hence concave, and its slope is the best order. Newton's
-    method on such a function stays below the solution after its first step; a bracket guards that one.
+    Epsilon is the least of many straight lines in rho, hence concave, and its slope is the best order.
+    Newton's method on such a function stays below the solution after its first step; a bracket guards that.
     """
     low, high = 0.0, 1.0
     while _of_rho(high, delta, orders)[0] < epsilon:
@@ -58,9 +59,11 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
         found, order = _of_rho(rho, delta, orders)
         low, high = (rho, high) if found <= epsilon else (low, rho)
         step = rho + (epsilon - found) / order
-        following = step if low < step < high else (low + high) / 2
-        if abs(following - rho) <= _FINE_ENOUGH * rho:
-            return min(rho, following)
+        # Where epsilon is zero, it is not one of the lines.
+        following = step if found > 0 and low <= step < high else (low + high) / 2
+        near = following - rho if found <= epsilon else high - low
+        if near <= _FINE_ENOUGH * rho:
+            return low
         rho = following
 
 
@@ -78,10 +81,12 @@ def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, f
     while True:
         grid = np.linspace(start, stop, _POINTS)
         found, order = _at(1 + np.exp(grid), events, delta)
-        if not last - found > _FINE_ENOUGH * found:  # neither if both are infinite
+        step = grid[1] - grid[0]
+        # One grid may not improve on a coarser one by chance; and if epsilon is infinite, nothing does.
+        if step < _FINE_STEP and not last - found > _FINE_ENOUGH * found:
             return min(found, last), order
         # What is minimised falls, then rises: the best of all orders is between the neighbours of this one.
-        step, centre, last = grid[1] - grid[0], math.log(order - 1), found
+        centre, last = math.log(order - 1), found
         start, stop = max(_LEAST_ORDER, centre - step), min(_MOST_ORDER, centre + step)
 
 

@@ -1,22 +1,24 @@
 """The discrete Gaussian: whole numbers k with probabilities proportional to exp(-k^2 / (2 variance)).
 
-The variance is any fraction above zero, and every step from it to a sample is one of whole numbers, or of floats
-whose errors cannot matter. A law differs from the exact one by less than 2^-100 in total variation; it tells by
-how much. Up to variance 2^20 it inverts the distribution function (`secagg.noise.table`), beyond it rejects
-(`secagg.noise.hybrid`).
+The variance is any fraction above zero. Every step from it to a sample is one of whole numbers, or of floats
+whose errors cannot matter. The law of the samples is less than 2^-100 away from the exact one, in total
+variation; each law tells how far. Up to variance 2^20 the distribution function is inverted
+(`secagg.noise.table`), beyond it there is rejection (`secagg.noise.hybrid`).
 
-From a seed to samples. The thresholds of the table are
+From a seed to samples. The thresholds of the inversion are
 
     T(k) = 2^128 - t(k),  T(-k - 1) = t(k),    t(k) = round(2^128 P[X > k]),  k = 0, 1, ... while t(k) > 0,
 
-and the least value is that of -k for the first k with t(k) = 0. The key stream of the seed is consumed in blocks
-of 2^15 samples (2^13 beyond variance 2^20), the last of which may be shorter; the two modules tell in which order
-a block reads it. Samples depend on the seed, the variance and their number alone, whatever they are added to.
+and a number below all of them stands for -K, K being the number of those k. The key stream of the seed is
+read in blocks, the last of which may be shorter: of 2^16 samples where a block begins with words of 16 bits,
+of 2^15 where these have 32, and of 2^14 with rejection. The two modules tell in which order a block reads the
+stream. Samples depend on nothing but the seed, the variance and how many there are, whatever they are added
+to.
 
-How long it takes to draw samples depends on how many of a block needed more bits than most, not on single
-samples ("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" tells what becomes
-of samplers whose time does). Which parts of a table are read does depend on them: who shares a processor's cache
-with this process may see more.
+How long it takes to draw them depends on how many of a block needed more bits than most, and not on single
+samples. ("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" tells what
+becomes of samplers whose time does.) Which parts of a table are read does depend on the samples: whoever
+shares a processor's cache with this process may see more.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
 from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import Stream, Table
+from secagg.noise.table import Samples, Stream, Table
 from secagg.noise.weights import LARGEST_VARIANCE as LARGEST_OF_TABLES
 from secagg.noise.weights import UNIFORM_BITS, tails
 from secagg.ring import Residues
@@ -70,17 +72,18 @@ class DiscreteGaussian:
         self._apply(np.subtract, residues, stream)
 
     def _apply(self, operation: np.ufunc, residues: Residues, stream: Stream) -> None:
-        signed = np.dtype(f"i{residues.itemsize}")
+        # Residues with a sign are the same ring, and bits that a sample has beyond theirs do not count in it.
+        signed = residues.view(residues.dtype.str.replace("u", "i"))
         for window, block in self._blocks(stream, len(residues)):
-            # A conversion to fewer bits keeps the residue, and one to more keeps the sign.
-            words = block.astype(signed, copy=False).view(residues.dtype)
-            operation(residues[window], words, out=residues[window])
+            part = signed[window]
+            operation(part, block, out=part, dtype=signed.dtype, casting="unsafe")
 
-    def _blocks(self, stream: Stream, size: int) -> Iterator[tuple[slice, NDArray[Any]]]:
+    def _blocks(self, stream: Stream, size: int) -> Iterator[tuple[slice, Samples]]:
         step = self._sampler.block
+        draws = self._sampler.draws(stream, min(size, step))
         for start in range(0, size, step):
             stop = min(start + step, size)
-            yield slice(start, stop), self._sampler.draw(stream, stop - start)
+            yield slice(start, stop), draws.draw(stop - start)
 
 
 def _table(variance: Fraction) -> Table:

@@ -13,6 +13,8 @@ from secagg.noise.accounting import Adjacency
 # Beyond these, there is no privacy to speak of, or nothing but noise.
 _LEAST: Final = 1e-9
 _MOST: Final = 1e6
+# So little follows from an epsilon only if the orders are too few for it.
+_NO_RHO: Final = 1e-25
 
 
 class Orders(StrEnum):
@@ -56,7 +58,13 @@ class Goal:
 
     @cached_property
     def rho_per_sum(self) -> float:
-        return self.rho_beside(0.0)
+        rho = self.rho_beside(0.0)
+        if rho * self.sums < _NO_RHO:
+            raise ParameterError(
+                f"no noise has an epsilon of {self.epsilon} at a delta of {self.delta}, "
+                f"as far as {self.orders} orders can tell"
+            )
+        return rho
 
     def rho_beside(self, xi: float) -> float:
         """The rho that a sum may cost, if it costs `xi` at every order besides; zero if that is too much.
@@ -67,7 +75,7 @@ class Goal:
             assert self.rho is not None
             return max(0.0, self.rho / self.sums - xi)
         left = self.epsilon - self.sums * xi
-        if left <= 0:
+        if left < _LEAST:
             return 0.0
         from secagg.noise.conversion import rho_for
 

@@ -1,7 +1,7 @@
 """Rejection: a wide Gaussian on the integers, made of a narrow half and uniform bits.
 
-Let w be a power of two. J is drawn from 0, 1, 2, ... with weights exp(-(w J)^2 / (2 variance)), by a table; V is
-uniform in 0 ... w - 1; S is 0 or 1. Together they propose
+Let w be a power of two. J is drawn from 0, 1, 2, ... with weights exp(-(w J)^2 / (2 variance)), by a table; V
+is uniform in 0 ... w - 1; S is 0 or 1. Together they propose
 
     X = w J + V  if S = 0,        X = -(w J + V + 1)  if S = 1,
 
@@ -9,22 +9,26 @@ every whole number in exactly one way, and it is accepted with probability
 
     exp(-y),   y = (X^2 - (w J)^2) / (2 variance) = D (2 w J + D) / (2 variance),   D = V + S.
 
-What is left has weights exp(-X^2 / (2 variance)). With w between 1/128 and 1/64 of the standard deviation, more
-than 98 % are accepted, and y is below 1/4.
+What is left has weights exp(-X^2 / (2 variance)). The largest w that is at most 1/64 of the standard
+deviation is taken: then more than 98 % are accepted, and y is below 1/4.
 
 Accepted is what has U < A = floor(2^128 exp(-y)), where U is uniform of 128 bits. The upper half of U is read
-with the proposal, the lower half only if the upper halves of U and A are equal.
+with the proposal, the lower half only if the upper halves of U and A are equal. What is read for a block of
+samples, all words being little-endian and of 64 bits:
 
-What is read for a block of samples: what the table reads for a block of J; then a little-endian 64-bit word for
-each, whose top bit is S and whose lowest bits are V; then one for each that is the upper half of U; then, in
-ascending order of those whose upper half is that of A, one for each that is the lower half. Samples that were
-rejected are drawn anew in the same way, all of them together, until none is left.
+ 1. what the table reads for a block of J, whose thresholds are 2^128 - t(j), t(j) = round(2^128 P[J > j]),
+    for j = 0, 1, ... while t(j) > 0;
+ 2. a word for each sample, whose top bit is S and whose lowest bits are V;
+ 3. a word for each sample, the upper half of U;
+ 4. for each sample where this is the upper half of A, in ascending order, a word: the lower half of U.
 
-Floats settle nearly all comparisons, never their outcome: they are trusted only where the two sides differ by
-far more than floats can err, and all else is compared in whole numbers. So the samples, and how much of the
-stream they took, are the same on every machine.
+Those that were rejected are proposed anew in the same way, all of them together, until none is left.
 
-How long this takes depends on how many samples were rejected, which says nothing about those that were not.
+Floats settle nearly all comparisons, and never decide one: they are trusted only where the two sides differ
+by far more than floats can err, and everything else is compared in whole numbers. So the samples, and how
+much of the stream they take, are the same on every machine.
+
+How long this takes depends on how many were rejected, which says nothing about the samples that were not.
 """
 
 from __future__ import annotations
@@ -35,80 +39,114 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise.table import Stream, Table, read_words
+from secagg.noise.table import Stream, Table, fill_words
 from secagg.noise.weights import PRECISION, UNIFORM_BITS, exp_minus, tails
 
 _STEPS: Final = 64  # widths in a standard deviation, at least
 
-# How far floats may be off, with u = 2^-53 for each rounding. Of y: D, 2 w J + D and 1 / (2 variance) are
-# rounded once each and multiplied twice, so its relative error is below 6 u, and its absolute one below 2 u as
-# y < 1/4. Of exp(-y), which is below 1: as much again and the error of the library's exp, which is a few u. Of
-# U as a part of 2^128: u, and 2^-64 for the bits that have not been read. All this is below 2^-48. Being 2^8
-# times more careful costs one comparison of whole numbers in 2^40 samples, and forgives a library a lot.
+# How far floats may be off, with u = 2^-53 for one rounding. Of y: D, 2 w J + D and 1 / (2 variance) are
+# rounded once each and then multiplied in two steps. That is a relative error below 6 u, and below 2 u in
+# all, as y is below 1/4. Of exp(-y): as much, and what the library's exp adds, a few u. Of U / 2^128: u, and
+# 2^-64 for the bits that have not been read. Of their difference, or of U / 2^128 + y: u more. Altogether
+# that is below 2^-48. To be 2^8 times more careful costs one comparison of whole numbers in 2^38 samples or
+# so, and forgives even a library that is off by 2^12 u.
 _MARGIN: Final = 2.0**-40
 
 
 class Hybrid:
     """The discrete Gaussian of a variance from 2^12 to 2^116."""
 
-    block: Final = 1 << 13
+    block: Final = 1 << 14  # samples at a time
 
     def __init__(self, variance: Fraction, *, margin: float = _MARGIN) -> None:
-        self._variance = variance
-        self._margin = margin
+        self.variance = variance
+        self.margin = margin
         # The largest power of two that is at most 1/64 of the standard deviation.
-        self._width_bits = (int(variance / _STEPS**2).bit_length() - 1) // 2
-        far = tails(variance / (1 << 2 * self._width_bits), both_sides=False)
-        self._steps = Table([(1 << UNIFORM_BITS) - each for each in far], first=0)
-        self._factor = float(1 / (2 * variance))
+        self.width_bits = (int(variance / _STEPS**2).bit_length() - 1) // 2
+        far = tails(variance / (1 << 2 * self.width_bits), both_sides=False)
+        self.steps = Table([(1 << UNIFORM_BITS) - each for each in far], first=0)
 
     @property
     def total_variation(self) -> Fraction:
         """At most how far this law is from the exact one.
 
-        Let p be what is proposed and accepted, before it is scaled to a sum of one. The sum of all errors of p
-        is at most twice the distance of J, and 2^-127 for A. Scaling doubles it at most, as does dividing by
-        the sum of p, which is above 1/2; and a distance is half of such a sum.
+        Let p be what is proposed and accepted, before it is scaled to a sum of one. The errors of p add up to
+        at most twice the distance of J, and 2^-127 for A. Scaling at most doubles that, and divides it by the
+        sum of p, which is above 1/2; and a distance is half of such a sum.
         """
-        return 2 * (2 * self._steps.total_variation + Fraction(2, 1 << UNIFORM_BITS))
+        return 2 * (2 * self.steps.total_variation + Fraction(2, 1 << UNIFORM_BITS))
 
-    def draw(self, stream: Stream, count: int) -> NDArray[np.int64]:
-        """A block of at most `block` samples."""
-        samples, rejected = self._propose(stream, count)
+    def draws(self, stream: Stream, most: int) -> HybridDraws:
+        """Ready to draw blocks of up to `most` samples, and at most `block`."""
+        return HybridDraws(self, stream, most)
+
+    def accepts(self, product: int, upper: int, stream: Stream) -> bool:
+        """Whether U < A, in whole numbers; `product` is 2 y times the variance."""
+        limit = exp_minus(product / (2 * self.variance)) >> (PRECISION - UNIFORM_BITS)
+        if upper != limit >> 64:
+            return upper < limit >> 64
+        lower = np.empty(1, "<u8")
+        fill_words(stream, lower)
+        return upper << 64 | int(lower[0]) < limit
+
+
+class HybridDraws:
+    """A stream that is turned into samples, and room for a block of them, as in `TableDraws`."""
+
+    def __init__(self, law: Hybrid, stream: Stream, most: int) -> None:
+        self._law = law
+        self._stream = stream
+        self._steps = law.steps.draws(stream, most)
+        self._factor = float(1 / (2 * law.variance))
+        self._bits, self._uniform = np.empty((2, most), "<u8")
+        self._samples, self._again, self._twice, self._spare = np.empty((4, most), np.int64)
+        self._exponents, self._sums = np.empty((2, most), np.float64)
+        self._doubtful = np.empty(most, np.bool_)
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """The next `count` samples, to be used before the next call."""
+        samples = self._samples[:count]
+        rejected = self._propose(samples)
         while len(rejected):
-            samples[rejected], again = self._propose(stream, len(rejected))
+            others = self._again[: len(rejected)]
+            again = self._propose(others)
+            samples[rejected] = others
             rejected = rejected[again]
         return samples
 
-    def _propose(self, stream: Stream, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """X for each of `count` samples, and the indices of those that are rejected."""
-        twice = self._steps.draw(stream, count).astype(np.int64)
-        bits = read_words(stream, count, "<u8").view("<i8")
-        uniform = read_words(stream, count, "<u8")
-        twice <<= self._width_bits
-        signs = bits >> 63  # -S
-        offsets = bits & ((1 << self._width_bits) - 1)
-        samples = (twice + offsets) ^ signs  # -(n + 1) is n with all bits inverted
+    def _propose(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Overwrite `samples` with an X each, and return the indices of those that are rejected."""
+        count, bits = len(samples), self._law.width_bits
+        offsets, signs, twice = self._bits[:count].view("<i8"), self._spare[:count], self._twice[:count]
+        np.left_shift(self._steps.draw(count), bits, out=twice, dtype=np.int64)  # w J
+        fill_words(self._stream, offsets)
+        fill_words(self._stream, self._uniform[:count])
+        np.right_shift(offsets, 63, out=signs)  # -S
+        offsets &= (1 << bits) - 1  # V
+        np.add(twice, offsets, out=samples)
+        samples ^= signs  # -(n + 1) is n with all its bits inverted
         offsets -= signs  # D
         twice += twice
         twice += offsets  # 2 w J + D
-        exponents = offsets * self._factor
-        exponents *= twice
-        parts = uniform * 2.0**-64
+        return self._rejected(offsets, twice)
+
+    def _rejected(self, offsets: NDArray[np.int64], twice: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Compare U with A for each."""
+        count, margin = len(offsets), self._law.margin
+        uniform = self._uniform[:count]
+        exponents, sums = self._exponents[:count], self._sums[:count]
+        np.multiply(twice, self._factor, out=exponents)
+        exponents *= offsets
+        # Numbers that are signed become floats in less than half the time.
+        leading = np.right_shift(uniform, 11, out=self._spare[:count].view(np.uint64)).view(np.int64)
+        np.multiply(leading, 2.0**-53, out=sums)
+        sums += exponents
         # As exp(-y) > 1 - y, most are accepted without computing it.
-        doubtful = np.flatnonzero(parts + exponents >= 1 - self._margin)
-        gaps = np.exp(-exponents[doubtful]) - parts[doubtful]
+        doubtful = np.flatnonzero(np.greater_equal(sums, 1 - margin, out=self._doubtful[:count]))
+        gaps = np.exp(-exponents[doubtful]) - uniform[doubtful] * 2.0**-64
         accepted = gaps > 0
-        for close in np.flatnonzero(np.abs(gaps) <= self._margin):
+        for close in np.flatnonzero(np.abs(gaps) <= margin):
             index = doubtful[close]
             product = int(offsets[index]) * int(twice[index])
-            accepted[close] = self._accepts(product, int(uniform[index]), stream)
-        return samples, doubtful[~accepted]
-
-    def _accepts(self, product: int, upper: int, stream: Stream) -> bool:
-        """Whether U < A, in whole numbers; `product` is 2 y times the variance."""
-        limit = exp_minus(product / (2 * self._variance)) >> (PRECISION - UNIFORM_BITS)
-        if upper != limit >> 64:
-            return upper < limit >> 64
-        lower = int(read_words(stream, 1, "<u8")[0])
-        return upper << 64 | lower < limit
+            accepted[close] = self._law.accepts(product, int(uniform[index]), self._stream)
+        return doubtful[~accepted]

@@ -1,10 +1,10 @@
 """How fine a grid, and how much noise, for numbers that are bounded one by one: counts, weights.
 
-They are not rotated, and all whole numbers of levels survive rounding, so one client moves the total no further
-than before. A finer grid therefore costs nothing but bits. It is made just so fine that every component of the noise
-has a standard deviation of four grid points, where a sum of discrete Gaussians is a discrete Gaussian for all
-purposes: on the grid of the counts themselves, 100 clients would add noise of 0.4 each for an epsilon of 1, and
-hide nothing.
+They are not rotated, and their bounds are whole numbers of grid points, so rounding lets one client move the
+total no further than before. A finer grid therefore costs nothing but bits. It is made just so fine that
+every component of the noise has a standard deviation of four grid points, where a sum of discrete Gaussians
+is as good as one. On the grid of the counts themselves, 100 clients would add noise of 0.4 each for an
+epsilon of 1, and hide nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from fractions import Fraction
 
 from secagg.errors import SpecError
-from secagg.noise.calibration import FINE_VARIANCE, MAX_BITS, STDDEVS, check_stddevs, rounded_up
+from secagg.noise.calibration import FINE_VARIANCE, MAX_BITS, STDDEVS, check_request, rounded_up
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, kept_share, least_component
 from secagg.noise.promise import Promise
@@ -32,10 +32,10 @@ def calibrate_counts(
 ) -> Plan:
     """Noise for `bins` counts from 0 to `limit`, of which one client's add up to `total` at most.
 
-    The scale is a power of two. The bits are the fewest with which the total of honest clients keeps `stddevs`
-    standard deviations of noise away from wrapping, below zero and above the largest count.
+    The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
+    noise below zero and above the largest total of honest clients.
     """
-    check_stddevs(stddevs)
+    check_request(bins, stddevs)
     bound = Count(limit, total)
     norm2 = counts_norm2(limit, total, bins)
     scale = _levels(promise, goal, bound, norm2)
@@ -53,10 +53,10 @@ def calibrate_elements(
 ) -> Plan:
     """Noise for `size` numbers between -`limit` and `limit`, such as weights.
 
-    The limit is a whole number of grid points, a power of two. The bits are the fewest with which the total keeps
-    `stddevs` standard deviations away from wrapping.
+    The limit is a whole number of grid points, a power of two. The bits are the fewest that leave room for
+    `stddevs` standard deviations of noise beyond the largest total of honest clients.
     """
-    check_stddevs(stddevs)
+    check_request(size, stddevs)
     bound = LInf(limit)
     levels = _levels(promise, goal, bound, size)
     variance = _variance(goal, bound, size) * levels**2

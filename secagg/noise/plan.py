@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from secagg.errors import ParameterError
 from secagg.noise.accounting import Cost, most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Noise, Promise
@@ -19,8 +20,8 @@ class Plan:
 
     `scale`     grid points per unit.
     `variance`  what the total is promised to hold at least, in grid points squared.
-    `norm2`     the square of the largest norm of one client's grid points, before it is cut to a whole number:
-                what clients enforce may be a little less, and cost a little less.
+    `norm2`     the square of the largest norm of one client's grid points. Clients enforce the whole number
+                below it, which may cost a little less.
     `stddevs`   standard deviations of the total that the ring has room for.
     """
 
@@ -33,6 +34,9 @@ class Plan:
     variance: Fraction
     norm2: float
     stddevs: float
+
+    def __post_init__(self) -> None:
+        self.part("part")  # raises what a spec would raise later
 
     def part(self, name: str) -> Part:
         noise = Noise(scale=self.scale, variance=self.variance)
@@ -88,16 +92,21 @@ class Plan:
 
     @cached_property
     def rho(self) -> float:
-        """The zCDP of one sum: what `secagg.noise.accounting.sum_rho` charges for this part, or a little more."""
+        """The zCDP of one sum: what `sum_rho` charges for this part, or a little more.
+
+        If tau counts, this is more than `epsilon` suggests: what tau costs grows with the order as zCDP, and
+        not as a Renyi divergence.
+        """
         return part_rho(*self._moved, self.variance, self.width, self.tau)
 
     @cached_property
     def epsilon(self) -> float:
         """Of all sums, at the delta of the goal; needs the extra "dp"."""
+        delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
+        if delta is None:
+            raise ParameterError("epsilon means nothing without delta")
         from secagg.noise.conversion import epsilon
 
-        delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
-        assert delta is not None, "the goal has no delta"
         return min(epsilon([cost] * sums, delta=delta, orders=orders) for cost in self._costs)
 
     @property
@@ -106,7 +115,7 @@ class Plan:
 
     @property
     def _moved(self) -> tuple[float, float]:
-        """By how much the total differs between two adjacent worlds: the square of its L2 norm, and its L1 norm."""
+        """How far apart the totals of two adjacent worlds are: the square of the L2 norm, and the L1 norm."""
         adjacency = self.goal.adjacency
         norm1 = most_norm1(self.norm2, self.width)
         return self.norm2 * adjacency.norm2_factor(self.bound), norm1 * adjacency.norm1_factor

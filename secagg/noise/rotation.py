@@ -17,7 +17,7 @@ from secagg.hashing import digest
 from secagg.masks import KeyStream
 
 # Elements that are transformed while they are in the second-level cache, and their twin.
-_BLOCK: Final = 1 << 13
+_BLOCK: Final = 1 << 14
 # Signs are made from so many bytes at a time.
 _SIGN_BYTES: Final = 1 << 11
 # Rows of a strip: the more, the shorter they are.
@@ -66,35 +66,30 @@ def walsh_hadamard(vector: Real) -> None:
     """
     size = min(len(vector), _BLOCK)
     buffers = np.empty((2, size))
-    for start in range(0, len(vector), size):
-        _transform_block(vector[start : start + size], buffers)
+    for block in vector.reshape(-1, size, 1):
+        _transform_columns(block, buffers)
     stride = size
     while stride < len(vector):
         rows = min(len(vector) // stride, _ROWS)
         for piece in vector.reshape(-1, rows, stride):
             for start in range(0, stride, size // rows):
-                _transform_rows(piece[:, start : start + size // rows], buffers)
+                _transform_columns(piece[:, start : start + size // rows], buffers)
         stride *= rows
 
 
-def _transform_block(block: Real, buffers: Real) -> None:
-    """As a matrix, whose columns are transformed and then its rows: numpy is quick along rows only."""
-    columns = 1 << len(block).bit_length() // 2
-    matrix = block.reshape(-1, columns)
-    _transform_rows(matrix, buffers)
-    _transform_rows(matrix.T, buffers)
+def _transform_columns(matrix: Real, buffers: Real) -> None:
+    """Transform every column of a matrix that fills a buffer, in place.
 
-
-def _transform_rows(matrix: Real, buffers: Real) -> None:
-    """Transform every column of a matrix with few or many rows, in place."""
-    source, target = (buffer.reshape(matrix.shape) for buffer in buffers)
-    source[:] = matrix
-    rows, columns = matrix.shape
-    for level in range(rows.bit_length() - 1):
-        pairs = (rows >> level + 1, 2, columns << level)
-        left, right = source.reshape(pairs).swapaxes(0, 1)
-        above, below = target.reshape(pairs).swapaxes(0, 1)
-        np.add(left, right, out=above)
-        np.subtract(left, right, out=below)
+    The lowest bit of an index always pairs an element with its neighbour and then becomes the highest: every
+    level is the same two loops over a whole buffer, where many short ones would take numpy several times as
+    long. Rows are the lowest bits before and the highest ones after, so columns become rows on the way in.
+    """
+    source, target = buffers
+    half, rows = len(source) // 2, len(matrix)
+    source.reshape(-1, rows)[:] = matrix.T
+    for _ in range(rows.bit_length() - 1):
+        left, right = source[0::2], source[1::2]
+        np.add(left, right, out=target[:half])
+        np.subtract(left, right, out=target[half:])
         source, target = target, source
-    matrix[:] = source
+    matrix[:] = source.reshape(matrix.shape)

@@ -5,13 +5,16 @@ thresholds that are at most U. Its leading bits are read from the stream first. 
 not matter what follows, and a table, the guide, holds the answer. Where a threshold falls among the numbers
 that begin with these bits, the rest of U is read too, and decides.
 
-What is read for a block of samples: their words, little-endian, of 16 bits each, or of 32 bits if the law has
-more than 2^9 thresholds; then, in ascending order of the samples for which the guide has no answer, two
-little-endian 64-bit words each, H and L. The leading bits of U are the sample's first word. H has the next
-ones: all of its bits but as many leading ones as are known already. L has the last 64.
+How many leading bits the guide looks at follows from the number of thresholds: 16 if there are fewer than
+2^11, and else 5 more than their number has binary digits. What is read for a block of samples:
 
-How long this takes depends on how many samples of a block needed the rest of U; where in memory the guide is
-read depends on the samples themselves. Nobody else on the machine should be able to observe either.
+ 1. a little-endian word for each sample, the leading bits of U: of 16 bits if the guide looks at 16, and of
+    32 bits if it looks at more;
+ 2. for each sample that the guide leaves open, in ascending order, two little-endian words of 64 bits: the
+    upper half of U, in which the bits that are known already are ignored, and the lower half.
+
+How long this takes depends on how many samples the guide leaves open; where it is read in memory depends on
+the samples themselves. Nobody else on the machine should be able to observe either.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ from numpy.typing import NDArray
 
 from secagg.noise.weights import UNIFORM_BITS
 
-_MANY: Final = 1 << 9
 _READ: Final = 1 << 17  # bytes that a stream gives at a time
-_MOST_GUIDE_BITS: Final = 20
+_LEAST_GUIDE_BITS: Final = 16
+_FINER: Final = 5  # bits: with these, the guide leaves about one sample in a hundred open
 
-Samples: TypeAlias = NDArray[Any]  # of a signed type
+Samples: TypeAlias = NDArray[np.signedinteger[Any]]
 
 
 class Stream(Protocol):
@@ -38,77 +41,101 @@ class Stream(Protocol):
     def fill(self, buffer: NDArray[np.uint8]) -> None: ...
 
 
-def read_words(stream: Stream, count: int, dtype: str) -> NDArray[Any]:
-    """The next `count` words."""
-    words = np.empty(count, dtype)
+def fill_words(stream: Stream, words: NDArray[Any]) -> None:
+    """Overwrite `words` with the next bytes of the stream."""
     data = words.view(np.uint8)
     for start in range(0, len(data), _READ):
         stream.fill(data[start : start + _READ])
-    return words
 
 
 class Table:
-    """The law of a whole number with finitely many values."""
-
-    # Samples at a time: their words, and what is made of them, fit into the second-level cache.
-    block: Final = 1 << 15
+    """The law of a whole number with finitely many values, all of 16 bits."""
 
     def __init__(self, thresholds: Sequence[int], *, first: int) -> None:
-        self._first = first
         halves = b"".join(each.to_bytes(UNIFORM_BITS // 8, "little") for each in thresholds)
-        self._low, self._high = np.frombuffer(halves, "<u8").reshape(-1, 2).T.astype(np.uint64)
-        few = len(thresholds) <= _MANY
-        guide_bits = 16 if few else min(len(thresholds).bit_length() + 7, _MOST_GUIDE_BITS)
-        self._word, self._word_bits = ("<u2", 16) if few else ("<u4", 32)
-        self._shift = self._word_bits - guide_bits
-        self._open, self._guide = self._make_guide(guide_bits)
+        self.low, self.high = np.frombuffer(halves, "<u8").reshape(-1, 2).T.astype(np.uint64)
+        self.first = first
+        guide_bits = max(_LEAST_GUIDE_BITS, len(thresholds).bit_length() + _FINER)
+        self.word = np.dtype("<u2" if guide_bits == _LEAST_GUIDE_BITS else "<u4")
+        self.word_bits = 8 * self.word.itemsize
+        self.shift = self.word_bits - guide_bits
+        self.block = _READ // self.word.itemsize  # samples at a time
+        self.guide = self._guide(guide_bits)
 
-    def _make_guide(self, bits: int) -> tuple[int, Samples]:
-        """What stands for "the rest decides", and what else stands for each leading `bits` of U."""
-        last = self._first + len(self._high)
-        small = -128 < self._first and last < 128
-        kind = np.dtype(np.int8 if small else np.int16)
-        below = np.right_shift(self._high, 64 - bits).astype(np.intp)
-        # A threshold on the very edge between two buckets leaves no doubt in either.
-        within = ((self._high << bits) | self._low) != 0
-        passed = np.bincount(below + within, minlength=(1 << bits) + 1)[: 1 << bits].cumsum()
-        guide = (self._first + passed).astype(kind)
-        nothing = int(np.iinfo(kind).min)
-        guide[below[within]] = nothing
-        return nothing, guide
+    def _guide(self, bits: int) -> Samples:
+        """The value for each leading `bits` of U, or the least number of its type where that is open."""
+        last = self.first + len(self.high)
+        kind = np.dtype(np.int8) if self.first > -128 and last < 128 else np.dtype(np.int16)
+        bucket = np.right_shift(self.high, 64 - bits).astype(np.intp)
+        # A threshold on the very edge between two buckets leaves neither of them open.
+        inside = ((self.high << bits) | self.low) != 0
+        passed = np.bincount(bucket + inside, minlength=(1 << bits) + 1)[: 1 << bits].cumsum()
+        guide: Samples = (self.first + passed).astype(kind)
+        guide[bucket[inside]] = np.iinfo(kind).min
+        return guide
 
     @property
     def total_variation(self) -> Fraction:
         """At most how far this law is from the one whose probabilities the thresholds are rounded from.
 
-        With exact thresholds, the same U stands for another value only if a rounded and an exact threshold are
-        on different sides of it. One is less than 2^-128 away from the other, and so is each end of the line.
+        With exact thresholds, the same U stands for another value only if it is between a rounded threshold
+        and the exact one, which are less than 2^-128 of all U apart, or in a tail that was cut, as small as
+        that.
         """
-        return Fraction(len(self._high) + 2, 1 << UNIFORM_BITS)
+        return Fraction(len(self.high) + 2, 1 << UNIFORM_BITS)
 
-    def draw(self, stream: Stream, count: int) -> Samples:
-        """A block of at most `block` samples."""
-        words = read_words(stream, count, self._word)
-        buckets = np.right_shift(words, self._shift) if self._shift else words
-        samples = self._guide.take(buckets, mode="clip")
-        still_open = np.flatnonzero(samples == self._open)
+    def draws(self, stream: Stream, most: int) -> TableDraws:
+        """Ready to draw blocks of up to `most` samples, and at most `block`."""
+        return TableDraws(self, stream, most)
+
+
+class TableDraws:
+    """A stream that is turned into samples, and room for a block of them.
+
+    The room is used again and again, because memory that is new to a process takes longer than a sample.
+    """
+
+    def __init__(self, table: Table, stream: Stream, most: int) -> None:
+        self._table = table
+        self._stream = stream
+        self._nothing = np.iinfo(table.guide.dtype).min
+        self._words = np.empty(most, table.word)
+        self._buckets = np.empty(most, np.intp)
+        self._samples = np.empty(most, table.guide.dtype)
+        self._open = np.empty(most, np.bool_)
+
+    def draw(self, count: int) -> Samples:
+        """The next `count` samples, to be used before the next call."""
+        words, buckets, samples = self._words[:count], self._buckets[:count], self._samples[:count]
+        fill_words(self._stream, words)
+        np.copyto(buckets, words)
+        if self._table.shift:
+            buckets >>= self._table.shift
+        # Every bucket is in the guide: clipping changes none, and spares numpy a look at each beforehand.
+        np.take(self._table.guide, buckets, out=samples, mode="clip")
+        still_open = np.flatnonzero(np.equal(samples, self._nothing, out=self._open[:count]))
         if len(still_open):
-            samples[still_open] = self._decide(stream, words[still_open])
+            samples[still_open] = self._decide(words[still_open])
         return samples
 
-    def _decide(self, stream: Stream, words: NDArray[Any]) -> NDArray[np.int64]:
-        """The samples whose U begins with these words."""
-        rest = read_words(stream, 2 * len(words), "<u8").reshape(-1, 2)
-        known = np.uint64(64 - self._word_bits)
-        leading = np.left_shift(words.astype(np.uint64), known)
-        high = leading | (rest[:, 0] & ((np.uint64(1) << known) - np.uint64(1)))
-        passed = np.searchsorted(self._high, high, "left")
-        ties = np.flatnonzero(np.searchsorted(self._high, high, "right") != passed)
-        for tie in ties:
-            passed[tie] = self._passed(int(high[tie]), int(rest[tie, 1]))
-        return self._first + passed
+    def _decide(self, words: NDArray[Any]) -> NDArray[np.int64]:
+        """The samples whose U begin with these words."""
+        table = self._table
+        rest = np.empty(2 * len(words), "<u8")
+        fill_words(self._stream, rest)
+        upper, lower = rest[::2], rest[1::2]
+        unknown = 64 - table.word_bits
+        upper &= (1 << unknown) - 1
+        upper |= words.astype(np.uint64) << unknown
+        passed = np.searchsorted(table.high, upper, "right")
+        # The last threshold that was passed; for those that passed none, the first one, which is larger.
+        last = table.high.take(passed - 1, mode="clip")
+        for tie in np.flatnonzero(last == upper):
+            passed[tie] = self._passed(upper[tie], lower[tie])
+        return table.first + passed
 
-    def _passed(self, high: int, low: int) -> int:
-        """How many thresholds are at most U; some have the same upper half."""
-        start, stop = (int(np.searchsorted(self._high, np.uint64(high), side)) for side in ("left", "right"))
-        return start + int(np.searchsorted(self._low[start:stop], np.uint64(low), "right"))
+    def _passed(self, upper: np.uint64, lower: np.uint64) -> int:
+        """How many thresholds are at most U, where some have the same upper half."""
+        table = self._table
+        start, stop = np.searchsorted(table.high, upper, "left"), np.searchsorted(table.high, upper, "right")
+        return int(start + np.searchsorted(table.low[start:stop], lower, "right"))

@@ -54,7 +54,7 @@ def _series(x: int, bits: int) -> int:
 def tails(variance: Fraction, *, both_sides: bool) -> list[int]:
     """2^128 P[X > k], rounded, for k = 0, 1, ... until it is zero.
 
-    X takes all whole numbers, or with `both_sides` false those from 0 on. Each tail is off by at most half and
+    X takes all whole numbers, or with `both_sides` false those from 0 on. A tail is off by at most half and
     less than 2^-40 more.
     """
     weights = _weights(variance)

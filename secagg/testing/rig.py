@@ -112,7 +112,7 @@ class Rig:
 
     @property
     def form(self) -> Format:
-        return Format(self.sums, signed=self.trust is Trust.MALICIOUS)
+        return Format(self.sums, signed=self.trust is Trust.MALICIOUS, seeds=self.table.seeds)
 
     # --- frames to and from one client ---
 

@@ -2,20 +2,24 @@
 
 A Reveal frame does not say of which kind its shares are; the survivor set its sender was shown does: a share
 of the self mask for a survivor, of the mask key for anybody else. Whoever holds a threshold of both kinds
-for one client and one sum can read that client's input.
+for one client and one sum can read that client's input. What follows a survivor's first share is of seeds of
+its noise; of which layers, only who knows the dealer's secrets can tell.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from secagg import messages as m
 from secagg.bitmap import PositionSet, unpack_positions
 from secagg.cohort import ring_session_id, session_id
 from secagg.errors import SERVER
+from secagg.hashing import DIGEST_BYTES
 from secagg.records import Format, parse_adverts, parse_neighbours
+from secagg.shamir import SHARE_BYTES
 from secagg.thresholds import MAX_COMPLETE
 
 _NO_LIMIT = 1 << 32
@@ -26,6 +30,7 @@ class Kind(Enum):
 
     SELF_MASK = "self mask"
     MASK_KEY = "mask key"
+    NOISE = "noise"
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Released:
     holder: int
     dealer: int
     kind: Kind
+    share: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass
@@ -44,6 +50,7 @@ class _View:
     """What one client was shown of its session."""
 
     invitation: bytes
+    form: Format
     session: bytes = b""
     size: int = 0  # of the cohort
     around: tuple[tuple[int, int], ...] = ()  # (position, id) of everybody in its neighbourhood
@@ -61,7 +68,7 @@ class ShareLog:
         """`member` took this frame from the server without refusing it."""
         message = m.decode(frame, sender=SERVER, limit=_NO_LIMIT)
         if isinstance(message, m.Invitation):
-            self._views[member] = _View(frame)
+            self._views[member] = _View(frame, Format(message.sums, signed=bool(message.registry)))
         elif isinstance(message, m.KeyList):
             self._meet_everybody(self._views[member], frame, message)
         elif isinstance(message, m.Neighbours):
@@ -71,13 +78,13 @@ class ShareLog:
             view.survivors[message.sum_index] = PositionSet.parse(message.survivors, view.size, sender=SERVER)
 
     def _meet_everybody(self, view: _View, frame: bytes, message: m.KeyList) -> None:
-        adverts = parse_adverts(message.adverts, _form(view), most=MAX_COMPLETE)
+        adverts = parse_adverts(message.adverts, view.form, most=MAX_COMPLETE)
         view.session = session_id(view.invitation, frame)
         view.size = len(adverts)
         view.around = tuple((position, advert.member) for position, advert in enumerate(adverts))
 
     def _meet_neighbours(self, view: _View, message: m.Neighbours) -> None:
-        adverts = parse_neighbours(message.adverts, _form(view), size=message.size, most=MAX_COMPLETE)
+        adverts = parse_neighbours(message.adverts, view.form, size=message.size, most=MAX_COMPLETE)
         view.session = ring_session_id(
             view.invitation,
             size=message.size,
@@ -91,40 +98,55 @@ class ShareLog:
     def sent(self, member: int, frame: bytes) -> None:
         """`member` let this frame go."""
         message = m.decode(frame, sender=member, limit=_NO_LIMIT)
-        if not isinstance(message, m.Reveal):
-            return
-        view = self._views[member]
+        if isinstance(message, m.Advertisement):
+            view = self._views[member]
+            view.form = _with_seeds(view.form, len(message.advert))
+        elif isinstance(message, m.Reveal):
+            self._take_reveal(member, self._views[member], message)
+
+    def _take_reveal(self, member: int, view: _View, message: m.Reveal) -> None:
         survivors = view.survivors[message.sum_index]
-        for place in unpack_positions(message.dealers, len(view.around), sender=member):
-            position, dealer = view.around[place]
-            kind = Kind.SELF_MASK if position in survivors else Kind.MASK_KEY
-            self.entries.append(Released(view.session, message.sum_index, member, dealer, kind))
+        places = unpack_positions(message.dealers, len(view.around), sender=member)
+        dealers = [view.around[place] for place in places]
+        shares = [message.shares[at : at + SHARE_BYTES] for at in range(0, len(message.shares), SHARE_BYTES)]
+        alive = sum(position in survivors for position, _ in dealers)
+        noise = (len(shares) - len(dealers)) // alive  # the same for every survivor, and the sender is one
+        rest = iter(shares)
+        for position, dealer in dealers:
+            kinds = (Kind.SELF_MASK, *[Kind.NOISE] * noise) if position in survivors else (Kind.MASK_KEY,)
+            self.entries += [
+                Released(view.session, message.sum_index, member, dealer, kind, next(rest)) for kind in kinds
+            ]
+        assert not [*rest]  # a frame that holds more than its sender owes
 
     # --- what must never happen, and how close it came ---
 
     def both_kinds(self) -> set[tuple[bytes, int, int]]:
-        """The (session, sum, dealer) of which shares of both kinds are out. Must be empty."""
+        """The (session, sum, dealer) of whose masks shares of both kinds are out. Must be empty."""
         kinds: dict[tuple[bytes, int, int], set[Kind]] = {}
-        for entry in self.entries:
+        for entry in self._of_masks():
             kinds.setdefault((entry.session, entry.sum_index, entry.dealer), set()).add(entry.kind)
         return {key for key, found in kinds.items() if len(found) > 1}
 
     def repeated(self) -> set[tuple[bytes, int, int, int]]:
-        """The (session, sum, holder, dealer) of which more than one share is out. Must be empty."""
-        keys = Counter((e.session, e.sum_index, e.holder, e.dealer) for e in self.entries)
+        """The (session, sum, holder, dealer) of whose masks more than one share is out. Must be empty."""
+        keys = Counter((e.session, e.sum_index, e.holder, e.dealer) for e in self._of_masks())
         return {key for key, count in keys.items() if count > 1}
 
     def counts(self, session: bytes, sum_index: int) -> Counter[tuple[int, Kind]]:
-        """How many shares of each kind are out for each dealer in this sum."""
-        of_sum = (e for e in self.entries if (e.session, e.sum_index) == (session, sum_index))
+        """How many shares of each kind are out for each dealer's masks in this sum."""
+        of_sum = (e for e in self._of_masks() if (e.session, e.sum_index) == (session, sum_index))
         return Counter((e.dealer, e.kind) for e in of_sum)
 
     def most_shares(self, session: bytes, sum_index: int) -> int:
         """The largest number of shares of one kind for one dealer that are out for this sum."""
         return max(self.counts(session, sum_index).values(), default=0)
 
+    def _of_masks(self) -> Iterator[Released]:
+        return (entry for entry in self.entries if entry.kind is not Kind.NOISE)
 
-def _form(view: _View) -> Format:
-    invitation = m.decode(view.invitation, sender=SERVER, limit=_NO_LIMIT)
-    assert isinstance(invitation, m.Invitation)
-    return Format(invitation.sums, signed=bool(invitation.registry))
+
+def _with_seeds(form: Format, advert_bytes: int) -> Format:
+    """The format in which an advert has this length: whoever has removable noise commits to its seeds."""
+    seeds = (advert_bytes - form.advert_bytes) // (form.sums * DIGEST_BYTES)
+    return replace(form, seeds=seeds)

@@ -179,9 +179,15 @@ def _raw_masks(seeds: Sequence[bytes], blocks: Sequence[_Block]) -> None:
 
 
 def _encode(
-    original: Function, encoding: Encoding, values: Mapping[str, ArrayLike], _stream: masks.KeyStream
+    original: Function,
+    encoding: Encoding,
+    values: Mapping[str, ArrayLike],
+    _stream: masks.KeyStream,
+    *,
+    noise: Sequence[masks.KeyStream] = (),
 ) -> Replay:
-    return partial(original, encoding, values, masks.KeyStream(bytes(masks.SEED_BYTES)))
+    stream, *others = (masks.KeyStream(bytes(masks.SEED_BYTES)) for _ in range(1 + len(noise)))
+    return partial(original, encoding, values, stream, noise=others)
 
 
 def _on_copies(original: Function, encoding: Encoding, residues: Sequence[Residues], **rest: int) -> Replay:

@@ -30,7 +30,7 @@ class Mask:
     @classmethod
     def of(cls, spec: SumSpec) -> Mask:
         """That of a sum, its hidden count included."""
-        return cls((*((part.size, part.bits) for part in spec.parts), (1, COUNT_BITS)))
+        return cls((*((part.width, part.bits) for part in spec.parts), (1, COUNT_BITS)))
 
     @property
     def bytes(self) -> int:

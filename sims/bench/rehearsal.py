@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final, Self
 
 from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg.errors import ParameterError
 from secagg.expansion import Expander
 from secagg.memory import VolatileMemory
+from secagg.noise.calibration import calibrate_vector
+from secagg.noise.goal import Goal
+from secagg.noise.promise import Promise
 from secagg.terms import largest_cohort
 from secagg.thresholds import dropouts_allowed
 
 KIND: Final = "update"
 PART: Final = "update"
+_CLIP: Final = 1.0
+_RHO: Final = 1.0  # of a sum with noise; about epsilon 7 at delta 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +36,8 @@ class SumSetting:
     `dropout`     part of the clients that vanish after sharing their secrets and before masking.
     `neighbours`  least neighbours on a ring; chosen from `corrupt` and `dropout` where it is None.
     `processes`   in which the server expands masks.
+    `noise`       whether clients add noise, enough for these colluders and drop-outs, on a grid as fine as
+                  `bits` allow.
     """
 
     clients: int
@@ -40,6 +48,7 @@ class SumSetting:
     trust: Trust
     neighbours: int | None = None
     processes: int = 1
+    noise: bool = False
 
     def __post_init__(self) -> None:
         if self.neighbours is not None and self.trust is Trust.MALICIOUS:
@@ -59,9 +68,15 @@ class SumSetting:
     def graph(self) -> str:
         return "auto" if self.neighbours is None else "ring"
 
-    @property
+    @cached_property
     def spec(self) -> SumSpec:
-        return SumSpec(parts=(Part(name=PART, size=self.dim, bits=self.bits, bound=L2(1.0)),))
+        if not self.noise:
+            return SumSpec(parts=(Part(name=PART, size=self.dim, bits=self.bits, bound=L2(_CLIP)),))
+        promise = Promise(clients=self.clients, dropouts=self.dropped, colluders=self.corrupt)
+        plan = calibrate_vector(
+            promise=promise, goal=Goal(rho=_RHO), size=self.dim, clip=_CLIP, bits=self.bits
+        )
+        return SumSpec(parts=(plan.part(PART),), promise=promise)
 
     @property
     def table(self) -> Table:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from sims.bench import sums
+from sims.bench.encoding import EncodingCosts
 from sims.bench.progress import Progress
 from sims.bench.rehearsal import SumSetting
 from sims.bench.sums import SumReport
 
+Figures = TypeVar("Figures", SumReport, EncodingCosts)
+
 
 def typical(reports: Sequence[SumReport]) -> SumReport:
     """The median of every figure. It is exact if all of them were."""
-    chosen = {
-        field.name: _typical([getattr(each, field.name) for each in reports]) for field in fields(SumReport)
-    }
-    return SumReport(**(chosen | {"exact": all(each.exact for each in reports)}))
+    return replace(_medians(reports), exact=all(each.exact for each in reports))
+
+
+def _medians(reports: Sequence[Figures]) -> Figures:
+    kind = type(reports[0])
+    return kind(
+        **{field.name: _typical([getattr(each, field.name) for each in reports]) for field in fields(kind)}
+    )
 
 
 def _typical(values: Sequence[Any]) -> Any:
     first = values[0]
+    if isinstance(first, EncodingCosts):
+        return _medians(values)
     if isinstance(first, float):
         return median(values)
     return round(median(values)) if isinstance(first, int) else first

@@ -6,6 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sims.bench.encoding import EncodingCosts
 from sims.bench.sums import SumReport
 from sims.words import counted
 
@@ -14,27 +15,47 @@ def show_sum(report: SumReport, console: Console) -> None:
     """What was summed, a table of times beside their limits, and the bytes."""
     console.print(_headline(report), highlight=False)
     console.print(_times(report))
+    if report.encoding is not None:
+        console.print(_encoding(report.encoding))
     for line in _lines(report):
         console.print(line, highlight=False)
 
 
 def _headline(report: SumReport) -> str:
     processes = "" if report.processes == 1 else f", masks removed in {report.processes} processes"
+    noise = "" if report.encoding is None else " with noise"
     return (
         f"{counted(report.clients, 'client')} of whom {report.corrupt} may collude with a {report.trust} and "
         f"{report.dropped} vanish before they mask, one part of {counted(report.dim, 'element')} of "
-        f"{counted(report.bits, 'bit')}, {report.graph} graph of {counted(report.neighbours, 'neighbour')}, "
-        f"threshold {report.threshold}{processes}"
+        f"{counted(report.bits, 'bit')}{noise}, {report.graph} graph of "
+        f"{counted(report.neighbours, 'neighbour')}, threshold {report.threshold}{processes}"
     )
 
 
-def _times(report: SumReport) -> Table:
-    title = "\nCPU milliseconds; a client's are medians"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     table.add_column("", no_wrap=True)
-    for column in ("spent", "limit", "ratio"):
+    for column in columns:
         table.add_column(column, justify="right")
+    return table
+
+
+def _encoding(costs: EncodingCosts) -> Table:
+    """The parts, and what is set against them."""
+    table = _table("CPU milliseconds of encoding with noise; the least of several", "spent", "ratio")
+    table.add_row("rounding, without noise", _milliseconds(costs.plain_encode_cpu_s))
+    table.add_row("one draw of noise", _milliseconds(costs.noise_draw_cpu_s))
+    table.add_row("one addition of numpy", _milliseconds(costs.add_cpu_s))
+    transform = _milliseconds(costs.transform_cpu_s), f"{costs.transform_over_adds:.2f}"
+    table.add_row("one transform, against an addition for each bit of the dimension", *transform)
+    whole = _milliseconds(costs.encode_noise_cpu_s), f"{costs.encode_noise_over_parts:.2f}"
+    table.add_row("all of it, against rounding, transform and draw", *whole, style="bold")
+    return table
+
+
+def _times(report: SumReport) -> Table:
+    table = _table("CPU milliseconds; a client's are medians", "spent", "limit", "ratio")
     for name, seconds in _client_rows(report).items():
         table.add_row(f"client: {name}", _milliseconds(seconds))
     table.add_row(

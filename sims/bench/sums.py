@@ -17,6 +17,7 @@ import numpy as np
 from secagg.ring import packed_bytes
 from secagg.transitions import ServerState
 from sims.bench.crowd import Chore, Crowd
+from sims.bench.encoding import EncodingCosts, measure_encoding
 from sims.bench.limits import Limit, Mask
 from sims.bench.progress import Progress
 from sims.bench.rehearsal import SumSetting, make_clients
@@ -60,6 +61,7 @@ class SumReport:
     bytes_up: int
     bytes_down: int
     bytes_ideal: int
+    encoding: EncodingCosts | None = None  # of a sum with noise
 
     @property
     def client_mask_over_limit(self) -> float:
@@ -75,7 +77,9 @@ class SumReport:
 
     def as_json(self) -> dict[str, Any]:
         ratios = ("client_mask_over_limit", "server_unmask_over_limit", "bytes_over_ideal")
-        return {**asdict(self), **{name: getattr(self, name) for name in ratios}}
+        found = {**asdict(self), **{name: getattr(self, name) for name in ratios}}
+        del found["encoding"]
+        return found if self.encoding is None else found | self.encoding.as_json()
 
 
 def measure(setting: SumSetting, progress: Progress) -> SumReport:
@@ -178,4 +182,5 @@ def _report(session: _Session) -> SumReport:
         bytes_up=crowd.median_bytes_up(session.survivors),
         bytes_down=crowd.median_bytes_down(session.survivors),
         bytes_ideal=packed_bytes(setting.dim, setting.bits),
+        encoding=measure_encoding(setting) if setting.noise else None,
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from sims.cli.benchmarks import BENCHMARKS, Benchmark, Report
+from sims.cli.benchmarks import BENCHMARKS, Benchmark, Flag, Report
 from sims.cli.errors import UserError
 from sims.cli.registry import Subparsers
 
@@ -23,8 +23,14 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("bench", help="measure what secure sums cost on this machine")
     parser.add_argument("--json", action="store_true", help=_JSON_HELP)
     _add_page_options(parser)
-    for name in {option.name for benchmark in BENCHMARKS for option in benchmark.options}:
-        parser.add_argument(name, action=_Misplaced, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for option in {option.name: option for benchmark in BENCHMARKS for option in benchmark.options}.values():
+        parser.add_argument(
+            option.name,
+            action=_Misplaced,
+            nargs=0 if isinstance(option, Flag) else None,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
     chosen = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK")
     defaults = {}
     for benchmark in BENCHMARKS:
@@ -70,7 +76,8 @@ class _Misplaced(argparse.Action):
         name: str | None = None,
     ) -> None:
         takers = [each.name for each in BENCHMARKS if name in {option.name for option in each.options}]
-        hints = " or ".join(f"{parser.prog} {taker} {name} {value}" for taker in takers)
+        words = f"{name} {value}" if value else name
+        hints = " or ".join(f"{parser.prog} {taker} {words}" for taker in takers)
         raise UserError(f"{parser.prog}: {name} belongs behind the name of a benchmark (try {hints})")
 
 

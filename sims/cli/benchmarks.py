@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any, Protocol
 
-from sims.cli.numbers import number_or_proportion, proportion, whole
+from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
 from sims.cli.options import TRUST_LEVELS, Whole, add_choice
 
 
@@ -54,6 +54,17 @@ class Choice:
 
     def add(self, parser: argparse.ArgumentParser) -> None:
         add_choice(parser, self.name, self.choices, default=self.choices[0], text=self.text)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Something that is wanted if it is named."""
+
+    name: str
+    text: str
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(self.name, action="store_true", help=f"{self.text} (default no)")
 
 
 @dataclass(frozen=True)
@@ -159,6 +170,7 @@ SUM_OPTIONS = (
         "what clients guard against: a server that only reads along, or one that also lies",
     ),
     Whole("--processes", 1, 64, 1, "processes in which the server removes masks"),
+    Flag("--noise", "clients add noise, and what that costs is set beside its parts"),
     Number(
         "--runs",
         _runs,
@@ -190,6 +202,7 @@ def _measure_sum(args: argparse.Namespace) -> Report:
         trust=Trust.parse(args.trust),
         neighbours=args.neighbours,
         processes=args.processes,
+        noise=args.noise,
     )
     quick = args.clients <= MANY_CLIENTS and args.clients * args.dim <= MANY_ELEMENTS
     with bar() as progress:
@@ -257,6 +270,49 @@ def _check_peers() -> None:
     check_installed()
 
 
+# --- noise ---
+
+
+MOST_SAMPLES = 1 << 27
+LARGEST_SIGMA = 1 << 58
+
+
+def _sigma(text: str) -> Fraction:
+    sigma = fraction(text)
+    if not 0 < sigma <= LARGEST_SIGMA:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and at most 2^58")
+    return sigma
+
+
+NOISE_OPTIONS = (
+    Number(
+        "--sigma",
+        _sigma,
+        Fraction(2),
+        "SIGMA",
+        "standard deviation, a number above 0 and at most 2^58 such as 2, 0.5 or 1/3, read exactly",
+    ),
+    Whole("--size", 1, MOST_SAMPLES, 20_000_000, "samples drawn at once"),
+)
+
+
+def _measure_noise(args: argparse.Namespace) -> Report:
+    from sims.bench.noise import NoiseSetting, measure
+    from sims.bench.progress import bar
+
+    with bar() as progress:
+        return measure(NoiseSetting(args.sigma, args.size), progress)
+
+
+def _show_noise(report: Report) -> None:
+    from sims.bench.noise import NoiseReport
+    from sims.bench.noise_view import show_noise
+    from sims.console import Console
+
+    assert isinstance(report, NoiseReport)
+    show_noise(report, Console())
+
+
 BENCHMARKS = (
     Benchmark(
         "primitives",
@@ -271,6 +327,13 @@ BENCHMARKS = (
         SUM_OPTIONS,
         _measure_sum,
         _show_sum,
+    ),
+    Benchmark(
+        "noise",
+        "samples of the discrete Gaussian beside their key stream, and OpenDP where it is installed",
+        NOISE_OPTIONS,
+        _measure_noise,
+        _show_noise,
     ),
     Benchmark(
         "peers",

@@ -37,12 +37,12 @@ def add(subparsers: Subparsers) -> None:
         type=_multiplier,
         default=1.0,
         metavar="NUMBER",
-        help="standard deviation of the noise over what one client can move, 1/64 to 64 (default 1)",
+        help="standard deviation of the noise over what one client can move, 1/64 to 64 (default 1.0)",
     )
     Whole("--canaries", 1, 10**8, 2000, "sums with a canary, and as many without").add(parser)
     Whole("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
     parser.add_argument(
-        "--delta", type=_delta, default=1e-5, metavar="NUMBER", help="of epsilon (default 1e-5)"
+        "--delta", type=_delta, default=1e-5, metavar="NUMBER", help="of epsilon (default 1e-05)"
     )
     add_choice(parser, "--fault", FAULTS, default="none", text="build a fault in, which has to be found")
     parser.add_argument(

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from sims.cli.errors import UserError
 
 # The modules that each extra of pyproject.toml brings.
-MODULES = {"fl": ("torch",), "sims": ("matplotlib", "rich")}
+MODULES = {"fl": ("torch",), "sims": ("dp_accounting", "matplotlib", "rich", "scipy")}
 
 
 def require(extra: str) -> None:

@@ -23,10 +23,10 @@ from typing import TypeAlias
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 # In the order in which the help shows them.
-COMMANDS = ("demo", "preflight", "params", "bench", "version")
+COMMANDS = ("demo", "preflight", "params", "noise", "check-noise", "bench", "version")
 
 
 def add_all(subparsers: Subparsers) -> None:
     """Add every command's parser to ``subparsers``."""
     for name in COMMANDS:
-        import_module(f"sims.cli.{name}").add(subparsers)
+        import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)

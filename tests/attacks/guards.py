@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,6 @@ from secagg.client import ClientMachine
 from secagg.events import ClientStep
 from secagg.messages import Message
 from secagg.question import Question
-from secagg.shamir import SHARE_BYTES
 from secagg.thresholds import Trust
 from secagg.transitions import CLIENT_MOVES, ClientState
 from secagg.vault import Vault
@@ -26,7 +25,7 @@ def assert_refused(machine: ClientMachine) -> None:
     """The machine has failed for good, and there is nothing left in it to reveal."""
     assert machine.state is ClientState.FAILED
     vault = machine._vault
-    secrets = [vault._channel, vault._mask_keys, vault._self_masks, vault._held]
+    secrets = [vault._channel, vault._mask_keys, vault._self_masks, vault._noise, vault._held]
     assert not any(secrets)
     assert machine._question is None
 
@@ -44,11 +43,13 @@ def keep_secrets(patch: pytest.MonkeyPatch) -> None:
     def mask_secrets(self: Vault, sum_index: int) -> tuple[bytes, bytes]:
         return self._mask_keys[sum_index], self._self_masks[sum_index]
 
-    def shares(
-        self: Vault, sum_index: int, *, roster: Sequence[int], survivors: frozenset[int]
-    ) -> dict[int, bytes]:
+    release = Vault.take_shares
+
+    def shares(self: Vault, sum_index: int, **request: Any) -> dict[int, bytes]:
         held = self._held[sum_index]
-        return {k: held[k][:SHARE_BYTES] if k in survivors else held[k][SHARE_BYTES:] for k in roster}
+        released = release(self, sum_index, **request)
+        self._held[sum_index] = held
+        return released
 
     patch.setattr(Vault, "take_mask_secrets", mask_secrets)
     patch.setattr(Vault, "take_shares", shares)

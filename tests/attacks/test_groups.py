@@ -46,7 +46,7 @@ def test_a_smaller_roster_is_refused_before_masking(trust: Trust) -> None:
     with pytest.raises(GroupChanged):
         left_out(rig, rig.set_up(threshold=3), VICTIM, ONE, TWO)
     assert_refused(rig.machines[0])
-    assert rig.memories[0].answers == 1  # the second query was never answered
+    assert rig.memories[0].spend.sums == 1  # the second query was never answered
 
 
 def test_kinds_that_share_a_private_vector_are_one_group(monkeypatch: pytest.MonkeyPatch) -> None:

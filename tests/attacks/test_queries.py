@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from secagg import refusals
+from secagg.budget import Budget
 from secagg.errors import (
     GroupChanged,
     GroupReopened,
@@ -18,7 +19,8 @@ from secagg.errors import (
     TooManySums,
 )
 from secagg.groups import GroupBook
-from secagg.memory import FileMemory, VolatileMemory
+from secagg.ledger import ClientLedger
+from secagg.memory import VolatileMemory
 from secagg.testing.attackers.cheated_sum import Vector
 from secagg.testing.attackers.differencing import (
     asked_later,
@@ -149,13 +151,13 @@ def test_memory_on_disk_outlives_a_restart(
     payload: bytes, round_number: int, _rules: list[str], error: type[PeerError], tmp_path: Path
 ) -> None:
     rig = Rig(5, Trust.CURIOUS)
-    files = {k: FileMemory(tmp_path / str(k), create=True) for k in EVERYONE}
+    files = {k: ClientLedger.create(tmp_path / str(k), member=k) for k in EVERYONE}
     rig.memories.update(files)
     rig.restart()
     first_total(rig)
     for member, file in files.items():
         file.close()
-        rig.memories[member] = files[member] = FileMemory(tmp_path / str(member))
+        rig.memories[member] = files[member] = ClientLedger.open(tmp_path / str(member), member=member)
     with pytest.raises(error):
         asked_later(rig, VICTIM, threshold=3, payload=payload, round_number=round_number)
     assert_refused(rig.machines[0])
@@ -228,7 +230,7 @@ def test_a_surplus_sum_is_refused(trust: Trust) -> None:
 @pytest.mark.parametrize("trust", BOTH)
 def test_a_sum_beyond_the_budget_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy allows one sum without noise; the second comes in another round, as declared."""
-    monkeypatch.setattr(refusals, "check_unnoised_budget", allow)
+    monkeypatch.setattr(Budget, "check", allow)
     rig = Rig(5, trust, policy_changes={"unnoised_sums": 1})
     found = two_thresholds(rig, rig.set_up(threshold=3), 2, rounds=(0, 1))
     assert (found == rig.vectors[2]).all()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from secagg.bitmap import PositionSet
+from secagg.budget import Budget
 from secagg.errors import GroupChanged, GroupReopened, TooManySums
 from secagg.groups import GroupBook
-from secagg.memory import VolatileMemory
+from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.spec import Count, Part, SumSpec, Table
 
 PART = Part(name="x", size=1, bits=8, bound=Count(1))
@@ -37,6 +38,11 @@ def answer(book: GroupBook, kind: str, round_number: int = 1, survivors: Positio
     book.check_roster(kind, round_number, survivors)
     book.answer(kind, round_number)
     book.confirm(kind, round_number, survivors)
+
+
+def remember(memory: VolatileMemory, round_number: int) -> None:
+    entry = AnswerEntry(group="g", round_number=round_number, content=bytes([round_number]), charge=None)
+    memory.remember_answer(entry, Budget())
 
 
 def test_a_first_sum_may_be_over_anybody(book: GroupBook) -> None:
@@ -128,7 +134,7 @@ def test_a_group_of_an_earlier_session_is_over(
     book: GroupBook, memory: VolatileMemory, round_number: int
 ) -> None:
     """Rounds count up; what memory has seen of a group cannot be taken up again by another session."""
-    memory.remember_answer(group="g", round_number=7, content=b"")
+    remember(memory, 7)
     with pytest.raises(GroupReopened, match=f"group 'g' of round {round_number} is over"):
         book.check_new("first", round_number)
     book.check_new("first", 8)
@@ -138,7 +144,7 @@ def test_a_group_of_an_earlier_session_is_over(
 def test_an_earlier_round_cannot_be_taken_up_again(book: GroupBook, memory: VolatileMemory) -> None:
     for round_number in (1, 2):
         answer(book, "first", round_number)
-        memory.remember_answer(group="g", round_number=round_number, content=bytes([round_number]))
+        remember(memory, round_number)
     with pytest.raises(GroupReopened, match="round 1 is over"):
         book.check_new("later", 1)
     book.check_new("later", 2)

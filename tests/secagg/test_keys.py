@@ -16,6 +16,8 @@ from secagg.keys import (
     Identity,
     check_public_key,
     hkdf,
+    noise_commitment,
+    noise_info,
     public_key,
     seed_commitment,
     verify,
@@ -133,6 +135,26 @@ def test_a_commitment_binds_owner_sum_and_secret() -> None:
     ]
     assert len({base, *others}) == 5
     assert base == digest("self mask commitment", b"\0\0\0\1", b"\0\0\0\2", bytes(32))
+
+
+def test_a_commitment_to_noise_binds_its_layer_too() -> None:
+    fields = [(1, 2, 3), (2, 2, 3), (1, 1, 3), (1, 2, 1), (2, 1, 3), (1, 3, 2)]
+    found = [
+        noise_commitment(bytes(32), owner=owner, sum_index=index, layer=layer)
+        for owner, index, layer in fields
+    ]
+    assert len({*found, noise_commitment(b"\1" * 32, owner=1, sum_index=2, layer=3)}) == 1 + len(fields)
+    assert found[0] == digest("noise commitment", b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\3", bytes(32))
+
+
+def test_noise_is_bound_to_context_owner_and_layer() -> None:
+    found = {
+        noise_info(context, owner, layer)
+        for context in (b"c" * 32, b"d" * 32)
+        for owner in (1, 2)
+        for layer in (1, 2)
+    }
+    assert len(found) == 8
 
 
 # --- identities ------------------------------------------------------------------------------------

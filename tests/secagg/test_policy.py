@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from secagg.budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_COHORT, MAX_SUMS
+from secagg.noise.accounting import Adjacency
 from secagg.policy import Policy
 from secagg.thresholds import MAX_COMPLETE, Trust
+
+OTHERS = ("trust", "max_rho", "adjacency")  # fields that are no whole numbers
 
 
 def policy(**changes: Any) -> Policy:
@@ -62,11 +66,33 @@ def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1.0, True, "3", None])
-@pytest.mark.parametrize("name", [column.name for column in fields(Policy) if column.name != "trust"])
-def test_everything_but_trust_is_a_whole_number(name: str, value: Any) -> None:
+@pytest.mark.parametrize("name", [column.name for column in fields(Policy) if column.name not in OTHERS])
+def test_nearly_everything_is_a_whole_number(name: str, value: Any) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be a whole number of at least 0"):
         policy(**{name: value})
 
 
 def test_a_trust_level_may_be_given_by_its_name() -> None:
     assert policy(trust="malicious_server").trust is Trust.MALICIOUS
+
+
+# --- privacy ----------------------------------------------------------------------------------------
+
+
+def test_a_budget_for_a_lifetime() -> None:
+    assert policy().budget == Budget(unnoised_sums=9, charge=None)
+    assert policy(max_rho=0).budget == Budget(unnoised_sums=9, charge=0)
+    assert policy(max_rho=0.75, unnoised_sums=0).budget == Budget(unnoised_sums=0, charge=3 << 38)
+
+
+@pytest.mark.parametrize("value", [-1, -1e-9, float("nan"), float("inf"), True, "1"])
+def test_a_privacy_budget_is_a_number(value: Any) -> None:
+    with pytest.raises(ParameterError, match="max_rho must be a number of at least 0, or None for no limit"):
+        policy(max_rho=value)
+
+
+def test_an_adjacency_may_be_given_by_its_name() -> None:
+    assert policy().adjacency is Adjacency.ZERO_OUT
+    assert policy(adjacency="replace").adjacency is Adjacency.REPLACE
+    with pytest.raises(ParameterError, match="adjacency must be one of zero-out, add-remove, replace"):
+        policy(adjacency="nobody")

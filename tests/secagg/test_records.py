@@ -21,7 +21,7 @@ from secagg.records import (
     parse_signatures,
 )
 
-FORMS = st.builds(Format, st.integers(1, 5), st.booleans())
+FORMS = st.builds(Format, st.integers(1, 5), st.booleans(), st.integers(0, 3))
 IDS = st.lists(st.integers(0, (1 << 32) - 1), min_size=2, max_size=6, unique=True).map(sorted)
 
 
@@ -30,7 +30,7 @@ def advert(member: int, form: Format) -> Advert:
         return bytes([kind * 50 + k]) * size
 
     keys = tuple(filled(1, k) for k in range(form.sums))
-    commitments = tuple(filled(2, k) for k in range(form.sums))
+    commitments = tuple(filled(2, k) for k in range(form.sums * (1 + form.seeds)))
     return Advert(member, filled(0, 9), keys, commitments, filled(3, 0, form.signature_bytes))
 
 
@@ -44,6 +44,8 @@ def parcel(sender: int, form: Format) -> Parcel:
         (Format(1, signed=False), 100, 82, 86),
         (Format(1, signed=True), 164, 82, 150),
         (Format(3, signed=True), 292, 214, 282),
+        (Format(1, signed=False, seeds=2), 164, 148, 152),
+        (Format(3, signed=True, seeds=8), 1060, 1006, 1074),
     ],
 )
 def test_lengths_follow_from_sums_and_signatures(
@@ -73,6 +75,15 @@ def test_the_signed_body_is_everything_but_the_signature() -> None:
     one = advert(1, form)
     assert one.encode() == one.body + one.signature
     assert len(one.body) == form.advert_bytes - 64
+
+
+def test_commitments_to_noise_are_found_by_sum_and_layer() -> None:
+    """Those to self masks come first, then all layers of the first sum, of the second and so on."""
+    form = Format(2, signed=False, seeds=3)
+    one = advert(1, form)
+    found = [one.noise_commitment(k, layer) for k in range(2) for layer in (1, 2, 3)]
+    assert found == list(one.commitments[2:])
+    assert len(set(found)) == 6
 
 
 @given(FORMS, IDS, st.data())

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
 
 from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.errors import SERVER
 from secagg.local import Stage
+from secagg.noise.promise import Noise, Promise
+from secagg.shamir import SHARE_BYTES
+from secagg.spec import Count, Part, SumSpec, Table
 from secagg.testing.share_log import Kind, Released
 from secagg.testing.wire import Packet, Wire
 from secagg.thresholds import Trust
+from tests.secagg.noisy import Witness
 from tests.secagg.rings import RingSession, neighbourhoods
-from tests.secagg.truth import Session, decoded, session_of
+from tests.secagg.truth import MEMBERS, Session, decoded, seeded_machines, session_of
 
 
 def masked(ring: bool) -> tuple[Wire, dict[int, frozenset[int]]]:
@@ -84,3 +91,53 @@ def test_a_share_that_leaves_twice_is_noticed(ring: bool) -> None:
 def test_frames_of_other_kinds_are_no_shares(ring: bool) -> None:
     wire, _ = masked(ring)
     assert wire.shares.entries == []
+
+
+# --- noise -------------------------------------------------------------------------------------------
+
+PROMISE = Promise(clients=5, dropouts=2, colluders=0, removable=True)
+
+
+def noisy() -> tuple[Wire, Witness]:
+    """Everybody's masked input is in, with noise on it."""
+    part = Part(name="x", size=1, bits=24, bound=Count(1), noise=Noise(scale=64, variance=Fraction(10**5)))
+    table = Table({"sum": SumSpec(parts=(part,), promise=PROMISE)})
+    server, clients = seeded_machines(members=MEMBERS, table=table, trust=Trust.CURIOUS, dropout=0.4)
+    wire = Wire(server, clients, lambda _, __: {"x": [1]})
+    with pytest.MonkeyPatch.context() as patch:
+        witness = Witness(patch)
+        wire.open()
+        witness.look(clients)
+        wire.begin("sum", b"0", round_number=0)
+        wire.run()
+    return wire, witness
+
+
+@pytest.mark.parametrize("dead", [None, 11])
+def test_shares_of_noise_are_logged_behind_those_of_a_survivors_mask(dead: int | None) -> None:
+    wire, witness = noisy()
+    show(wire, 3, dead=dead)
+    surplus = PROMISE.surplus(5, 5 if dead is None else 4)
+    columns: dict[int, list[int]] = {}
+    for entry in wire.shares.entries:
+        position = MEMBERS.index(entry.dealer)
+        columns.setdefault(entry.dealer, []).append(witness.column(3, 0, position, entry.share))
+        assert (entry.kind is Kind.NOISE) == (columns[entry.dealer][-1] > 1)
+    assert columns == {
+        dealer: [1] if dealer == dead else [0, *(1 + layer for layer in surplus)] for dealer in MEMBERS
+    }
+    # What is said about masks does not count them.
+    assert wire.shares.most_shares(session_of(wire), 0) == 1
+    assert not wire.shares.both_kinds()
+    assert not wire.shares.repeated()
+
+
+def test_shares_beyond_those_of_survivors_are_noticed() -> None:
+    wire, _ = noisy()
+    show(wire, 3, dead=11)
+    (frame,) = (packet.frame for packet in wire.waiting if isinstance(decoded(packet.frame), m.Reveal))
+    reveal = decoded(frame)
+    assert isinstance(reveal, m.Reveal)
+    longer = replace(reveal, shares=reveal.shares + bytes(SHARE_BYTES))
+    with pytest.raises(AssertionError):
+        wire.shares.sent(3, longer.encode())

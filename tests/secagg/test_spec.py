@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
 from secagg.errors import SpecError
+from secagg.noise.promise import Noise, Promise
 from secagg.spec import (
     L2,
     MAX_ELEMENTS,
@@ -37,6 +39,14 @@ def part(**changes: Any) -> Part:
 
 def spec(**changes: Any) -> SumSpec:
     return SumSpec(**{"parts": (part(),), **changes})
+
+
+NOISE = Noise(scale=4.0, variance=Fraction(100))
+PROMISE = Promise(clients=10, dropouts=3, colluders=2, removable=True)
+
+
+def noisy_spec(**changes: Any) -> SumSpec:
+    return spec(parts=(part(noise=NOISE, **changes),), promise=PROMISE)
 
 
 # --- what is accepted ------------------------------------------------------------------------------
@@ -145,6 +155,103 @@ def test_a_table_has_at_least_one_spec() -> None:
     nothing: Any = None
     with pytest.raises(SpecError, match="kind 'a' must be described by a SumSpec"):
         Table({"a": nothing})
+
+
+# --- noise -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", [0, -1, 4, 1 << 64, 1.0, True, "1"])
+def test_the_total_of_counts_is_a_whole_number_from_their_limit_on(total: Any) -> None:
+    """Less would make the limit say something that is not so."""
+    assert [Count(5, edge).total for edge in (None, 5, (1 << 64) - 1)] == [None, 5, (1 << 64) - 1]
+    with pytest.raises(SpecError, match="total of a count must be a whole number from 5 to"):
+        Count(5, total)
+
+
+@pytest.mark.parametrize("noise", [1.0, 0, (1.0, 2.0), PROMISE])
+def test_noise_is_a_noise(noise: Any) -> None:
+    with pytest.raises(SpecError, match="noise of part 'x' must be a Noise"):
+        part(noise=noise)
+
+
+def test_residues_have_no_noise() -> None:
+    with pytest.raises(SpecError, match="part 'x' holds residues, and noise would hide all of them"):
+        part(bound=Residue(), noise=NOISE)
+
+
+def test_counts_are_scaled_by_a_whole_number() -> None:
+    assert part(bound=Count(3), noise=NOISE).noise == NOISE
+    with pytest.raises(SpecError, match="part 'x' holds counts: its noise needs a whole scale"):
+        part(bound=Count(3), noise=replace(NOISE, scale=4.5))
+    assert part(bound=LInf(3.0), noise=replace(NOISE, scale=4.5)).bits == 16
+
+
+@pytest.mark.parametrize(
+    ("bound", "size", "scale"),
+    [(Count(1), 1, 2.0**31), (Count(1 << 31), 1, 1.0), (LInf(1.0), 1, 2.0**31), (Count(1, 1), 9, 2.0**31)],
+)
+def test_a_noisy_part_spans_at_most_2_to_the_31_grid_points(bound: Bound, size: int, scale: float) -> None:
+    """Beyond, its squared norm would not fit whole numbers of 64 bits."""
+    widest = part(bound=bound, size=size, noise=replace(NOISE, scale=scale))
+    assert widest.norm2 == 1 << 62
+    with pytest.raises(SpecError, match=r"part 'x' spans more than 2\^31 grid points; lower the scale"):
+        part(bound=bound, size=size, noise=replace(NOISE, scale=scale + 1.0))
+
+
+def test_no_scale_is_too_large_to_be_refused() -> None:
+    for bound in (L2(2.0**500), LInf(2.0**500), Count((1 << 64) - 1)):
+        with pytest.raises(SpecError, match="lower the scale"):
+            part(bound=bound, noise=replace(NOISE, scale=2.0**500))
+
+
+@pytest.mark.parametrize(
+    ("bound", "size", "norm2"),
+    [
+        (L2(25.0), 3, 10_102),  # of 100 grid points and, padded, 4 elements: 100^2 + 4/4 + 100 + 2/2
+        (L2(25.0), 4, 10_102),
+        (LInf(25.0), 3, 30_000),
+        (LInf(0.125), 100, 60),  # of 5 grid points, half of one each: 25 + 100/4 + 5 + 10/2, not 100 * 1^2
+        (Count(25), 3, 30_000),
+        (Count(25, 30), 3, 10_400),
+    ],
+)
+def test_the_largest_norm_of_a_part(bound: Bound, size: int, norm2: int) -> None:
+    assert part(bound=bound, size=size, noise=NOISE).norm2 == norm2
+
+
+@pytest.mark.parametrize(("size", "width"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (1_000_000, 1 << 20)])
+def test_only_vectors_with_noise_and_a_norm_are_padded(size: int, width: int) -> None:
+    assert part(size=size, bound=L2(1.0), noise=NOISE).width == width
+    for other in (part(size=size, bound=L2(1.0)), part(size=size, noise=NOISE),
+                  part(size=size, bound=Count(1), noise=NOISE)):  # fmt: skip
+        assert other.width == size
+        assert not other.is_rotated
+
+
+def test_padding_is_sent() -> None:
+    """In 16 bits for each of 8 elements, and 8 bytes of the hidden count."""
+    assert noisy_spec(size=5, bound=L2(1.0)).packed_bytes == 8 * 2 + 8
+    assert noisy_spec(size=5).packed_bytes == 5 * 2 + 8
+
+
+def test_noise_needs_a_promise_and_a_promise_noise() -> None:
+    assert noisy_spec().promise == PROMISE
+    for parts, promise in (((part(),), PROMISE), ((part(noise=NOISE),), None)):
+        with pytest.raises(SpecError, match="needs a promise if one of its parts has noise, and only then"):
+            spec(parts=parts, promise=promise)
+    with pytest.raises(SpecError, match="the promise of a spec must be a Promise"):
+        spec(parts=(part(noise=NOISE),), promise=(10, 3, 2))
+
+
+def test_a_spec_is_private_if_all_its_parts_have_noise() -> None:
+    assert noisy_spec().is_private
+    assert not spec().is_private
+    assert not spec(parts=(part(noise=NOISE), part(name="y")), promise=PROMISE).is_private
+
+
+def test_seeds_are_those_of_the_promise() -> None:
+    assert (spec().seeds, noisy_spec().seeds) == (0, PROMISE.seeds)
+    assert Table({"a": spec(), "b": noisy_spec()}).seeds == PROMISE.seeds == 8
 
 
 # --- bits ------------------------------------------------------------------------------------------
@@ -279,6 +386,41 @@ def test_every_field_of_a_spec_is_in_its_digest() -> None:
     ]
     assert len({t.digest for t in tables}) == len(tables)
     assert len({hash(t) for t in tables}) == len(tables)
+
+
+def test_every_field_of_noise_and_promise_is_in_the_digest() -> None:
+    noises = [
+        NOISE,
+        replace(NOISE, scale=math.nextafter(4.0, 5.0)),
+        replace(NOISE, variance=Fraction(100) + Fraction(1, 10**30)),
+        replace(NOISE, variance=Fraction(1, 100)),
+    ]
+    promises = [
+        PROMISE,
+        replace(PROMISE, clients=11),
+        replace(PROMISE, dropouts=2),
+        replace(PROMISE, colluders=3),
+        replace(PROMISE, removable=False),
+        replace(PROMISE, dropouts=2, colluders=3),
+    ]
+    specs = [spec(), *(spec(parts=(part(noise=noise),), promise=PROMISE) for noise in noises)]
+    specs += [spec(parts=(part(noise=NOISE),), promise=promise) for promise in promises[1:]]
+    # Which of two parts has it, and what their counts add up to.
+    for pair in ((NOISE, None), (None, NOISE), (NOISE, NOISE)):
+        specs.append(spec(parts=(part(noise=pair[0]), part(name="y", noise=pair[1])), promise=PROMISE))
+    for total in (None, 3, 4):
+        specs += [spec(parts=(part(bound=Count(3, total)),)), noisy_spec(bound=Count(3, total))]
+    assert len({each.digest for each in specs}) == len(specs)
+
+
+def test_equal_noise_has_one_digest() -> None:
+    whole: Any = 100
+    same = part(noise=Noise(scale=4, variance=whole))
+    assert spec(parts=(same,), promise=PROMISE).digest == noisy_spec().digest
+
+
+def test_specs_without_noise_keep_the_digests_they_had_before_there_was_any() -> None:
+    assert spec().digest.hex() == "24ec19401ee915145247207a24db40d6a30d7ea6b09907c88b31761e3709ba1e"
 
 
 def test_a_total_is_read_by_the_name_of_its_part() -> None:

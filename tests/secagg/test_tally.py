@@ -17,9 +17,14 @@ from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, T
 from secagg.events import WrongShares
 from secagg.expansion import OneProcess
 from secagg.graph import CompleteGraph
+from secagg.noise.layers import Layers
+from secagg.noise.promise import Promise
+from secagg.spec import Total
 from secagg.tally import Tally
+from secagg.testing.attackers.noise_attacks import LIMIT, noise_table
 from secagg.testing.rig import PART, Rig, residue_table
 from secagg.thresholds import Trust
+from tests.secagg.noisy import Witness, same
 
 CLIENTS, THRESHOLD = 6, 3
 ROSTER = (0, 1, 2, 4, 5)  # client 3 was not asked
@@ -28,8 +33,12 @@ ROSTER = (0, 1, 2, 4, 5)  # client 3 was not asked
 class Table:
     """Honest clients who have answered one query, and the tally that counts them."""
 
-    def __init__(self, *survivors: int, corrupt: int = 1, bits: int = 32) -> None:
-        self.rig = Rig(CLIENTS, Trust.CURIOUS, table=residue_table(bits=bits))
+    def __init__(
+        self, *survivors: int, corrupt: int = 1, bits: int = 32, promise: Promise | None = None
+    ) -> None:
+        table = residue_table(bits=bits) if promise is None else noise_table(promise)
+        self.rig = Rig(CLIENTS, Trust.CURIOUS, table=table)
+        self.rig.vectors = {k: v if promise is None else v % LIMIT for k, v in self.rig.vectors.items()}
         self.cohort = self.rig.set_up(threshold=THRESHOLD)
         frame = self.rig.query(self.cohort, 0, ROSTER)
         self.question = self.rig.question(self.cohort, frame)
@@ -246,5 +255,92 @@ def test_what_was_interrupted_half_way_is_never_released(
         patch.setattr(OneProcess, "take_off", interrupted)
         with pytest.raises(Interrupted):
             (add_again if adding else table.tally.unmask)()
+    with pytest.raises(CorruptTotal, match="interrupted before"):
+        table.tally.unmask()
+
+
+# --- removable noise -------------------------------------------------------------------------------
+
+PROMISE = Promise(clients=CLIENTS, dropouts=2, colluders=1, removable=True)
+FOUR = (0, 1, 2, 4)
+SURPLUS = PROMISE.surplus(len(ROSTER), len(FOUR))
+
+
+def witnessed(patch: pytest.MonkeyPatch, *survivors: int) -> tuple[Table, Total]:
+    """Clients with noise, and what their total must be without its surplus."""
+    witness = Witness(patch)
+    table = Table(*survivors, promise=PROMISE)
+    rig = Rig(CLIENTS, Trust.CURIOUS, table=table.rig.table)
+    rig.set_up(threshold=THRESHOLD)  # the same seeds once more, which nobody has taken yet
+    witness.look(rig.machines)
+    surplus = PROMISE.surplus(len(ROSTER), len(survivors))
+    return table, witness.total(0, survivors, surplus)
+
+
+@pytest.mark.parametrize("survivors", [ROSTER, FOUR, (0, 1, 2)])
+def test_surplus_noise_comes_off_for_any_survivors(
+    survivors: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, expected = witnessed(monkeypatch, *survivors)
+    table.reveal(*survivors[:THRESHOLD])
+    total, wrong = table.tally.unmask()
+    assert same(total.parts, expected.parts)
+    assert wrong == ()
+
+
+def test_a_reveal_holds_a_share_of_every_surplus_layer() -> None:
+    table = Table(*FOUR, promise=PROMISE)
+    good, size = table.reveals[0], shamir.SHARE_BYTES
+    assert len(good.shares) == (4 * (1 + len(SURPLUS)) + 1) * size
+    wrong = [
+        replace(good, shares=good.shares[:-size]),
+        replace(good, shares=good.shares + bytes(size)),
+        replace(good, shares=good.shares[: 5 * size]),  # as if there were no noise
+        replace(good, shares=good.shares[: 5 * (1 + len(SURPLUS)) * size] + bytes(len(SURPLUS) * size)),
+        replace(good, dealers=table.rig.bitmap(table.cohort, FOUR)),
+        replace(good, dealers=table.rig.bitmap(table.cohort, (0, 1, 2, 3, 4))),  # 3 is not in the roster
+    ]
+    for reveal in wrong:
+        with pytest.raises(MalformedMessage, match="client 0: shares that do not match the roster"):
+            table.tally.add_reveal(0, reveal)
+    assert table.tally.revealed == set()
+    assert not any(table.tally._shares.values())
+
+
+@pytest.mark.parametrize("layer_at", [0, len(SURPLUS) - 1])
+def test_a_wrong_share_of_noise_is_corrected_and_named(
+    layer_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, expected = witnessed(monkeypatch, *FOUR)
+    table.reveal(1, 2, 4)
+    second_dealer = 1 + len(SURPLUS)
+    table.tally.add_reveal(0, lie(table.reveals[0], second_dealer + 1 + layer_at, by=9))
+    total, wrong = table.tally.unmask()
+    assert same(total.parts, expected.parts)
+    assert wrong == (WrongShares(dealer=1, holders=(0,)),)
+
+
+@pytest.mark.parametrize("secrets", [[1], [0, 1, 2]], ids=["noise", "all"])
+def test_a_dealer_whose_noise_cannot_be_had_stops_the_sum_and_is_named_once(secrets: list[int]) -> None:
+    table = Table(*FOUR, promise=PROMISE)
+    for member in FOUR:
+        reveal = table.reveals[member]
+        for secret in secrets:
+            reveal = lie(reveal, 1 + len(SURPLUS) + secret, by=7 ** (member + secret))
+        table.tally.add_reveal(member, reveal)
+    before = [part.copy() for part in table.tally._accumulator]
+    with pytest.raises(Unrecoverable, match="client 1: its shares do not open its commitment") as caught:
+        table.tally.unmask()
+    assert [(dealer.peer, dealer.proven) for dealer in caught.value.dealers] == [(1, True)]
+    assert all((a == b).all() for a, b in zip(before, table.tally._accumulator, strict=True))
+
+
+def test_noise_that_was_half_removed_is_never_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(*FOUR, promise=PROMISE)
+    table.reveal(*FOUR)
+    with monkeypatch.context() as patch:
+        patch.setattr(Layers, "remove", interrupted)
+        with pytest.raises(Interrupted):
+            table.tally.unmask()
     with pytest.raises(CorruptTotal, match="interrupted before"):
         table.tally.unmask()

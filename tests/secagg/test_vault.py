@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from secagg import shamir
 from secagg.envelope import shares_bytes
 from secagg.errors import SecretReused
-from secagg.keys import public_key, seed_commitment
+from secagg.keys import noise_commitment, public_key, seed_commitment
 from secagg.shamir import SHARE_BYTES
 from secagg.testing.seeded import SeededRandom
 from secagg.vault import Vault
@@ -170,3 +172,87 @@ def test_shares_that_arrive_after_erasing_are_not_kept() -> None:
     one.hold(0, plaintext(0))
     with pytest.raises(SecretReused):
         one.take_shares(0, roster=(0,), survivors=frozenset())
+
+
+# --- removable noise -------------------------------------------------------------------------------
+
+SEEDS = 2
+
+
+def noisy_vault() -> Vault:
+    return Vault(owner=5, sums=SUMS, random=SeededRandom(b"vault", bytes([5])), seeds=SEEDS)
+
+
+def noisy_plaintext(dealer: int) -> bytes:
+    return b"".join(share(dealer, k, kind) for k in range(SUMS) for kind in range(2 + SEEDS))
+
+
+def full_noisy_vault() -> Vault:
+    one = noisy_vault()
+    for dealer in range(4):
+        one.hold(dealer, noisy_plaintext(dealer))
+    return one
+
+
+def test_commitments_to_noise_follow_those_to_masks_sum_by_sum() -> None:
+    one = noisy_vault()
+    seeds = [one.noise_seeds(k) for k in range(SUMS)]
+    assert len({seed for row in seeds for seed in row}) == SUMS * SEEDS
+    masks = [seed_commitment(one._self_masks[k], owner=5, sum_index=k) for k in range(SUMS)]
+    noise = [
+        noise_commitment(seeds[k][layer - 1], owner=5, sum_index=k, layer=layer)
+        for k in range(SUMS)
+        for layer in (1, 2)
+    ]
+    assert one.commitments() == (*masks, *noise)
+
+
+def test_shares_of_seeds_are_dealt_after_those_of_masks() -> None:
+    one = noisy_vault()
+    texts = one.deal(threshold=3, holders=5)
+    assert {len(text) for text in texts} == {SUMS * shares_bytes(SEEDS)}
+    for k in range(SUMS):
+        for layer, seed in enumerate(one.noise_seeds(k), start=1):
+            at = ((2 + SEEDS) * k + 1 + layer) * SHARE_BYTES
+            values = [shamir.share_from_bytes(text[at : at + SHARE_BYTES]) for text in texts]
+            shares = {x: value for x, value in enumerate(values, start=1) if value is not None}
+            assert shamir.correct_errors(shares, 3) == (seed, set())
+
+
+def test_seeds_are_there_until_the_masks_are_taken() -> None:
+    """An answer that failed before anything was masked may be tried again."""
+    one = noisy_vault()
+    assert one.noise_seeds(1) == one.noise_seeds(1)
+    one.take_mask_secrets(1)
+    for k in (1, SUMS):
+        with pytest.raises(SecretReused, match="the noise of this sum was used or erased"):
+            one.noise_seeds(k)
+    assert len(one.noise_seeds(2)) == SEEDS
+
+
+@pytest.mark.parametrize("erase", [lambda one: one.erase_before(2), Vault.erase], ids=["before", "all"])
+def test_seeds_are_erased_with_everything_else(erase: Callable[[Vault], None]) -> None:
+    one = noisy_vault()
+    erase(one)
+    for k in range(2):
+        with pytest.raises(SecretReused):
+            one.noise_seeds(k)
+    assert (2 in one._noise) == (erase is not Vault.erase)
+
+
+@pytest.mark.parametrize("surplus", [(), (1,), (2,), (1, 2)])
+def test_shares_of_surplus_noise_follow_a_survivors_own(surplus: tuple[int, ...]) -> None:
+    """And nobody else's: who dropped out added no noise to the total."""
+    shares = full_noisy_vault().take_shares(1, roster=(0, 2, 3), survivors=frozenset({0, 3}), surplus=surplus)
+    assert shares == {
+        0: b"".join(share(0, 1, kind) for kind in (0, *(1 + layer for layer in surplus))),
+        2: share(2, 1, 1),
+        3: b"".join(share(3, 1, kind) for kind in (0, *(1 + layer for layer in surplus))),
+    }
+
+
+def test_shares_of_noise_leave_once_with_those_of_masks() -> None:
+    one = full_noisy_vault()
+    one.take_shares(1, roster=(0,), survivors=frozenset({0}))
+    with pytest.raises(SecretReused, match="the shares of this sum were released or erased"):
+        one.take_shares(1, roster=(0,), survivors=frozenset({0}), surplus=(1,))

@@ -11,10 +11,11 @@ import pytest
 
 from scripts.vectors.describe import read_policy, read_registry, read_table, unchained
 from secagg import errors
+from secagg.budget import Budget
 from secagg.errors import OutOfOrder, PeerError
 from secagg.events import Asked, Excluded, ServerEvent
 from secagg.keys import Identity
-from secagg.memory import VolatileMemory
+from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.server import ServerMachine
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.thresholds import Trust
@@ -38,7 +39,8 @@ def new_memory(before: Case) -> VolatileMemory:
         memory.remember_session(bytes.fromhex(session))
     for row in before.get("answers", ()):
         content = bytes.fromhex(row["content"])
-        memory.remember_answer(group=row["group"], round_number=row["round"], content=content)
+        entry = AnswerEntry(group=row["group"], round_number=row["round"], content=content, charge=None)
+        memory.remember_answer(entry, Budget())
     if before.get("live"):
         memory.open_session()
     return memory

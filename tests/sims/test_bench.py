@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
-from sims.bench import flower, peers, primitives, sums
+from sims.bench import flower, noise, peers, primitives, sums
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import AROUND, PRIMITIVES, Cost
 from sims.bench.leaves import LEAVES, Leaf
 from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
+from sims.bench.noise import NoiseReport, NoiseSetting
+from sims.bench.noise import measure as measure_noise
 from sims.bench.patches import Function, Patches
 from sims.bench.peers import PeersReport, PeersSetting, Row
 from sims.bench.primitives import PrimitivesReport, Progress, Setting, measure
@@ -251,12 +253,27 @@ class FakePeers:
         return PeersReport(setting, [Row(OURS, FLOWER)])
 
 
+class FakeNoise:
+    """The same for `secagg bench noise`."""
+
+    def __init__(self) -> None:
+        self.asked: list[NoiseSetting] = []
+
+    def __call__(self, setting: NoiseSetting, progress: Bar) -> NoiseReport:
+        self.asked.append(setting)
+        return measure_noise(replace(setting, size=100), progress)
+
+
+Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakePeers]
+
+
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeMeasure, FakeSum, FakePeers]:
-    """Every benchmark, as `secagg bench` finds them where Flower is installed."""
-    found = FakeMeasure(), FakeSum(), FakePeers()
-    for module, fake in zip((primitives, sums, peers), found, strict=True):
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    """Every benchmark, as `secagg bench` finds them where Flower is installed and OpenDP is not."""
+    found = FakeMeasure(), FakeSum(), FakeNoise(), FakePeers()
+    for module, fake in zip((primitives, sums, noise, peers), found, strict=True):
         monkeypatch.setattr(module, "measure", fake)
+    monkeypatch.setattr(noise, "find_spec", lambda _: None)
     monkeypatch.setattr(flower, "installed", lambda: True)
     return found
 
@@ -274,10 +291,8 @@ def test_one_benchmark_prints_its_report_alone(
     assert json.loads(capsys.readouterr().out)["clients"] == SIZE
 
 
-def test_bench_alone_runs_all_with_their_defaults(
-    fakes: tuple[FakeMeasure, FakeSum, FakePeers], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake, fake_sum, fake_peers = fakes
+def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+    fake, fake_sum, fake_noise, fake_peers = fakes
 
     assert main(["bench", "--json"]) == 0
 
@@ -291,12 +306,13 @@ def test_bench_alone_runs_all_with_their_defaults(
         ]
         * 5
     )
+    assert fake_noise.asked == [NoiseSetting(Fraction(2), 20_000_000)]
     (peers_setting,) = fake_peers.asked
     assert peers_setting == PeersSetting(
         clients=50, neighbours=24, corrupt=5, dropout=Fraction(1, 10), dims=(1000, 10**4, 10**5, 10**6)
     )
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["primitives", "sum", "peers"]
+    assert list(found) == ["primitives", "sum", "noise", "peers"]
     assert found["sum"]["dim"] == 4
     assert found["peers"]["peer"] == "flwr 9.9"
 
@@ -306,11 +322,12 @@ def test_bench_alone_draws_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 0
 
     out = capsys.readouterr().out
-    assert out.index("around / primitives = ") < out.index("masks off") < out.index("SecAgg+ of flwr 9.9")
+    texts = ("around / primitives = ", "masks off", "discrete Gaussian", "SecAgg+ of flwr 9.9")
+    assert sorted(texts, key=out.index) == list(texts)
 
 
 def test_bench_alone_leaves_out_what_is_missing(
-    fakes: tuple[FakeMeasure, FakeSum, FakePeers],
+    fakes: Fakes,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -319,8 +336,8 @@ def test_bench_alone_leaves_out_what_is_missing(
     assert main(["bench", "--json"]) == 0
 
     out, err = capsys.readouterr()
-    assert list(json.loads(out)) == ["primitives", "sum"]
-    assert fakes[2].asked == []
+    assert list(json.loads(out)) == ["primitives", "sum", "noise"]
+    assert fakes[3].asked == []
     assert err == ("secagg bench: peers is left out: Flower is not installed: pip install 'secagg[peers]'\n")
 
 
@@ -379,7 +396,7 @@ def test_bad_argument_is_one_sentence(
     ],
 )
 def test_short_sums_are_run_several_times(
-    fakes: tuple[FakeMeasure, FakeSum, FakePeers],
+    fakes: Fakes,
     capsys: pytest.CaptureFixture[str],
     options: tuple[str, ...],
     runs: int,

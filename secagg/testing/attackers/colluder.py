@@ -22,9 +22,10 @@ class Colluder:
     def __init__(self, rig: Rig, member: int) -> None:
         self.member = member
         self._sums = rig.sums
+        self._seeds = rig.table.seeds
         self._identity = rig.identity(member) if rig.trust is Trust.MALICIOUS else None
         random = SeededRandom(rig.seed, b"colluder", member.to_bytes(4, "big"))
-        self._vault = Vault(owner=member, sums=rig.sums, random=random)
+        self._vault = Vault(owner=member, sums=rig.sums, random=random, seeds=self._seeds)
         self._dealt: dict[int, bytes] = {}  # dealer -> plaintext of its envelope
         self.mask_keys: dict[int, bytes] = {}
 
@@ -65,7 +66,11 @@ class Colluder:
 
     def share(self, dealer: int, sum_index: int, *, alive: bool) -> int:
         """Of the dealer's self mask (`alive`) or of its mask key: a colluder has both."""
-        start = sum_index * shares_bytes(0) + (0 if alive else SHARE_BYTES)
+        return self.column(dealer, sum_index, 0 if alive else 1)
+
+    def column(self, dealer: int, sum_index: int, column: int) -> int:
+        """Of any secret of a sum, in the order in which they are dealt; seeds of noise come last."""
+        start = sum_index * shares_bytes(self._seeds) + column * SHARE_BYTES
         share = shamir.share_from_bytes(self._dealt[dealer][start : start + SHARE_BYTES])
         assert share is not None  # honest clients deal field elements
         return share

@@ -1,0 +1,116 @@
+"""A server's ledger: what it asked, what was released, and what that cost the clients together.
+
+    ledger.note_asked(frame, table)      # with the query's frame, before it is sent
+    ledger.note(event)                   # with every event of the machine, before its total is handed on
+
+A client that was in every released sum has spent what the ledger says; any other one has spent less. Clients
+keep ledgers of their own and believe none of this.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from secagg import events
+from secagg import messages as m
+from secagg.budget import Spend, sum_charge
+from secagg.errors import SERVER, StateError
+from secagg.ledger.chain import Body
+from secagg.ledger.description import describe
+from secagg.ledger.ledger import Ledger
+from secagg.ledger.owner import Owner
+from secagg.noise.accounting import Adjacency
+from secagg.question import query_digest
+from secagg.spec import Table
+
+
+class ServerLedger(Ledger):
+    """One object keeps the record of one session at a time; several may write to one file."""
+
+    def __init__(self, path: Path | str, owner: Owner) -> None:
+        self._spend = Spend()
+        self._session = ""
+        self._asked: Body | None = None
+        super().__init__(path, owner)
+
+    @classmethod
+    def create(cls, path: Path | str, *, identity: bytes = b"") -> Self:
+        return cls._create(path, Owner.server(identity))
+
+    @classmethod
+    def open(cls, path: Path | str, *, identity: bytes = b"") -> Self:
+        return cls(path, Owner.server(identity))
+
+    def _take(self, body: Body) -> bool:
+        if body["entry"] == "released":
+            self._spend = self._spend.plus(body["charge"])
+        return body["entry"] in ("session", "asked", "released", "aborted", "failed", "excluded")
+
+    @property
+    def spend(self) -> Spend:
+        """Of a client that was in every sum that was released."""
+        self._file.catch_up()
+        return self._spend
+
+    # --- what happens ---
+
+    def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
+        """A query is about to be sent; `frame` is the one that all its receivers get."""
+        query = m.decode(frame, sender=SERVER, limit=len(frame))
+        if not isinstance(query, m.Query):
+            raise StateError("only a query asks for a sum")
+        spec, roster = table[query.kind], int.from_bytes(query.roster, "big").bit_count()
+        asked = {
+            "entry": "asked",
+            "session": query.context.hex(),
+            "sum index": query.sum_index,
+            "round": query.round,
+            "kind": query.kind,
+            "query": query_digest(frame).hex(),
+            "spec": spec.digest.hex(),
+            "roster": roster,
+            "adjacency": str(adjacency),
+            "charge": sum_charge(spec, roster=roster, adjacency=adjacency),
+            "bytes": spec.packed_bytes,
+            "broadcast bytes": len(frame),
+            **describe(spec),
+        }
+        self._file.append(lambda: asked)
+        self._asked = asked
+
+    def note(self, event: events.ServerEvent) -> None:
+        """What is worth a row gets one, before this returns. So call it before a total is handed on."""
+        match event:
+            case events.SessionReady():
+                self._session = event.session.hex()
+                self._append("session", cohort=len(event.members), threshold=event.threshold)
+            case events.SumReleased():
+                self._file.append(lambda: self._released(event))
+            case events.SumAborted():
+                self._append("aborted", **{"sum index": event.sum_index}, why=type(event.error).__name__)
+            case events.SessionFailed():
+                self._append("failed", why=type(event.error).__name__)
+            case events.Excluded():
+                self._append("excluded", peer=event.peer, why=type(event.error).__name__)
+            case _:
+                pass
+
+    def _append(self, entry: str, **facts: Any) -> None:
+        self._file.append(lambda: {"entry": entry, "session": self._session, **facts})
+
+    def _released(self, event: events.SumReleased) -> Body:
+        asked = self._asked
+        if asked is None or asked["sum index"] != event.sum_index:
+            raise StateError(f"sum {event.sum_index} was released, but the ledger was not told of its query")
+        after = self._spend.plus(asked["charge"])
+        return {
+            "entry": "released",
+            "session": asked["session"],
+            "sum index": event.sum_index,
+            "kind": asked["kind"],
+            "contributors": len(event.contributors),
+            "charge": asked["charge"],
+            "charge so far": after.charge,
+            "unnoised so far": after.unnoised,
+        }

@@ -1,0 +1,211 @@
+"""``secagg noise``: how much noise hides one client in a sum of vectors, and on which grid."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from sims.cli.errors import UserError
+from sims.cli.numbers import fraction, whole
+from sims.cli.options import Whole, add_choice
+from sims.cli.registry import Subparsers
+from sims.words import counted
+
+if TYPE_CHECKING:
+    from secagg.noise.plan import Plan
+
+ADJACENCIES = ("zero-out", "add-remove", "replace")
+ORDERS = ("continuous", "integer")
+AUTO = "auto"
+SMALLEST = Fraction(1, 10**300)
+LARGEST = Fraction(10**300)
+NOTICEABLE = 1 + 1e-6
+MEANINGS = {
+    "zero-out": "replacing one client's vector by zeros",
+    "add-remove": "adding or removing one client (who takes part is public)",
+    "replace": "replacing one client's vector by another",
+}
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "noise",
+        help="find the grid and the noise that hide one client in a sum",
+        description="Find the grid and the noise with which sums of vectors of bounded norm are "
+        "differentially private: every client adds discrete Gaussian noise of its own, and the server sees "
+        "nothing but the total.",
+        epilog="The exit status is 0 if there are such, and 2 if there are none or an argument is wrong.",
+    )
+    Whole("--clients", 1, 1 << 20, 100, "clients in a sum").add(parser)
+    Whole("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(parser)
+    _Real("--clip", Fraction(1), "bound of a vector's Euclidean norm, above 0").add(parser)
+    _Real("--epsilon", Fraction(1), "privacy loss of all sums together, above 0").add(parser)
+    _Real("--delta", Fraction(1, 100_000), "probability that it is exceeded, above 0 and below 1").add(parser)
+    parser.add_argument(
+        "--bits",
+        type=_bits,
+        default=AUTO,
+        metavar="N",
+        help="bits of the ring, 1 to 64; auto is the fewest with which every component of the noise has a "
+        f"standard deviation of at least 4 grid points (default {AUTO})",
+    )
+    _Real("--stddevs", Fraction(6), "standard deviations that the ring has room for, above 0").add(parser)
+    _add_people(parser)
+    add_choice(parser, "--adjacency", ADJACENCIES, default="zero-out", text="what nobody can tell apart")
+    add_choice(
+        parser,
+        "--orders",
+        ORDERS,
+        default="continuous",
+        text="Renyi orders at which epsilon is computed: all real ones, or 2 to 128 and 256",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
+    parser.set_defaults(run=run)
+
+
+def _add_people(parser: argparse.ArgumentParser) -> None:
+    Whole("--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum").add(parser)
+    Whole("--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows").add(parser)
+    Whole("--sums", 1, 1 << 16, 1, "sums that share epsilon").add(parser)
+    parser.add_argument(
+        "--removable",
+        action="store_true",
+        help="remove surplus noise once it is known who stayed (default: it remains)",
+    )
+
+
+@dataclass(frozen=True)
+class _Real:
+    """A real number above zero, read exactly."""
+
+    name: str
+    default: Fraction
+    text: str
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            self.name,
+            type=_positive,
+            default=self.default,
+            metavar="NUMBER",
+            help=f"{self.text} (default {self.default})",
+        )
+
+
+def _positive(text: str) -> Fraction:
+    """A type for argparse: what is left of it as a float is above zero, too."""
+    number = fraction(text)
+    if not SMALLEST <= number <= LARGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
+    return number
+
+
+def _bits(text: str) -> int | None:
+    """A type for argparse."""
+    return None if text == AUTO else whole(1, 64)(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    for name in ("clip", "epsilon", "delta", "stddevs"):
+        setattr(args, name, float(getattr(args, name)))
+    plan = _plan(args)
+    if args.json:
+        print(json.dumps(_as_json(plan, args), indent=2))
+    else:
+        print("\n".join(_lines(plan, args)))
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> "Plan":
+    from secagg.errors import LocalError
+    from secagg.noise.accounting import Adjacency
+    from secagg.noise.calibration import calibrate_vector
+    from secagg.noise.goal import Goal, Orders
+    from secagg.noise.promise import Promise
+
+    try:
+        goal = Goal(
+            epsilon=args.epsilon, delta=args.delta, sums=args.sums,
+            adjacency=Adjacency(args.adjacency), orders=Orders(args.orders),
+        )  # fmt: skip
+        promise = Promise(
+            clients=args.clients, dropouts=args.dropouts, colluders=args.colluders, removable=args.removable
+        )
+        return calibrate_vector(
+            promise=promise, goal=goal, size=args.dim, clip=args.clip, bits=args.bits, stddevs=args.stddevs
+        )
+    except (LocalError, ImportError) as error:  # the latter without dp-accounting
+        raise UserError(f"secagg noise: {error}") from None
+
+
+def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "clients": args.clients,
+        "dropouts": args.dropouts,
+        "colluders": args.colluders,
+        "removable": args.removable,
+        "dim": args.dim,
+        "padded_dim": plan.width,
+        "clip": args.clip,
+        "sums": args.sums,
+        "bits": plan.bits,
+        "stddevs": args.stddevs,
+        "granularity": plan.granularity,
+        "sensitivity": plan.sensitivity,
+        "sigma_local": plan.sigma_local,
+        "sigma_over_granularity": plan.sigma_over_granularity,
+        "least_sigma_over_granularity": plan.least_sigma_over_granularity,
+        "sigma_central": plan.sigma_central,
+        "sigma_released": plan.sigma_released,
+        "tau": plan.tau,
+        "rho": plan.rho,
+        "epsilon": plan.epsilon,
+        "delta": args.delta,
+        "adjacency": args.adjacency,
+        "orders": args.orders,
+    }
+
+
+def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
+    rows = {
+        "clients": _clients(args),
+        "vector": _vector(plan, args),
+        "ring": f"{counted(plan.bits, 'bit')}; a total wraps beyond {args.stddevs:g} standard deviations",
+        "granularity": f"{plan.granularity:.6g} is one grid point",
+        "sensitivity": f"{plan.sensitivity:.6g} is the norm of a vector at most, after rounding",
+        "sigma_local": f"{plan.sigma_local:.6g} is what every client adds: "
+        f"{plan.sigma_over_granularity:.6g} grid points{_components(plan)}",
+        "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, within what may happen",
+        "sigma_released": f"{plan.sigma_released:.6g} is what it holds when nobody drops out",
+        "tau": f"{plan.tau:.3g} is how far a sum of noise is from one discrete Gaussian",
+        "rho": f"{plan.rho:.6g} for every sum, as zCDP ({args.adjacency})",
+        "epsilon": f"{plan.epsilon:.6g} for {counted(args.sums, 'sum')} at a delta of {args.delta:g} "
+        f"({args.adjacency}; {args.orders} orders)",
+        "meaning": f"{MEANINGS[args.adjacency]} makes whatever the totals may show at most e^epsilon times "
+        "as likely, up to a probability of delta",
+    }
+    if plan.rho > plan.goal.rho_per_sum * NOTICEABLE:
+        rows["coarse"] = (
+            "a ledger adds up rho, which on so coarse a grid means a larger epsilon: take more bits"
+        )
+    return [f"{name:<16}{text}" for name, text in rows.items()]
+
+
+def _clients(args: argparse.Namespace) -> str:
+    surplus = "is removed" if args.removable else "remains"
+    return (
+        f"{args.clients:,}, of whom {args.dropouts:,} may drop out and {args.colluders:,} collude; "
+        f"surplus noise {surplus}"
+    )
+
+
+def _vector(plan: "Plan", args: argparse.Namespace) -> str:
+    padded = f", padded to {plan.width:,}" if plan.width != args.dim else ""
+    return f"{counted(args.dim, 'element')}{padded}; its norm is clipped to {args.clip:g}"
+
+
+def _components(plan: "Plan") -> str:
+    if plan.least_sigma_over_granularity == plan.sigma_over_granularity:
+        return ""
+    return f", in components from {plan.least_sigma_over_granularity:.6g} on"

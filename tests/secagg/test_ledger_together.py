@@ -1,0 +1,283 @@
+"""Ledgers in use: by machines, and by several processes at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import messages as m
+from secagg.budget import Budget, Spend, sum_charge
+from secagg.errors import BudgetExceeded, LedgerError, PeerError, SessionLive
+from secagg.ledger import ClientLedger, read_ledger
+from secagg.memory import Memory, VolatileMemory
+from secagg.noise.accounting import rho_of
+from secagg.noise.promise import Promise
+from secagg.question import content_digest, query_digest
+from secagg.spec import Table
+from secagg.testing.rig import KIND, Rig
+from secagg.thresholds import Trust
+from tests.attacks.guards import assert_refused
+from tests.secagg.ledgers import NOISY, SESSION, answer, reopened
+
+FREE = Budget()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+# --- machines --------------------------------------------------------------------------------------
+
+SPEC = replace(NOISY, promise=Promise(clients=10, dropouts=2, colluders=1))
+VALUES = {"loss": np.array([1, 0, 0, 0], np.uint64), "update": np.zeros(5)}
+EVERYONE = range(5)
+
+
+class Play:
+    """A session in which client 0 has a ledger, and an attacker's hand on every frame."""
+
+    def __init__(self, ledger: ClientLedger, **policy: Any) -> None:
+        limits = {"max_cohort": 10, **policy}
+        self.rig = Rig(5, Trust.CURIOUS, table=Table({KIND: SPEC}), policy_changes=limits)
+        self.rig.memories[0] = ledger
+        self.rig.restart()
+        self.cohort = self.rig.set_up(threshold=3, nonce=ledger.head.hash)
+        self.machine = self.rig.machines[0]
+
+    def query(self, sum_index: int) -> bytes:
+        frame = self.rig.query(
+            self.cohort, sum_index, EVERYONE, payload=bytes([sum_index]), round_number=sum_index
+        )
+        self.rig.send(0, frame)
+        return frame
+
+    def sum(self, sum_index: int) -> bytes:
+        frame = self.query(sum_index)
+        self.machine.answer(sum_index, VALUES)
+        return frame
+
+    def confirm(self, sum_index: int) -> list[m.Message]:
+        return self.rig.send(0, self.rig.survivors(self.cohort, sum_index, EVERYONE))
+
+    @property
+    def cost(self) -> int:
+        found = sum_charge(SPEC, roster=5, adjacency=self.rig.policy.adjacency)
+        assert found is not None
+        return found
+
+
+def test_an_answer_is_charged_before_it_leaves(path: Path) -> None:
+    with ClientLedger.create(path, member=0) as ledger:
+        play = Play(ledger)
+        frame = play.query(0)
+        assert ledger.spend == Spend()
+        play.machine.answer(0, VALUES)
+        assert ledger.spend == Spend(charge=play.cost, noised=1)
+        assert ledger.knows_query(content_digest(KIND, b"\0"))
+        body = read_ledger(path).rows[-1].body
+    assert (body["entry"], body["group"], body["round"], body["charge"]) == ("answer", KIND, 0, play.cost)
+    told = body["sum"]
+    assert (told["session"], told["query"]) == (play.cohort.session.hex(), query_digest(frame).hex())
+    assert (told["cohort"], told["roster"], told["spec"]) == (5, 5, SPEC.digest.hex())
+
+
+def test_who_was_in_the_sum_is_written_down_afterwards(path: Path) -> None:
+    with ClientLedger.create(path, member=0) as ledger:
+        play = Play(ledger)
+        play.sum(0)
+        play.confirm(0)
+        body = read_ledger(path).rows[-1].body
+    session = play.cohort.session.hex()
+    assert body == {"entry": "confirmed", "session": session, "sum index": 0, "contributors": 5}
+
+
+def test_a_budget_lasts_longer_than_a_session(path: Path) -> None:
+    with ClientLedger.create(path, member=0) as ledger:
+        play = Play(ledger)
+        limit = rho_of(2 * play.cost)
+        play.sum(0)
+        play.machine.leave()
+    with reopened(path, member=0) as ledger:
+        play = Play(ledger, max_rho=limit)
+        play.sum(1)
+        play.confirm(1)
+        with pytest.raises(BudgetExceeded, match="that this client ever spends"):
+            play.query(2)
+        assert_refused(play.machine)
+        assert ledger.spend == Spend(charge=2 * play.cost, noised=2)
+
+
+def test_what_was_spent_elsewhere_since_the_query_counts(path: Path) -> None:
+    """The budget allowed the sum when it was asked, and allows it no longer when it is to be answered."""
+    with ClientLedger.create(path, member=0) as ledger, reopened(path, member=0) as other:
+        play = Play(ledger, max_rho=1.0)
+        play.query(0)
+        other.remember_answer(answer(7, charge=1 << 40), FREE)
+        with pytest.raises(BudgetExceeded):
+            play.machine.answer(0, VALUES)
+        assert_refused(play.machine)
+        assert ledger.spend == Spend(charge=1 << 40, noised=1)
+
+
+def test_a_machine_without_its_ledger_stays_silent(path: Path) -> None:
+    ledger = ClientLedger.create(path, member=0)
+    play = Play(ledger)
+    play.query(0)
+    ledger.close()
+    with pytest.raises(LedgerError, match="was closed"):
+        play.machine.answer(0, VALUES)
+    assert_refused(play.machine)
+
+
+def test_a_note_that_cannot_be_written_fails_no_sum(path: Path) -> None:
+    with ClientLedger.create(path, member=0) as ledger, reopened(path, member=0) as other:
+        play = Play(ledger)
+        play.sum(0)
+        ledger._file._live.execute("PRAGMA busy_timeout = 0")
+        other._file._live.execute("BEGIN IMMEDIATE")
+        (reveal,) = play.confirm(0)
+        assert isinstance(reveal, m.Reveal)
+        other._file._live.execute("ROLLBACK")
+        assert read_ledger(path).rows[-1].body["entry"] == "answer"
+
+
+# --- several at once -------------------------------------------------------------------------------
+
+# (which of two ledgers, query, charge); few queries, so that some of them are repeated
+TURNS = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 12), st.none() | st.integers(0, 40)), max_size=25
+)
+
+
+def attempt(memory: Memory, number: int, charge: int | None) -> str:
+    """The outcome of an answer that is asked for if the question is new."""
+    if memory.knows_query(number.to_bytes(32, "big")):
+        return "known"
+    try:
+        memory.remember_answer(answer(number, charge=charge), Budget(unnoised_sums=3, charge=100))
+    except PeerError as error:
+        return str(error)
+    return "answered"
+
+
+@settings(max_examples=50)
+@given(turns=TURNS)
+def test_two_ledgers_of_one_file_are_one_memory(turns: list[tuple[int, int, int | None]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, model = Path(folder) / "ledger", VolatileMemory()
+        with ClientLedger.create(path, member=5) as one, reopened(path) as two:
+            for which, number, charge in turns:
+                expected = attempt(model, number, charge)
+                assert attempt((one, two)[which], number, charge) == expected
+                assert one.spend == two.spend == model.spend
+            assert one.head == two.head
+        assert read_ledger(path).spend == model.spend
+
+
+SPENDER = """
+import sys
+from secagg.budget import Budget
+from secagg.errors import BudgetExceeded
+from secagg.ledger import ClientLedger
+from secagg.memory import AnswerEntry
+
+path, name = sys.argv[1:]
+with ClientLedger.open(path, member=5) as ledger:
+    print("open", flush=True)
+    sys.stdin.readline()
+    try:
+        for number in range(1000):
+            content = (name + str(number)).encode().ljust(32)
+            entry = AnswerEntry(group=name, round_number=number, content=content, charge=10)
+            ledger.remember_answer(entry, Budget(charge=390))
+    except BudgetExceeded:
+        print(number, flush=True)
+"""
+
+
+def test_processes_cannot_overspend_together(path: Path) -> None:
+    ClientLedger.create(path, member=5).close()
+    spenders = [
+        subprocess.Popen(
+            [sys.executable, "-c", SPENDER, path, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in "abc"
+    ]
+    for spender in spenders:
+        assert spender.stdout is not None
+        assert spender.stdout.readline() == "open\n"
+    for spender in spenders:  # they all begin at once
+        assert spender.stdin is not None
+        spender.stdin.write("\n")
+        spender.stdin.flush()
+    sums = [int(spender.communicate(timeout=60)[0]) for spender in spenders]
+    reading = read_ledger(path)
+    # A unit of rounding is forgiven for each sum: 43 sums of 10 units are within 390 + 43 units.
+    assert sum(sums) == 43
+    assert reading.spend == Spend(charge=430, noised=43)
+    so_far = [row.body["charge so far"] for row in reading.rows[1:]]
+    assert so_far == [10 * k for k in range(1, 44)]
+
+
+HOLDER = """
+import sys
+from secagg.ledger import ClientLedger
+
+ledger = ClientLedger.open(sys.argv[1], member=5)
+ledger.open_session()
+print("live", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_session_is_live_until_its_process_ends(path: Path) -> None:
+    with ClientLedger.create(path, member=5) as ledger:
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "live\n"
+            with pytest.raises(SessionLive):
+                ledger.open_session()
+            ledger.remember_session(SESSION)  # the ledger itself is not locked
+            holder.kill()
+        ledger.open_session()
+
+
+def test_an_auditor_reads_while_others_write(path: Path) -> None:
+    with ClientLedger.create(path, member=5) as ledger, reopened(path) as other:
+        ledger.open_session()
+        ledger.remember_answer(answer(1), FREE)
+        other._file._live.execute("BEGIN IMMEDIATE")
+        assert read_ledger(path).spend == Spend(charge=5, noised=1)
+        other._file._live.execute("ROLLBACK")
+        ledger.remember_answer(answer(2), FREE)
+        assert read_ledger(path).spend == Spend(charge=10, noised=2)
+
+
+def test_a_long_read_delays_nobodys_entry_for_good(path: Path) -> None:
+    """The log cannot be emptied while somebody reads an older state; the entry is safe in it."""
+    with ClientLedger.create(path, member=5) as ledger, reopened(path) as reader:
+        reader._file._live.execute("BEGIN")
+        assert reader._file._live.execute("SELECT rows FROM head").fetchone() == (1,)
+        ledger._file._live.execute("PRAGMA busy_timeout = 0")
+        ledger.remember_answer(answer(1), FREE)
+        assert ledger.spend == Spend(charge=5, noised=1)
+        assert reader._file._live.execute("SELECT rows FROM head").fetchone() == (1,)
+        reader._file._live.execute("COMMIT")
+        assert reader.spend == Spend(charge=5, noised=1)
+    assert read_ledger(path).spend == Spend(charge=5, noised=1)

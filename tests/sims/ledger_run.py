@@ -1,0 +1,137 @@
+"""A run to be killed at any moment: sessions of noisy sums whose clients and server keep ledgers.
+
+    python -m tests.sims.ledger_run FOLDER [SUMS]
+
+It says `ready` before it opens a ledger, and `released <round>` as soon as a total was handed over. Without
+SUMS, it goes on until it is killed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from fractions import Fraction
+from itertools import count, islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from secagg.budget import sum_charge
+from secagg.client import ClientMachine
+from secagg.events import Asked, ServerStep
+from secagg.ledger import ClientLedger, ServerLedger
+from secagg.local import LocalSession
+from secagg.noise.promise import Noise, Promise
+from secagg.policy import Policy
+from secagg.server import ServerMachine
+from secagg.spec import Count, Part, SumSpec, Table
+from secagg.thresholds import Trust
+
+MEMBERS = range(6)
+KIND = "histogram"
+SPEC = SumSpec(
+    parts=(
+        Part(
+            name=KIND,
+            size=4,
+            bits=24,
+            bound=Count(1, total=1),
+            noise=Noise(scale=16, variance=Fraction(2560)),
+        ),
+    ),
+    promise=Promise(clients=len(MEMBERS), dropouts=1, colluders=1),
+)
+TABLE = Table({KIND: SPEC})
+SUMS = 3  # of a session
+POLICY = Policy(
+    trust=Trust.CURIOUS,
+    corrupt=1,
+    min_cohort=3,
+    max_cohort=len(MEMBERS),
+    min_contributors=3,
+    max_sums=SUMS,
+    unnoised_sums=0,
+)
+CHARGE: Final = sum_charge(SPEC, roster=len(MEMBERS), adjacency=POLICY.adjacency) or 0
+
+
+class NotingServer(ServerMachine):
+    """A server that writes down what happens before anyone else learns of it."""
+
+    def __init__(self, ledger: ServerLedger) -> None:
+        self._ledger = ledger
+        super().__init__(
+            table=TABLE,
+            trust=Trust.CURIOUS,
+            sums=SUMS,
+            corrupt=1,
+            dropout=Fraction(1, 6),
+            min_cohort=3,
+            max_cohort=len(MEMBERS),
+            min_contributors=3,
+        )
+
+    def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
+        step = super().ask(kind, payload, round_number=round_number)
+        self._ledger.note_asked(step.outgoing[0].frame, TABLE)
+        return self._noted(step)
+
+    def close_stage(self) -> ServerStep:
+        return self._noted(super().close_stage())
+
+    def _noted(self, step: ServerStep) -> ServerStep:
+        for event in step.events:
+            self._ledger.note(event)
+        return step
+
+
+def client_ledger(folder: Path, member: int) -> ClientLedger:
+    path = folder / f"client-{member}"
+    return (
+        ClientLedger.open(path, member=member) if path.exists() else ClientLedger.create(path, member=member)
+    )
+
+
+def server_ledger(folder: Path) -> ServerLedger:
+    path = folder / "server"
+    return ServerLedger.open(path) if path.exists() else ServerLedger.create(path)
+
+
+def vote(member: int, asked: Asked) -> dict[str, np.ndarray]:
+    return {KIND: np.eye(4, dtype=np.uint64)[(member + asked.round) % 4]}
+
+
+def rounds(server: ServerLedger, clients: dict[int, ClientLedger], first: int) -> Iterator[int]:
+    """Sum after sum, session after session, from round `first` on; yields rounds that were released."""
+    for start in count(first, SUMS):
+        machines = {
+            member: ClientMachine(member=member, table=TABLE, policy=POLICY, memory=ledger)
+            for member, ledger in clients.items()
+        }
+        session = LocalSession(NotingServer(server), machines, vote)
+        session.open()
+        for number in range(start, start + SUMS):
+            session.ask(KIND, number.to_bytes(8, "big"), round_number=number)
+            yield number
+        session.end()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(folder: Path, sums: int | None) -> None:
+    say("ready")
+    with ExitStack() as stack:
+        server = stack.enter_context(server_ledger(folder))
+        clients = {k: stack.enter_context(client_ledger(folder, k)) for k in MEMBERS}
+        first = 1 + max(ledger.last_round(KIND) for ledger in clients.values())
+        for number in islice(rounds(server, clients, first), sums):
+            say(f"released {number}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
