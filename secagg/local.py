@@ -28,7 +28,8 @@ from secagg.events import (
 from secagg.expansion import Expander
 from secagg.finder import GraphChoice
 from secagg.keys import Identity
-from secagg.memory import VolatileMemory
+from secagg.ledger import ServerLedger
+from secagg.memory import Memory, VolatileMemory
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.server import ServerMachine
@@ -75,8 +76,13 @@ def local_machines(
     graph: GraphChoice | str = GraphChoice.AUTO,
     min_neighbours: int = 2,
     expander: Expander | None = None,
+    memories: Mapping[int, Memory] | None = None,
+    max_rho: float | None = None,
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
-    """A server and one client per member, with matching policies and, if need be, fresh identities."""
+    """A server and one client per member, with matching policies and, if need be, fresh identities.
+
+    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is a budget of each.
+    """
     trust, size = Trust.parse(trust), len(members)
     if len(set(members)) < size:
         raise ParameterError("every member needs an id of its own")
@@ -90,6 +96,7 @@ def local_machines(
         min_contributors=corrupt + 2,
         max_sums=sums,
         unnoised_sums=sums,
+        max_rho=max_rho,
     )
     identities, registry = _identities(trust, members)
     server = ServerMachine(
@@ -111,7 +118,7 @@ def local_machines(
             member=member,
             table=table,
             policy=policy,
-            memory=VolatileMemory(),
+            memory=VolatileMemory() if memories is None else memories[member],
             identity=identities.get(member),
             registry=registry,
         )
@@ -138,12 +145,14 @@ class LocalSession:
         *,
         absent: Absent = nobody_absent,
         observer: Observer | None = None,
+        ledger: ServerLedger | None = None,
     ) -> None:
         self._server = server
         self._clients = clients
         self._answer = answer
         self._absent = absent
         self._observer = observer
+        self._ledger = ledger
         self._opened = False
         self._sum_index = -1
         self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
@@ -168,6 +177,9 @@ class LocalSession:
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         try:
+            if self._ledger is not None:
+                self._ledger.note_asked(step.outgoing[0].frame, self._server.table)
+            self._note(step.events)
             self._send(step.outgoing)
         except BaseException:  # a client could not answer: its vector does not fit, or its code failed
             self._send(self._server.abandon().outgoing)
@@ -185,8 +197,15 @@ class LocalSession:
 
     def _close(self) -> None:
         step: ServerStep = self._server.close_stage()
-        self.events += step.events
+        self._note(step.events)
         self._send(step.outgoing)
+
+    def _note(self, events: Iterable[ServerEvent]) -> None:
+        """Written down, where there is a ledger, before anybody can act on it."""
+        for event in events:
+            if self._ledger is not None:
+                self._ledger.note(event)
+            self.events.append(event)
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         """Hand frames to clients and their replies to the server, one client at a time."""
@@ -204,7 +223,7 @@ class LocalSession:
             self.bytes_up[stage] += len(reply)
             if self._observer is not None:
                 self._observer(member, reply)
-            self.events += self._server.receive(member, reply)
+            self._note(self._server.receive(member, reply))
 
     def _turn(self, member: int, frame: bytes) -> tuple[bytes, ...]:
         """One client's replies to one frame."""

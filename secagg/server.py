@@ -125,6 +125,10 @@ class ServerMachine:
         return self._state
 
     @property
+    def table(self) -> Table:
+        return self._table
+
+    @property
     def sums_left(self) -> int:
         return self._agenda.sums_left
 

@@ -19,7 +19,7 @@ from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.thresholds import Trust
 
 SUMS: Final = 1
-LIMITS: Final = {"corrupt": 2, "min_cohort": 4, "max_cohort": 8, "min_contributors": 4}
+LIMITS: Final[dict[str, Any]] = {"corrupt": 2, "min_cohort": 4, "max_cohort": 8, "min_contributors": 4}
 SETTINGS: Final[dict[str, Any]] = {"sums": SUMS, "dropout": 0.15, "graph": "ring", **LIMITS}
 
 

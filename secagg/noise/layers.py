@@ -32,9 +32,7 @@ class Layers:
         for part, law in self._laws(layer, residues):
             law.subtract_from(part, stream)
 
-    def _laws(
-        self, layer: int, residues: Sequence[Residues]
-    ) -> Iterator[tuple[Residues, DiscreteGaussian]]:
+    def _laws(self, layer: int, residues: Sequence[Residues]) -> Iterator[tuple[Residues, DiscreteGaussian]]:
         for part, values in zip(self._spec.parts, residues, strict=False):
             if part.noise is not None:
                 yield values, discrete_gaussian(part.noise.variance * self._shares[layer])

@@ -48,9 +48,9 @@ def _encoding(costs: EncodingCosts) -> Table:
     table.add_row("one draw of noise", _milliseconds(costs.noise_draw_cpu_s))
     table.add_row("one addition of numpy", _milliseconds(costs.add_cpu_s))
     transform = _milliseconds(costs.transform_cpu_s), f"{costs.transform_over_adds:.2f}"
-    table.add_row("one transform, against an addition for each bit of the dimension", *transform)
+    table.add_row("one transform / log2(d) additions", *transform)
     whole = _milliseconds(costs.encode_noise_cpu_s), f"{costs.encode_noise_over_parts:.2f}"
-    table.add_row("all of it, against rounding, transform and draw", *whole, style="bold")
+    table.add_row("all of it / rounding, transform and draw", *whole, style="bold")
     return table
 
 

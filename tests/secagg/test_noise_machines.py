@@ -1,7 +1,7 @@
 """Noise through real machines: as much as planned, in totals that are right but for it.
 
-Everything is drawn from fixed seeds. What is allowed is at least five standard errors, which other seeds would
-exceed once in 1.7 million times.
+Everything is drawn from fixed seeds. What is allowed is at least five standard errors, which other seeds
+would exceed once in 1.7 million times.
 """
 
 from __future__ import annotations
