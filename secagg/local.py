@@ -81,7 +81,7 @@ def local_machines(
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities.
 
-    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is a budget of each.
+    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget.
     """
     trust, size = Trust.parse(trust), len(members)
     if len(set(members)) < size:

@@ -13,7 +13,7 @@ from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS, frame_bytes
 from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import L2, LInf, SumSpec, Table, bits_for_cohort
+from secagg.spec import L2, LInf, SumSpec, Table
 from secagg.terms import check_whole
 from secagg.thresholds import Trust, dropouts_allowed, least_threshold
 from secagg.topology import Plan, plan
@@ -90,7 +90,7 @@ def preflight(
         )
     for kind, spec in table.items():
         problems += [f"kind {kind!r}: {misfit}" for misfit in _misfits(spec, clients)]
-    form = Format(sums, signed=trust is Trust.MALICIOUS)
+    form = Format(sums, signed=trust is Trust.MALICIOUS, seeds=table.seeds)
     neighbours = planned.neighbours if planned else clients - 1
     return Preflight(
         clients=clients,
@@ -99,12 +99,17 @@ def preflight(
         neighbours=neighbours,
         threshold=planned.threshold if planned else None,
         quorum=quorum,
-        margin=max(min(clients - quorum, planned.spare if planned else clients), 0),
+        margin=max(min(clients - quorum, planned.spare if planned else clients, *_tolerated(table)), 0),
         parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
         setup_bytes_up=_setup_bytes(neighbours, form),
         sum_bytes_up={kind: _sum_bytes(spec, neighbours + 1, form) for kind, spec in table.items()},
         problems=tuple(problems),
     )
+
+
+def _tolerated(table: Table) -> list[int]:
+    """Drop-outs that the noise of each kind is planned for."""
+    return [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
 
 
 def _graph(planned: Plan) -> GraphChoice:
@@ -113,9 +118,12 @@ def _graph(planned: Plan) -> GraphChoice:
 
 def _misfits(spec: SumSpec, clients: int) -> list[str]:
     misfits = []
+    promise = spec.promise
+    if promise is not None and not promise.least_roster <= clients <= promise.clients:
+        misfits.append(f"its noise is planned for {promise.least_roster} to {promise.clients} clients")
     for part in spec.parts:
         try:
-            part.check_fits(clients)
+            part.check_fits(clients, promise)
         except SpecError as error:
             misfits.append(str(error))
     return misfits
@@ -124,10 +132,10 @@ def _misfits(spec: SumSpec, clients: int) -> list[str]:
 def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
     rows = []
     for part in spec.parts:
-        needed = bits_for_cohort(part.bound, clients)
+        needed = part.bits_needed(clients, spec.promise)
         resolution = None
         if isinstance(part.bound, (L2, LInf)) and needed <= part.bits:
-            alone = SumSpec(parts=(part,))
+            alone = SumSpec(parts=(part,), promise=spec.promise if part.noise else None)
             resolution = 1 / Encoding(alone, cohort=clients).scale(part)
         rows.append(PartReport(kind, part.name, part.bits, needed, resolution))
     return rows
@@ -140,7 +148,10 @@ def _setup_bytes(neighbours: int, form: Format) -> int:
 
 
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
-    """What one client sends in a sum: its input, a confirmation if the session is signed, shares of all."""
-    shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES) + _SUM_INDEX
+    """What one client sends in a sum: its input, a confirmation if the session is signed, shares of all.
+
+    If nobody drops out, all removable noise is surplus, and shares are the most.
+    """
+    shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES * (1 + spec.seeds)) + _SUM_INDEX
     confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0
     return frame_bytes(spec.packed_bytes) + _SUM_INDEX + confirmation + shares

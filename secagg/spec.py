@@ -165,12 +165,15 @@ class Part:
             case Residue():
                 raise SpecError("residues have no noise")
 
+    def bits_needed(self, cohort: int, promise: Promise | None = None) -> int:
+        """The least bits with which `cohort` honest clients cannot wrap, or with noise do not."""
+        if self.noise is None or promise is None:
+            return bits_for_cohort(self.bound, cohort)
+        return bits_for_noise(self, self.noise, promise, cohort)
+
     def check_fits(self, cohort: int, promise: Promise | None = None) -> None:
         """Raise unless the honest total of `cohort` clients stays inside the ring."""
-        if self.noise is None or promise is None:
-            needed = bits_for_cohort(self.bound, cohort)
-        else:
-            needed = bits_for_noise(self, self.noise, promise, cohort)
+        needed = self.bits_needed(cohort, promise)
         if needed > 64:
             raise SpecError(
                 f"part {self.name!r} needs {needed} bits for {cohort} clients, and 64 is the most; "

@@ -20,8 +20,6 @@ from secagg.errors import SpecError
 # Components are so fine that what stays exceeds the target by less than this part of it.
 _SURPLUS: Final = Fraction(1, 200)
 _LARGEST: Final = 1 << 128
-# So that what each of the fewest clients adds can still be drawn.
-LARGEST_VARIANCE: Final = 1 << 96
 _LARGEST_ROSTER: Final = 1 << 20
 
 
@@ -42,8 +40,8 @@ class Noise:
             raise SpecError("the scale of noise must be a number above zero, from 2^-500 to 2^500")
         if type(variance) not in (int, Fraction) or variance <= 0:
             raise SpecError("the variance of noise must be a fraction above zero")
-        if variance > LARGEST_VARIANCE or max(variance.numerator, variance.denominator) > _LARGEST:
-            raise SpecError("the variance of noise must be a fraction of numbers up to 2^128, and below 2^96")
+        if max(variance.numerator, variance.denominator) > _LARGEST:
+            raise SpecError("the variance of noise must be a fraction of numbers up to 2^128")
         object.__setattr__(self, "scale", float(scale))
         object.__setattr__(self, "variance", Fraction(variance))
 

@@ -17,6 +17,8 @@ BYTES_OVER_IDEAL: Final = 1.02
 LARGER_COHORT: Final = 1.5
 TWO_PROCESSES: Final = 0.65
 FASTER_THAN_FLOWER: Final = 50
+NOISE_OVER_PARTS: Final = 1.5
+TRANSFORM_OVER_ADDS: Final = 2.5
 
 VECTORS: Final = 10  # of 32 bits, that the server of a large cohort may hold
 EACH_EDGE: Final = 1000  # bytes that it may hold for each client and neighbour
@@ -38,7 +40,14 @@ def peak_bound(report: SumReport) -> int:
 
 
 def bars(found: Survey) -> list[Bar]:
-    return [*_limits(found), *_memory(found), *_cohorts(found), *_processes(found), *_flower(found)]
+    return [
+        *_limits(found),
+        *_memory(found),
+        *_cohorts(found),
+        *_processes(found),
+        *_noise(found),
+        *_flower(found),
+    ]
 
 
 def verdict(found: Survey) -> str:
@@ -134,6 +143,17 @@ def _processes(found: Survey) -> Iterator[Bar]:
     yield _exact(name, *found.two_processes)
     figure = "server unmask by the clock, 2 processes / 1"
     yield _at_most(name, figure, _over(two, one), two / one, TWO_PROCESSES)
+
+
+def _noise(found: Survey) -> Iterator[Bar]:
+    costs, name = found.encoding, f"noise, d = {found.encoding.dim:,}, {found.plan.noisy.bits} bits"
+    parts = costs.plain_encode_cpu_s + costs.transform_cpu_s + costs.noise_draw_cpu_s
+    spent = _over(costs.encode_noise_cpu_s, parts)
+    figure = "client encode / rounding, transform and draw"
+    yield _at_most(name, figure, spent, costs.encode_noise_over_parts, NOISE_OVER_PARTS)
+    spent = _over(costs.transform_cpu_s, costs.transform_cpu_s / costs.transform_over_adds)
+    figure = "transform / log2(d) additions of numpy"
+    yield _at_most(name, figure, spent, costs.transform_over_adds, TRANSFORM_OVER_ADDS)
 
 
 def _flower(found: Survey) -> Iterator[Bar]:

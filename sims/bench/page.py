@@ -101,10 +101,10 @@ def _repeat(found: Survey) -> str:
     plan = found.plan
     lengths, primitives = plan.lengths, plan.primitives
     cohorts = [plan.cohort(clients) for clients in plan.compared]
-    sums = [lengths.sum_of(plan.long_dim), plan.narrow, plan.in_processes(2), plan.crowd, *cohorts]
+    long = [lengths.sum_of(plan.long_dim), plan.narrow, plan.in_processes(2), plan.noisy]
     dims = ",".join(map(str, lengths.dims))
     commands = [
-        *map(_command, sums),
+        *map(_command, (*long, plan.crowd, *cohorts)),
         f"secagg bench peers --clients {lengths.clients} --neighbours {lengths.neighbours} "
         f"--corrupt {lengths.corrupt} --dropout {lengths.dropout} --dims {dims} --json",
         f"secagg bench primitives --clients {primitives.clients} --dim {primitives.dim} "
@@ -125,4 +125,5 @@ def _command(setting: SumSetting) -> str:
         "trust": setting.trust,
         "processes": setting.processes,
     }
-    return f"secagg bench sum {' '.join(f'--{name} {value}' for name, value in options.items())} --json"
+    words = [f"--{name} {value}" for name, value in options.items()] + ["--noise"] * setting.noise
+    return f"secagg bench sum {' '.join(words)} --json"

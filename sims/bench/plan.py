@@ -49,6 +49,10 @@ class Plan:
     def narrow(self) -> SumSetting:
         return replace(self.lengths.sum_of(self.long_dim), bits=NARROW_BITS)
 
+    @property
+    def noisy(self) -> SumSetting:
+        return replace(self.lengths.sum_of(self.long_dim), noise=True)
+
     def in_processes(self, processes: int) -> SumSetting:
         return replace(self.lengths.sum_of(self.long_dim), processes=processes)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from sims.bench import peers, primitives, sums
+from sims.bench.encoding import EncodingCosts, measure_encoding
 from sims.bench.flower import FlowerCosts, FlowerError, check_installed
 from sims.bench.machine import Machine
 from sims.bench.packing import PackingCost, measure_packing
@@ -42,6 +43,7 @@ class Survey:
     crowd: SumReport
     by_clients: Sequence[SumReport]
     packing: Sequence[PackingCost]
+    encoding: EncodingCosts
     primitives: PrimitivesReport
 
     @property
@@ -70,6 +72,7 @@ class Survey:
             "crowd": self.crowd.as_json(),
             "by_clients": [each.as_json() for each in self.by_clients],
             "packing": [asdict(each) for each in self.packing],
+            "encoding": self.encoding.as_json(),
             "primitives": self.primitives.as_json(),
         }
 
@@ -80,6 +83,7 @@ def survey(plan: Plan, progress: Progress) -> Survey:
     told = labelled(progress, "primitives")
     balances = primitives.measure(plan.primitives, lambda text: told(text, 0, 1))
     packing = measure_packing(plan.packed)
+    encoding = measure_encoding(plan.noisy)
     lengths = _Lengths(plan, progress)
     narrow = _often(plan, plan.narrow, progress)
     one, two = _processes(plan, progress)
@@ -98,6 +102,7 @@ def survey(plan: Plan, progress: Progress) -> Survey:
         crowd=crowd,
         by_clients=by_clients,
         packing=packing,
+        encoding=encoding,
         primitives=balances,
     )
 

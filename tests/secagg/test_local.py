@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,21 @@ import pytest
 from numpy.typing import ArrayLike
 
 from secagg import messages as m
-from secagg.errors import CohortChanged, InputError, ParameterError, StateError, SumFailed, TooFewClients
+from secagg.errors import (
+    BudgetExceeded,
+    CohortChanged,
+    InputError,
+    LedgerError,
+    ParameterError,
+    StateError,
+    SumFailed,
+    TooFewClients,
+)
 from secagg.events import Asked, Missing, SessionFailed, SessionReady, SumAborted, SumReleased
+from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
+from secagg.noise.accounting import rho_of
+from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, LInf, Part, SumSpec, Table
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
@@ -213,3 +227,69 @@ def test_members_have_ids_of_their_own() -> None:
         local_machines(
             table=Table({"sum": spec}), trust=Trust.CURIOUS, members=[1, 1, 2], corrupt=0, dropout=0, sums=1
         )
+
+
+# --- ledgers -------------------------------------------------------------------------------------------
+
+
+def noisy_table() -> Table:
+    noise = Noise(scale=64, variance=Fraction(64**2))
+    part = Part(name="x", size=3, bits=24, bound=Count(1, 1), noise=noise)
+    return Table({"vote": SumSpec(parts=(part,), promise=Promise(clients=CLIENTS, dropouts=0, colluders=0))})
+
+
+def test_ledgers_of_clients_and_server_agree_on_what_was_spent(tmp_path: Path) -> None:
+    memories = {k: ClientLedger.create(tmp_path / f"client{k}", member=k) for k in range(CLIENTS)}
+    table = noisy_table()
+    server, clients = local_machines(
+        table=table,
+        trust="curious_server",
+        members=range(CLIENTS),
+        corrupt=0,
+        dropout=0,
+        sums=2,
+        memories=memories,
+        max_rho=1.0,
+    )
+    with ServerLedger.create(tmp_path / "server") as ledger:
+        local = LocalSession(server, clients, lambda *_: {"x": [1, 0, 0]}, ledger=ledger)
+        local.open()
+        local.ask("vote", b"a")
+        local.ask("vote", b"b", round_number=1)
+        assert {memory.spend for memory in memories.values()} == {ledger.spend}
+        assert ledger.spend.noised == 2
+        assert rho_of(ledger.spend.charge) == pytest.approx(1.0, rel=1e-9)
+    entries = [row.body["entry"] for row in read_ledger(tmp_path / "server").rows]
+    assert entries.count("asked") == entries.count("released") == 2
+    for memory in memories.values():
+        memory.close()
+
+
+def test_a_budget_that_would_be_exceeded_refuses() -> None:
+    server, clients = local_machines(
+        table=noisy_table(),
+        trust="curious_server",
+        members=range(CLIENTS),
+        corrupt=0,
+        dropout=0,
+        sums=2,
+        max_rho=0.75,
+    )
+    local = LocalSession(server, clients, lambda *_: {"x": [1, 0, 0]})
+    local.open()
+    local.ask("vote", b"a")
+    with pytest.raises(BudgetExceeded):
+        local.ask("vote", b"b", round_number=1)
+
+
+def test_a_sum_that_cannot_be_written_down_is_abandoned(tmp_path: Path) -> None:
+    server, clients = local_machines(
+        table=TABLE, trust="curious_server", members=range(CLIENTS), corrupt=0, dropout=0, sums=2
+    )
+    ledger = ServerLedger.create(tmp_path / "server")
+    local = LocalSession(server, clients, values, ledger=ledger)
+    local.open()
+    ledger.close()
+    with pytest.raises(LedgerError):
+        local.ask("first")
+    assert server.state is ServerState.READY

@@ -372,7 +372,7 @@ def test_the_later_sums_of_a_group_draw_noise_for_a_smaller_roster(trust: Trust)
 
 @BOTH
 def test_a_group_that_shrank_too_far_for_its_noise_is_not_asked_again(trust: Trust) -> None:
-    """Of seven clients five stay, of whom three may drop out and one collude; then six are not enough."""
+    """Five of seven stay, and the noise of the next sum needs a roster of six."""
     wide = Promise(clients=7, dropouts=2, colluders=1)
     narrow = Promise(clients=7, dropouts=4, colluders=1, removable=True)
     questions = (Question("first", 0, b"0"), Question("second", 0, b"1"), Question("noisy", 1, b"2"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
+from secagg.noise.promise import Noise, Promise
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.thresholds import Trust
@@ -206,3 +209,48 @@ def test_bytes_are_those_of_the_protocols_worked_example(trust: Trust, setup: in
     table = Table({"update": SumSpec(parts=(Part(name="x", size=1000, bits=32, bound=LInf(1.0)),))})
     found = preflight(table, clients=100, trust=trust, corrupt=10, dropout=0.1, sums=3)
     assert (found.setup_bytes_up, found.sum_bytes_up["update"]) == (setup, each)
+
+
+# --- noise ---------------------------------------------------------------------------------------------
+
+
+def noisy_table(*, bits: int = 24) -> Table:
+    noise = Noise(scale=1000.0, variance=Fraction(10**6))
+    vector = Part(name="update", size=100, bits=bits, bound=L2(1.0), noise=noise)
+    promise = Promise(clients=20, dropouts=3, colluders=1, removable=True)
+    return Table(
+        {"step": SumSpec(parts=(vector, Part(name="w", size=1, bits=8, bound=Count(1))), promise=promise)}
+    )
+
+
+def test_noise_limits_the_margin_and_fixes_the_resolution() -> None:
+    table = noisy_table()
+    report = preflight(table, clients=20, trust="malicious_server", corrupt=1, dropout=0.1, sums=2)
+    assert report.ok
+    assert report.margin == 3
+    assert [row.resolution for row in report.parts] == [0.001, None]
+
+
+def test_bytes_with_noise_are_those_of_a_session() -> None:
+    table = noisy_table()
+    report = preflight(table, clients=20, trust="malicious_server", corrupt=1, dropout=0.1, sums=2)
+    server, clients = local_machines(
+        table=table, trust="malicious_server", members=range(20), corrupt=1, dropout=0.1, sums=2
+    )
+    session = LocalSession(server, clients, lambda *_: {"update": np.zeros(100), "w": [1]})
+    session.open()
+    assert sum(session.bytes_up.values()) == 20 * report.setup_bytes_up
+    session.ask("step")
+    assert sum(session.bytes_up.values()) == 20 * (report.setup_bytes_up + report.sum_bytes_up["step"])
+
+
+@pytest.mark.parametrize("clients", [4, 21])
+def test_noise_is_planned_for_so_many_clients(clients: int) -> None:
+    report = preflight(noisy_table(), clients=clients, trust="curious_server", corrupt=1, dropout=0, sums=1)
+    assert "kind 'step': its noise is planned for 5 to 20 clients" in report.problems
+
+
+def test_noise_needs_its_bits() -> None:
+    report = preflight(noisy_table(bits=10), clients=20, trust="curious_server", corrupt=1, dropout=0, sums=1)
+    assert any("part 'update' has 10 bits, but 20 clients need 13" in text for text in report.problems)
+    assert report.parts[0].resolution is None

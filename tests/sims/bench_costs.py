@@ -7,6 +7,7 @@ from typing import Any
 from secagg import Trust
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import Cost
+from sims.bench.encoding import EncodingCosts
 from sims.bench.flower import FlowerCosts
 from sims.bench.machine import Machine
 from sims.bench.packing import PackingCost
@@ -68,6 +69,14 @@ def made_up_survey() -> Survey:
             report_of(small, client_mask_cpu_s=2.0, client_setup_cpu_s=4.0),
             report_of(large, client_mask_cpu_s=3.0, client_setup_cpu_s=6.0),
         ],
+        encoding=EncodingCosts(
+            dim=1024,
+            encode_noise_cpu_s=150.0,
+            plain_encode_cpu_s=60.0,
+            transform_cpu_s=25.0,
+            noise_draw_cpu_s=15.0,
+            add_cpu_s=1.0,
+        ),
         packing=[PackingCost(bits, pack_ns=bits, add_ns=100 - bits) for bits in range(1, 65)],
         primitives=PrimitivesReport(plan.primitives, tuple(balances()), {}),
     )

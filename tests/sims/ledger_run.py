@@ -19,15 +19,12 @@ from typing import Final
 import numpy as np
 
 from secagg.budget import sum_charge
-from secagg.client import ClientMachine
-from secagg.events import Asked, ServerStep
+from secagg.events import Asked
 from secagg.ledger import ClientLedger, ServerLedger
-from secagg.local import LocalSession
+from secagg.local import LocalSession, local_machines
+from secagg.noise.accounting import Adjacency
 from secagg.noise.promise import Noise, Promise
-from secagg.policy import Policy
-from secagg.server import ServerMachine
 from secagg.spec import Count, Part, SumSpec, Table
-from secagg.thresholds import Trust
 
 MEMBERS = range(6)
 KIND = "histogram"
@@ -45,46 +42,7 @@ SPEC = SumSpec(
 )
 TABLE = Table({KIND: SPEC})
 SUMS = 3  # of a session
-POLICY = Policy(
-    trust=Trust.CURIOUS,
-    corrupt=1,
-    min_cohort=3,
-    max_cohort=len(MEMBERS),
-    min_contributors=3,
-    max_sums=SUMS,
-    unnoised_sums=0,
-)
-CHARGE: Final = sum_charge(SPEC, roster=len(MEMBERS), adjacency=POLICY.adjacency) or 0
-
-
-class NotingServer(ServerMachine):
-    """A server that writes down what happens before anyone else learns of it."""
-
-    def __init__(self, ledger: ServerLedger) -> None:
-        self._ledger = ledger
-        super().__init__(
-            table=TABLE,
-            trust=Trust.CURIOUS,
-            sums=SUMS,
-            corrupt=1,
-            dropout=Fraction(1, 6),
-            min_cohort=3,
-            max_cohort=len(MEMBERS),
-            min_contributors=3,
-        )
-
-    def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        step = super().ask(kind, payload, round_number=round_number)
-        self._ledger.note_asked(step.outgoing[0].frame, TABLE)
-        return self._noted(step)
-
-    def close_stage(self) -> ServerStep:
-        return self._noted(super().close_stage())
-
-    def _noted(self, step: ServerStep) -> ServerStep:
-        for event in step.events:
-            self._ledger.note(event)
-        return step
+CHARGE: Final = sum_charge(SPEC, roster=len(MEMBERS), adjacency=Adjacency.ZERO_OUT) or 0
 
 
 def client_ledger(folder: Path, member: int) -> ClientLedger:
@@ -106,11 +64,16 @@ def vote(member: int, asked: Asked) -> dict[str, np.ndarray]:
 def rounds(server: ServerLedger, clients: dict[int, ClientLedger], first: int) -> Iterator[int]:
     """Sum after sum, session after session, from round `first` on; yields rounds that were released."""
     for start in count(first, SUMS):
-        machines = {
-            member: ClientMachine(member=member, table=TABLE, policy=POLICY, memory=ledger)
-            for member, ledger in clients.items()
-        }
-        session = LocalSession(NotingServer(server), machines, vote)
+        machine, machines = local_machines(
+            table=TABLE,
+            trust="curious_server",
+            members=MEMBERS,
+            corrupt=1,
+            dropout=Fraction(1, 6),
+            sums=SUMS,
+            memories=clients,
+        )
+        session = LocalSession(machine, machines, vote, ledger=server)
         session.open()
         for number in range(start, start + SUMS):
             session.ask(KIND, number.to_bytes(8, "big"), round_number=number)

@@ -102,10 +102,10 @@ def test_commands_of_the_page_can_be_run(monkeypatch: pytest.MonkeyPatch) -> Non
     for module in (peers, primitives):
         monkeypatch.setattr(module, "measure", remember)
     monkeypatch.setattr(repeats, "measure_often", lambda setting, bar, runs: remember(setting, (bar, runs)))
-    assert [main(command.split()) for command in commands] == [0] * 8
+    assert [main(command.split()) for command in commands] == [0] * 9
 
-    settings = [QUICK.lengths.sum_of(QUICK.long_dim), QUICK.narrow, QUICK.in_processes(2), QUICK.crowd]
-    settings += [QUICK.cohort(clients) for clients in QUICK.compared]
+    settings = [QUICK.lengths.sum_of(QUICK.long_dim), QUICK.narrow, QUICK.in_processes(2), QUICK.noisy]
+    settings += [QUICK.crowd, *(QUICK.cohort(clients) for clients in QUICK.compared)]
     assert asked == [*settings, QUICK.lengths, QUICK.primitives]
 
 
@@ -265,7 +265,7 @@ def test_write(
     assert main(["bench", "--write", str(tmp_path / "costs.md"), *option]) == 0
 
     assert fake.asked == [plan]
-    assert capsys.readouterr() == ("all 15 bars hold\n", "")
+    assert capsys.readouterr() == ("all 17 bars hold\n", "")
     assert "](costs-dim.svg)" in (tmp_path / "costs.md").read_text(encoding="utf-8")
     assert (tmp_path / "costs-dim.svg").exists()
 

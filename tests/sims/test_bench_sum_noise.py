@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from secagg import Trust
+from secagg.encoding import Encoding
 from secagg.errors import SpecError
 from secagg.noise.gaussian import DiscreteGaussian
 from secagg.ring import Residues
@@ -246,13 +247,13 @@ def test_noise_in_front_of_the_name_of_the_benchmark(capsys: pytest.CaptureFixtu
 def test_vectors_are_as_long_as_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that nothing is clipped, and rounding is as dear as it gets."""
     seen: list[Any] = []
-    encode = encoding.Encoding.encode
+    encode = Encoding.encode
 
     def spied(self: Any, values: Any, stream: Any) -> Any:
         seen.append(values)
         return encode(self, values, stream)
 
-    monkeypatch.setattr(encoding.Encoding, "encode", spied)
+    monkeypatch.setattr(Encoding, "encode", spied)
     measure_encoding(setting(dim=100))
     for values in seen:
         (vector,) = values.values()

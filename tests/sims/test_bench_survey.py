@@ -45,6 +45,7 @@ def test_quick_survey_writes_its_page(
     processes = [*found["one_process"], *found["two_processes"]]
     assert [each["processes"] for each in processes] == [1, 2]
     assert [each["bits"] for each in found["packing"]] == list(range(1, 65))
+    assert found["encoding"]["dim"] == QUICK.long_dim
     assert found["primitives"]["clients"] == QUICK.primitives.clients
     reports = [*found["by_dim"], found["narrow"], *processes, found["crowd"], *found["by_clients"]]
     assert all(each["exact"] for each in reports)
