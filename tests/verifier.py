@@ -1,101 +1,40 @@
 """A second implementation of the protocol: it replays a transcript and believes nothing in it.
 
-It shares no code with the package: pure integers, `hashlib`, `hmac`, the primitives of `cryptography`. A
-transcript (vectors/README.md) has every frame of a session and the one-time secrets behind it. From these,
-`verify` makes each frame anew and compares every byte; signatures and the nonce, which it cannot make, it
-takes from the frame: signatures it verifies, and the nonce enters all later digests.
+It shares no code with the package: `verifier_tools` has whole numbers, `hashlib`, `hmac`, the primitives of
+`cryptography`, `verifier_noise` the noise. A transcript (vectors/README.md) has every frame of a session and
+the one-time secrets behind it. From these, `verify` makes each frame anew and compares every byte; signatures
+and the nonce, which it cannot make, it takes from the frame: signatures it verifies, and the nonce enters all
+later digests.
 """
 
-import hashlib
-import hmac
-import struct
-from functools import cache
-from math import comb, perm, prod
+from fractions import Fraction
+from math import comb, isclose, perm
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-PRIME = 2**256 + 297
+from tests import verifier_noise as noise
+from tests.verifier_tools import (
+    Rejected as Rejected,
+)
+from tests.verifier_tools import (
+    agree,
+    are_dealt,
+    digest,
+    framed,
+    hkdf,
+    is_signed,
+    keystream,
+    need,
+    pack,
+    packed_sum,
+    public,
+    u32,
+)
+
 INVITATION, KEY_LIST, DELIVERY, QUERY, SURVIVORS, CONFIRMATIONS, GROUP_CLOSED, FAREWELL = range(1, 9)
 NEIGHBOURS = 9
 ADVERTISEMENT, SHARES, MASKED_INPUT, CONFIRMATION, REVEAL, DECLINE, LEAVE = range(16, 23)
-
-
-class Rejected(Exception):
-    """The transcript is not one of the protocol; says where it goes wrong."""
-
-
-def need(condition: bool, why: str) -> None:
-    if not condition:
-        raise Rejected(why)
-
-
-def pack(value: Any) -> bytes:
-    """Canonical MessagePack of short lists, floats, unsigned integers, text and bytes."""
-    if isinstance(value, list):
-        return bytes([0x90 | len(value)]) + b"".join(map(pack, value))
-    if isinstance(value, float):
-        return b"\xcb" + struct.pack(">d", value)
-    if isinstance(value, str):
-        return bytes([0xA0 | len(value)] if len(value) < 32 else [0xD9, len(value)]) + value.encode()
-    if isinstance(value, int) and value < 128:
-        return bytes([value])
-    first, number, tail = (0xCC, value, b"") if isinstance(value, int) else (0xC4, len(value), value)
-    width = next(w for w in range(4) if number < 1 << (8 << w))
-    return bytes([first + width]) + number.to_bytes(1 << width, "big") + tail
-
-
-def framed(purpose: str, *fields: bytes) -> bytes:
-    chunks = (f"secagg/1 {purpose}".encode(), *fields)
-    return b"".join(len(chunk).to_bytes(8, "big") + chunk for chunk in chunks)
-
-
-def digest(purpose: str, *fields: bytes) -> bytes:
-    return hashlib.sha256(framed(purpose, *fields)).digest()
-
-
-def hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
-    return hmac.digest(hmac.digest(salt, material, "sha256"), info + b"\x01", "sha256")
-
-
-def u32(*values: int) -> bytes:
-    return b"".join(value.to_bytes(4, "big") for value in values)
-
-
-def private(secret: str) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
-
-
-@cache
-def agree(secret: str, other: str, salt: bytes, info: bytes) -> bytes:
-    return hkdf(private(secret).exchange(private(other).public_key()), salt, info)
-
-
-def keystream(seed: bytes, layout: list[tuple[int, int]]) -> list[list[int]]:
-    """AES-CTR, cut into little-endian words of the width of each (size, bits) in `layout`."""
-    stream = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:])).encryptor()
-    widths = [(size, next(w for w in (1, 2, 4, 8) if bits <= 8 * w)) for size, bits in layout]
-    return [[int.from_bytes(stream.update(bytes(w)), "little") for _ in range(n)] for n, w in widths]
-
-
-def packed_sum(terms: list[tuple[int, list[list[int]]]], layout: list[tuple[int, int]]) -> bytes:
-    """The sum of sign * vectors modulo 2^b; element i of a part in bits i*b to i*b + b - 1, little-endian."""
-    packed = b""
-    for k, (size, bits) in enumerate(layout):
-        values = [sum(sign * vectors[k][i] for sign, vectors in terms) % 2**bits for i in range(size)]
-        packed += sum(v << i * bits for i, v in enumerate(values)).to_bytes((size * bits + 7) // 8, "little")
-    return packed
-
-
-def value_at(x: int, points: dict[int, int]) -> int:
-    """The value at `x` of the polynomial through `points`, by Lagrange."""
-    others = {a: [b for b in points if b != a] for a in points}
-    slopes = {a: pow(prod(a - b for b in others[a]), -1, PRIME) for a in points}
-    return sum(points[a] * slopes[a] * prod(x - b for b in others[a]) for a in points) % PRIME
 
 
 class Replay:
@@ -106,8 +45,11 @@ class Replay:
         self.clients = {k: data["clients"][str(k)] for k in self.ids}
         self.keys = {int(k): bytes.fromhex(v) for k, v in data["registry"]["members"].items()}
         self.confirmed: dict[tuple[str, int], list[int]] = {}  # (group, round) -> survivors
+        self.known_laws: dict[tuple[str, int], list[tuple[tuple[Fraction, int], ...]]] = {}
         self.around = dict.fromkeys(self.ids, self.ids)  # with whom each shares its secrets, itself included
         self.least = data["threshold"]  # clients in a total
+        promises = [spec["promise"] for spec in data["table"].values() if "promise" in spec]
+        self.noise_seeds = max(map(noise.removable, promises), default=0)  # of every client, for each sum
         if "order" in data:
             self.draw_ring(data["order"], data["neighbours"] // 2)
 
@@ -145,11 +87,9 @@ class Replay:
         """The verified signature at the end of the next frame; nothing in an unsigned session."""
         if not self.keys:
             return b""
-        key, signature = Ed25519PublicKey.from_public_bytes(self.keys[member]), self.next_frame()[-64:]
-        try:
-            key.verify(signature, framed(f"signature: {purpose}", *fields))
-        except InvalidSignature:
-            raise Rejected(f"frame {self.at} has a bad signature for {purpose!r}") from None
+        signature, text = self.next_frame()[-64:], framed(f"signature: {purpose}", *fields)
+        valid = is_signed(self.keys[member], signature, text)
+        need(valid, f"frame {self.at} has a bad signature for {purpose!r}")
         return signature
 
     def bitmap(self, members: list[int], within: list[int]) -> bytes:
@@ -157,12 +97,26 @@ class Replay:
 
     def spec_digest(self, kind: str) -> bytes:
         spec = self.data["table"][kind]
-        rows = [[p["name"], p["size"], p["bits"], p["bound"], p.get("limit", 0.0)] for p in spec["parts"]]
-        return digest("spec", pack([rows, spec["times"], spec["group"] or ""]))
+        fields = [list(map(self.part_fields, spec["parts"])), spec["times"], spec["group"] or ""]
+        if "promise" in spec:
+            names = ("clients", "dropouts", "colluders", "removable")
+            fields.append([spec["promise"][name] for name in names])
+        return digest("spec", pack(fields))
+
+    def part_fields(self, part: dict[str, Any]) -> list[Any]:
+        row = [part["name"], part["size"], part["bits"], part["bound"], part.get("limit", 0.0)]
+        row += [part["total"]] if "total" in part else []
+        if "noise" in part:
+            variance = Fraction(part["noise"]["variance"])
+            row.append([part["noise"]["scale"], str(variance.numerator), str(variance.denominator)])
+            derived = [noise.width(part), noise.largest_norm2(part)]
+            need([part["width"], part["norm2"]] == derived, f"part {part['name']} has another grid")
+        return row
 
     def set_up(self) -> None:
         data, ids = self.data, self.ids
-        table = [field for k in sorted(data["table"]) for field in (k.encode(), self.spec_digest(k))]
+        self.specs = {kind: self.spec_digest(kind) for kind in sorted(data["table"])}
+        table = [field for kind, spec in self.specs.items() for field in (kind.encode(), spec)]
         members = b"".join(u32(k) + self.keys[k] for k in sorted(self.keys))
         registry = digest("registry", data["registry"]["version"].to_bytes(8, "big"), members)
         offer = [data["trust"], data["session_sums"], digest("table", *table), registry if self.keys else b""]
@@ -194,9 +148,17 @@ class Replay:
 
     def advert(self, member: int) -> bytes:
         own, name = self.clients[member], u32(member)
-        keys = [private(s).public_key().public_bytes_raw() for s in (own["channel"], *own["mask_keys"])]
+        keys = [public(secret) for secret in (own["channel"], *own["mask_keys"])]
         seeds = [(name, u32(k), bytes.fromhex(seed)) for k, seed in enumerate(own["self_masks"])]
-        body = b"".join([name, *keys, *(digest("self mask commitment", *row) for row in seeds)])
+        noises = [
+            (name, u32(k), u32(number), bytes.fromhex(seed))
+            for k, row in enumerate(own.get("noise_seeds", []))
+            for number, seed in enumerate(row, start=1)
+        ]
+        need(len(noises) == self.noise_seeds * len(seeds), f"client {member} has other seeds of noise")
+        commitments = [digest("self mask commitment", *row) for row in seeds]
+        commitments += [digest("noise commitment", *row) for row in noises]
+        body = b"".join([name, *keys, *commitments])
         advert = body + self.signature(member, "advert", self.context, body)
         self.expect(member, ["server"], ADVERTISEMENT, advert)
         return advert
@@ -206,11 +168,15 @@ class Replay:
         own, around = self.clients[sender], self.around[sender]
         others, texts = [k for k in around if k != sender], [b""] * len(around)
         for index in range(self.data["session_sums"]):
-            for secret, rows in (("self_masks", "self_mask_shares"), ("mask_keys", "mask_key_shares")):
-                shares = own[rows][index]
-                points = dict(enumerate(int(number, 16) for number in (own[secret][index], *shares)))
-                base = {x: points[x] for x in range(1, self.data["threshold"] + 1)}
-                need(all(value_at(x, base) == y for x, y in points.items()), f"shares dealt by {sender}")
+            dealt = [
+                (own["self_masks"][index], own["self_mask_shares"][index]),
+                (own["mask_keys"][index], own["mask_key_shares"][index]),
+            ]
+            if self.noise_seeds:
+                dealt += zip(own["noise_seeds"][index], own["noise_shares"][index], strict=True)
+            for secret, shares in dealt:
+                sound = are_dealt(secret, tuple(shares), self.data["threshold"])
+                need(sound, f"shares dealt by {sender}")
                 texts = [text + bytes.fromhex(share) for text, share in zip(texts, shares, strict=True)]
         envelopes = [self.seal(sender, receiver, texts[around.index(receiver)]) for receiver in others]
         signature = self.signature(sender, "key list", self.context)
@@ -228,7 +194,7 @@ class Replay:
         need(self.confirmed.get(group, roster) == roster, f"sum {index} changes the clients of its group")
         asked, payload = self.bitmap(roster, ids), bytes.fromhex(entry["payload"])
         query = self.expect("server", roster, QUERY, index, entry["round"], entry["kind"], asked, payload)
-        fields = (self.context, u32(index), digest("query", query), self.spec_digest(entry["kind"]))
+        fields = (self.context, u32(index), digest("query", query), self.specs[entry["kind"]])
         context = digest("mask context", *fields, self.cohort, asked)
         need(context.hex() == entry["context"], f"sum {index} has another mask context")
         for member in roster:
@@ -237,7 +203,7 @@ class Replay:
             if str(member) in entry["inputs"]:
                 self.masked_input(index, entry, member)
         survivors, revealers = [k for k in roster if str(k) in entry["inputs"]], entry["revealers"]
-        enough = len(survivors) >= self.least
+        enough = len(survivors) >= self.least and self.keeps_promise(index, entry)
         need(enough == bool(entry["total"]), f"sum {index} was released or closed wrongly")
         if not entry["total"]:
             self.expect("server", roster, GROUP_CLOSED, index)
@@ -254,16 +220,39 @@ class Replay:
             self.expect("server", revealers, CONFIRMATIONS, index, signatures)
         for holder in revealers:
             dealers = [k for k in around[holder] if k in roster]
-            dealt = [(k, "self_mask_shares" if k in survivors else "mask_key_shares") for k in dealers]
-            shares = "".join(self.clients[k][kind][index][around[k].index(holder)] for k, kind in dealt)
+            shares = "".join(self.revealed_shares(index, entry, k, holder) for k in dealers)
             given = self.bitmap(dealers, around[holder]), bytes.fromhex(shares)
             self.expect(holder, ["server"], REVEAL, index, *given)
         self.confirmed[group] = survivors
         self.check_total(index, entry)
 
+    def keeps_promise(self, index: int, entry: dict[str, Any]) -> bool:
+        """Whether the noise of those who answered is enough; if so, that what is removed leaves enough."""
+        promise = self.data["table"][entry["kind"]].get("promise")
+        if promise is None:
+            return True
+        roster, survivors = len(entry["roster"]), len(entry["inputs"])
+        lost = promise["dropouts"] + promise["colluders"]
+        need(lost < roster <= promise["clients"], f"sum {index} is of more or fewer than its noise is for")
+        if roster - survivors > promise["dropouts"]:
+            need(entry["surplus"] == [], f"sum {index} was abandoned")
+            return False
+        removed = noise.surplus(promise, roster, survivors)
+        need(entry["surplus"] == removed, f"sum {index} has other surplus noise")
+        need(noise.kept(promise, roster, survivors) >= 1, f"sum {index} keeps too little noise")
+        return True
+
+    def revealed_shares(self, index: int, entry: dict[str, Any], dealer: int, holder: int) -> str:
+        """Of a survivor's self mask and surplus noise, or of the mask key of somebody who is missing."""
+        own, at = self.clients[dealer], self.around[dealer].index(holder)
+        if str(dealer) not in entry["inputs"]:
+            return str(own["mask_key_shares"][index][at])
+        layers = [own["noise_shares"][index][number - 1][at] for number in entry.get("surplus", [])]
+        return "".join([own["self_mask_shares"][index][at], *layers])
+
     def masked_input(self, index: int, entry: dict[str, Any], member: int) -> None:
         given, parts = entry["inputs"][str(member)], self.data["table"][entry["kind"]]["parts"]
-        layout = [*((part["size"], part["bits"]) for part in parts), (1, 64)]
+        layout = (*((noise.width(part), part["bits"]) for part in parts), (1, 64))
         terms = [(1, [*(given["residues"][part["name"]] for part in parts), [1]])]
         peers = [k for k in self.around[member] if k in entry["roster"]]
         need(sorted(given["seeds"]) == sorted(map(str, peers)), f"sum {index} has masks with others")
@@ -271,7 +260,55 @@ class Replay:
             seed = self.seed(index, bytes.fromhex(entry["context"]), member, peer)
             need(seed.hex() == given["seeds"][str(peer)], f"sum {index} has another seed")
             terms.append((1 if member >= peer else -1, keystream(seed, layout)))
+        if "promise" in self.data["table"][entry["kind"]]:
+            self.check_noise(index, entry, member)
         self.expect(member, ["server"], MASKED_INPUT, index, packed_sum(terms, layout))
+
+    def check_noise(self, index: int, entry: dict[str, Any], member: int) -> None:
+        """That the residues are values near the client's own, with noise of all components."""
+        given, seeds = entry["inputs"][str(member)], self.rotations(index, entry)
+        layers = [self.layer(index, entry, member, k + 1) for k in range(len(given["noise_streams"]))]
+        promise = self.data["table"][entry["kind"]]["promise"]
+        need(len(layers) == noise.removable(promise), f"sum {index} has noise of another number of streams")
+        for at, (name, part) in enumerate(self.noisy_parts(entry).items()):
+            rounded, rows = given["rounded"][name], (given["noise"][name], *(row[at] for row in layers))
+            columns = zip(rounded, *rows, strict=True)
+            residues = [sum(column) % 2 ** part["bits"] for column in columns]
+            need(residues == given["residues"][name], f"sum {index} has other noise on {name}")
+            points = noise.grid_points(part, given["values"][name], seeds[name])
+            far = max(abs(a - b) for a, b in zip(points, rounded, strict=True))
+            room = 0 if part["bound"] == "Count" else 1 + 1e-9
+            need(far <= room, f"sum {index} has other values of {name}")
+            need(sum(k * k for k in rounded) <= part["norm2"], f"sum {index} has a long vector {name}")
+
+    def noisy_parts(self, entry: dict[str, Any]) -> dict[str, Any]:
+        parts = self.data["table"][entry["kind"]]["parts"]
+        return {part["name"]: part for part in parts if "noise" in part}
+
+    def rotations(self, index: int, entry: dict[str, Any]) -> dict[str, bytes]:
+        """The seed of each part's rotation, whether it is rotated or not."""
+        seed = digest("rotation seed", self.context, u32(index), self.specs[entry["kind"]])
+        need(seed.hex() == entry["rotation"], f"sum {index} is rotated in another way")
+        parts = self.data["table"][entry["kind"]]["parts"]
+        return {part["name"]: digest("rotation", seed, u32(number)) for number, part in enumerate(parts)}
+
+    def laws(self, kind: str, roster: int) -> list[tuple[tuple[Fraction, int], ...]]:
+        """For each component, (variance, size) of the parts with noise."""
+        if (kind, roster) not in self.known_laws:
+            spec = self.data["table"][kind]
+            noisy = [part for part in spec["parts"] if "noise" in part]
+            rows = [(Fraction(part["noise"]["variance"]), part["width"]) for part in noisy]
+            shares = noise.components(spec["promise"], roster)
+            self.known_laws[kind, roster] = [tuple((s * v, size) for v, size in rows) for s in shares]
+        return self.known_laws[kind, roster]
+
+    def layer(self, index: int, entry: dict[str, Any], member: int, number: int) -> list[list[int]]:
+        """The samples of a removable component, for each part with noise."""
+        secret = bytes.fromhex(self.clients[member]["noise_seeds"][index][number - 1])
+        info = framed("noise", bytes.fromhex(entry["context"]), u32(member), u32(number))
+        seed, listed = hkdf(secret, self.context, info), entry["inputs"][str(member)]["noise_streams"]
+        need(seed.hex() == listed[number - 1], f"sum {index} has another stream of noise")
+        return noise.layer(seed, self.laws(entry["kind"], len(entry["roster"]))[number])
 
     def seed(self, index: int, context: bytes, one: int, other: int) -> bytes:
         """Of the mask that two clients share, or of a client's own."""
@@ -284,15 +321,43 @@ class Replay:
     def check_total(self, index: int, entry: dict[str, Any]) -> None:
         total, inputs = entry["total"], entry["inputs"].values()
         need([total["count"], total["invited"]] == [len(inputs), len(entry["roster"])], f"counts of {index}")
+        removed = self.surplus_noise(index, entry)
         for part in self.data["table"][entry["kind"]]["parts"]:
-            columns = zip(*(given["residues"][part["name"]] for given in inputs), strict=True)
-            values = residues = [sum(column) % 2 ** part["bits"] for column in columns]
+            columns = list(zip(*(given["residues"][part["name"]] for given in inputs), strict=True))
+            surplus = removed.get(part["name"]) or [0] * len(columns)
+            rows = zip(columns, surplus, strict=True)
+            values = residues = [(sum(column) - extra) % 2 ** part["bits"] for column, extra in rows]
+            if "noise" in part:
+                self.check_noisy_total(index, entry, part, residues)
+                continue
             if part["bound"] in ("L2", "LInf"):
                 half = 2 ** (part["bits"] - 1)
                 scale = ((half - 1) // len(self.ids)) / part["limit"]
                 values = [(r - 2 * half if r >= half else r) / scale for r in residues]
             listed = [total[key][part["name"]] for key in ("residues", "values")]
             need(listed == [residues, values], f"sum {index} has another total of {part['name']}")
+
+    def surplus_noise(self, index: int, entry: dict[str, Any]) -> dict[str, list[int]]:
+        """What all survivors' surplus components add up to, for each part with noise."""
+        layers = [
+            self.layer(index, entry, int(member), number)
+            for member in entry["inputs"]
+            for number in entry.get("surplus", [])
+        ]
+        rows = zip(*layers, strict=True)
+        sums = [[sum(column) for column in zip(*row, strict=True)] for row in rows]
+        return dict(zip(self.noisy_parts(entry), sums, strict=False))  # nothing, where nothing is surplus
+
+    def check_noisy_total(self, index: int, entry: dict[str, Any], part: dict[str, Any],
+                          residues: list[int]) -> None:  # fmt: skip
+        name, total = part["name"], entry["total"]
+        seed = self.rotations(index, entry)[name]
+        values, listed = noise.total_of(part, residues, len(entry["roster"]), seed), total["values"][name]
+        need(total["residues"][name] == residues, f"sum {index} has another total of {name}")
+        # In which order a rotation adds floats is not laid down.
+        room = 1e-12 * 2 ** part["bits"] / part["noise"]["scale"] if part["bound"] == "L2" else 0.0
+        near = [isclose(a, b, rel_tol=0, abs_tol=room) for a, b in zip(values, listed, strict=True)]
+        need(all(near), f"sum {index} has another total of {name}")
 
 
 def verify(data: dict[str, Any]) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
 from typing import Any, Final
 
+from secagg.noise.promise import Noise, Promise
 from secagg.policy import Policy
 from secagg.registry import Registry
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.terms import SECURITY_BITS
 from secagg.thresholds import Trust
 
@@ -62,12 +65,25 @@ def describe_table(table: Table) -> dict[str, Any]:
 
 def _describe_spec(spec: SumSpec) -> dict[str, Any]:
     parts = [describe_part(part) for part in spec.parts]
-    return {"parts": parts, "times": spec.times, "group": spec.group}
+    row = {"parts": parts, "times": spec.times, "group": spec.group}
+    return row if spec.promise is None else {**row, "promise": vars_of(spec.promise)}
 
 
 def describe_part(part: Part) -> dict[str, Any]:
     row = {"name": part.name, "size": part.size, "bits": part.bits, "bound": type(part.bound).__name__}
-    return row if isinstance(part.bound, Residue) else {**row, "limit": part.bound.limit}
+    row |= {name: value for name, value in vars_of(part.bound).items() if value is not None}
+    return row if part.noise is None else {**row, **_describe_noise(part, part.noise)}
+
+
+def _describe_noise(part: Part, noise: Noise) -> dict[str, Any]:
+    """With what follows from it: elements on the wire, and the square of the largest norm after rounding."""
+    given = {"scale": noise.scale, "variance": str(noise.variance)}
+    return {"noise": given, "width": part.width, "norm2": part.norm2}
+
+
+def vars_of(record: Promise | Bound | Policy) -> dict[str, Any]:
+    """The fields of a record; `vars` would also have what it remembers of itself."""
+    return {column.name: getattr(record, column.name) for column in fields(record)}
 
 
 def read_table(description: Mapping[str, Any]) -> Table:
@@ -77,17 +93,21 @@ def read_table(description: Mapping[str, Any]) -> Table:
 
 def _read_spec(spec: Mapping[str, Any]) -> SumSpec:
     parts = tuple(read_part(part) for part in spec["parts"])
-    return SumSpec(parts=parts, times=spec["times"], group=spec["group"])
+    promise = Promise(**spec["promise"]) if "promise" in spec else None
+    return SumSpec(parts=parts, times=spec["times"], group=spec["group"], promise=promise)
 
 
 def read_part(part: Mapping[str, Any]) -> Part:
-    bound = _BOUNDS[part["bound"]](*([part["limit"]] if "limit" in part else []))
-    return Part(name=part["name"], size=part["size"], bits=part["bits"], bound=bound)
+    bound = _BOUNDS[part["bound"]](**{key: part[key] for key in ("limit", "total") if key in part})
+    noise = None
+    if "noise" in part:
+        noise = Noise(scale=part["noise"]["scale"], variance=Fraction(part["noise"]["variance"]))
+    return Part(name=part["name"], size=part["size"], bits=part["bits"], bound=bound, noise=noise)
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
     """`security_bits` only where it is not the default: on a complete graph it means nothing."""
-    row = {**vars(policy), "trust": str(policy.trust)}
+    row = {**vars_of(policy), "trust": str(policy.trust)}
     return {k: v for k, v in row.items() if k != "security_bits" or v != SECURITY_BITS}
 
 

@@ -8,14 +8,20 @@ the server says farewell.
 Seven clients play on a ring of four neighbours each: one never hears the first query, and one of the others
 not who survived; all seven answer the second; of the third, only five send inputs, one fewer than hold the
 ring together, so it is closed.
+
+Six clients play with noise: one never hears the first query, and one of the others not who survived; nobody
+is missing in the second. Of the third, whose noise cannot be removed, one is missing, as its promise allows.
+In the fourth, two are: enough for a threshold, but not for the promise, so it is closed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from secagg.noise.promise import Noise, Promise
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
@@ -198,6 +204,121 @@ RING: Final = Play(
     policy_changes={"security_bits": 20},
 )
 
+# --- with noise -------------------------------------------------------------------------------------
+
+# One part has no noise, which streams have to skip. Blocks of the first begin with words of 32 bits, the
+# others with words of 16.
+_NOISE_TABLE: Final = Table(
+    {
+        "update": SumSpec(
+            parts=(
+                Part(
+                    name="direction",
+                    size=5,
+                    bits=18,
+                    bound=L2(1.5),
+                    noise=Noise(scale=1000.25, variance=Fraction(1_000_000)),
+                ),
+                Part(name="examples", size=2, bits=10, bound=Count(80)),
+                Part(
+                    name="label",
+                    size=3,
+                    bits=13,
+                    bound=Count(1, total=1),
+                    noise=Noise(scale=64, variance=Fraction(20_000, 3)),
+                ),
+                Part(
+                    name="extremes",
+                    size=3,
+                    bits=14,
+                    bound=LInf(0.25),
+                    noise=Noise(scale=400.5, variance=Fraction(5000)),
+                ),
+            ),
+            promise=Promise(clients=40, dropouts=2, colluders=1, removable=True),
+        ),
+        "tally": SumSpec(
+            parts=(
+                Part(
+                    name="votes",
+                    size=2,
+                    bits=11,
+                    bound=Count(3, total=4),
+                    noise=Noise(scale=16, variance=Fraction(2500, 7)),
+                ),
+            ),
+            promise=Promise(clients=8, dropouts=1, colluders=1),
+        ),
+    }
+)
+_NOISE_UPDATES: Final[Mapping[int, Values]] = {
+    1: {
+        "direction": [0.5, -0.25, 0.125, -1.0, 0.0],
+        "examples": [80, 0],
+        "label": [1, 0, 0],
+        "extremes": [0.1, -0.2, 0.25],
+    },
+    4: {
+        "direction": [3.0, -4.0, 0.0, 0.0, 1e-3],  # clipped
+        "examples": [7, 3],
+        "label": [1, 0, 0],
+        "extremes": [-0.3, 0.0, 1e-9],  # clipped
+    },
+    9: {
+        "direction": [1.5, 0.0, 0.0, 0.0, 0.0],
+        "examples": [1, 79],
+        "label": [0, 0, 1],
+        "extremes": [-0.25, -0.25, -0.25],
+    },
+    300: {
+        "direction": [-0.1, -0.2, -0.3, -0.4, -0.5],
+        "examples": [0, 0],
+        "label": [0, 0, 0],
+        "extremes": [0.03, 0.02, 0.01],
+    },
+    70000: {
+        "direction": [0.0, 0.0, 0.0, 0.0, 0.0],
+        "examples": [12, 34],
+        "label": [0, 0, 1],
+        "extremes": [0.0, 0.0, 0.0],
+    },
+    70001: {
+        "direction": [0.7, -0.7, 0.7, -0.7, 0.5],
+        "examples": [80, 80],
+        "label": [1, 0, 0],
+        "extremes": [0.25, -0.25, 0.125],
+    },
+}
+_VOTES: Final[Mapping[int, Values]] = {
+    1: {"votes": [3, 1]},
+    4: {"votes": [0, 3]},
+    9: {"votes": [2, 2]},
+    300: {"votes": [0, 0]},
+    70000: {"votes": [1, 0]},
+    70001: {"votes": [3, 0]},
+}
+NOISE: Final = Play(
+    name="noise",
+    about="A session of six seeded clients with noise, under malicious_server; see README.md.",
+    trust=Trust.MALICIOUS,
+    members=(1, 4, 9, 300, 70000, 70001),
+    corrupt=1,
+    max_cohort=8,
+    dropout=0.2,
+    table=_NOISE_TABLE,
+    values={"update": _NOISE_UPDATES, "tally": _VOTES},
+    queries=(
+        ("update", 0, b"a model"),
+        ("update", 1, b"a better model"),
+        ("tally", 0, b"a question"),
+        ("tally", 1, b"another question"),
+    ),
+    lost={(0, "Query"): (9,), (0, "Survivors"): (70000,), (2, "Query"): (1,)},
+    declined={3: (4,)},
+    silent={3: (300,)},
+    leavers=(9,),
+)
+
 PLAYS: Final[Mapping[str, Play]] = {
-    play.name: play for play in (_complete(Trust.CURIOUS), _complete(Trust.MALICIOUS), RING)
+    play.name: play for play in (_complete(Trust.CURIOUS), _complete(Trust.MALICIOUS), RING, NOISE)
 }

@@ -2,94 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from scripts.vectors.describe import describe_policy, describe_registry, describe_table
 from scripts.vectors.plays import SEED, Play
-from secagg.client import Answer
+from scripts.vectors.recording_client import RecordingClient, arrays, unmasked_total
 from secagg.events import Asked, Outgoing, ServerStep, SumReleased
 from secagg.graph import RingGraph
-from secagg.keys import Agreement, Random, pair_info, self_mask_seed
-from secagg.masks import KeyStream
+from secagg.hashing import digest
 from secagg.memory import VolatileMemory
 from secagg.messages import decode
 from secagg.question import Question
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Total
-from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer, seeded_identity
+from secagg.testing.seeded import InsecureSeededServer, seeded_identity
 from secagg.transitions import ServerState
-
-
-def arrays(values: Mapping[str, list[Any]]) -> dict[str, ArrayLike]:
-    """`values` for a machine: left to itself, numpy turns a mix of small and large integers into floats."""
-    whole = {name: all(isinstance(value, int) for value in row) for name, row in values.items()}
-    return {name: np.array(row, np.uint64 if whole[name] else np.float64) for name, row in values.items()}
-
-
-class Drawn:
-    """Randomness that remembers what it gave last."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self.last = b""
-
-    def __call__(self, count: int) -> bytes:
-        self.last = self._random(count)
-        return self.last
-
-
-class RecordingClient(InsecureSeededClient):
-    """Notes its secrets when they are fresh, and its residues as they were before they were masked."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._random = self._drawn = Drawn(self._random)
-        self.inputs: dict[int, dict[str, Any]] = {}
-        self.contexts: dict[int, str] = {}
-
-    def secrets(self) -> dict[str, Any]:
-        """The one-time secrets of the session; they exist from the invitation to their first use."""
-        vault = self._vault
-        return {
-            "channel": vault._channel.hex(),
-            "mask_keys": [key.hex() for key in vault._mask_keys.values()],
-            "self_masks": [seed.hex() for seed in vault._self_masks.values()],
-        }
-
-    def held_shares(self, sum_index: int, dealer: int) -> bytes:
-        return self._vault._held[sum_index][self._cohort.position[dealer]]
-
-    def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
-        question = self._question
-        assert question is not None
-        seeds = self._seeds(question)
-        answer = super().answer(sum_index, values)
-        # The same values, rounded once more with the randomness that was drawn for it, are not masked yet.
-        *residues, _count = question.encoding.encode(values, KeyStream(self._drawn.last)).residues
-        parts = zip(question.spec.parts, residues, strict=True)
-        self.contexts[sum_index] = question.mask_context.hex()
-        self.inputs[sum_index] = {"residues": {p.name: row.tolist() for p, row in parts}, "seeds": seeds}
-        return answer
-
-    def _seeds(self, question: Question) -> dict[str, str]:
-        """The seed of the mask shared with each client of the roster that is a neighbour; under our own id,
-        of the self mask.
-        """
-        session, context = question.cohort.session, question.mask_context
-        agreement = Agreement(self._vault._mask_keys[question.sum_index])
-        secret = self._vault._self_masks[question.sum_index]
-        own = self_mask_seed(secret, session=session, context=context, owner=self.member)
-        seeds = {}
-        around = [position for position in question.cohort.neighbourhood if position in question.roster]
-        for peer in (question.cohort.adverts[position] for position in around):
-            info = pair_info(context, self.member, peer.member)
-            pair = agreement.derive(peer.mask_keys[question.sum_index], salt=session, info=info)
-            seeds[str(peer.member)] = (own if peer.member == self.member else pair).hex()
-        return seeds
 
 
 def new_server(play: Play) -> InsecureSeededServer:
@@ -144,14 +72,17 @@ class Recording:
         for dealer in self.play.members:
             self.secrets[str(dealer)] |= self._shares_of(dealer)
 
-    def _shares_of(self, dealer: int) -> dict[str, list[list[str]]]:
-        """Per sum, the shares in the order of their holders."""
+    def _shares_of(self, dealer: int) -> dict[str, list[Any]]:
+        """Per sum, the shares in the order of their holders; those of noise per seed."""
         cohort = self.clients[dealer]._cohort
         holders = [self.clients[cohort.ids[position]] for position in cohort.neighbourhood]
-        rows = [[holder.held_shares(k, dealer) for holder in holders] for k in range(self.play.sums)]
+        rows = [[_cut(holder.held_shares(k, dealer)) for holder in holders] for k in range(self.play.sums)]
+        columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
+        noise = [rest for _, _, *rest in columns]
         return {
-            "self_mask_shares": [[both[:SHARE_BYTES].hex() for both in row] for row in rows],
-            "mask_key_shares": [[both[SHARE_BYTES:].hex() for both in row] for row in rows],
+            "self_mask_shares": [column[0] for column in columns],
+            "mask_key_shares": [column[1] for column in columns],
+            **({"noise_shares": noise} if self.play.table.seeds else {}),
         }
 
     def _sum(self, index: int, kind: str, round_number: int, payload: bytes) -> None:
@@ -163,7 +94,8 @@ class Recording:
         while self.server.state is not ServerState.READY:
             released = [e for e in self._close(index).events if isinstance(e, SumReleased)]
             total = released[0].total if released else None
-        inputs = {str(k): c.inputs[index] for k, c in self.clients.items() if index in c.inputs}
+        answered = {k: client for k, client in self.clients.items() if index in client.inputs}
+        values, question = self.play.values[kind], next(iter(answered.values())).questions[index]
         self.sums.append(
             {
                 "kind": kind,
@@ -171,23 +103,16 @@ class Recording:
                 "payload": payload.hex(),
                 "roster": roster,
                 "declined": list(self.play.declined.get(index, ())),
-                "context": next(c.contexts[index] for c in self.clients.values() if index in c.contexts),
+                "context": question.mask_context.hex(),
                 "inputs": {
-                    member: {"values": dict(self.play.values[kind][int(member)]), **row}
-                    for member, row in inputs.items()
+                    str(member): {"values": dict(values[member]), **client.inputs[index]}
+                    for member, client in answered.items()
                 },
                 "revealers": self._revealers,
-                "total": total and self._describe_total(total, kind, inputs.values()),
+                **(_describe_noise(question, total) if question.spec.promise else {}),
+                "total": total and _describe_total(total, question, list(answered.values())),
             }
         )
-
-    def _describe_total(self, total: Total, kind: str, inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        residues = {}
-        for part in self.play.table[kind].parts:
-            columns = zip(*(row["residues"][part.name] for row in inputs), strict=True)
-            residues[part.name] = [sum(column) % (1 << part.bits) for column in columns]
-        values = {name: array.tolist() for name, array in total.parts.items()}
-        return {"count": total.count, "invited": total.invited, "residues": residues, "values": values}
 
     # --- the wire ---
 
@@ -231,6 +156,23 @@ class Recording:
     def _note(self, sender: int | str, heard: list[Any], lost: list[int], frame: bytes) -> None:
         row = {"type": _name(frame), "from": sender, "to": heard, "lost": lost, "frame": frame.hex()}
         self.frames.append(row)
+
+
+def _cut(shares: bytes) -> list[str]:
+    return [shares[at : at + SHARE_BYTES].hex() for at in range(0, len(shares), SHARE_BYTES)]
+
+
+def _describe_total(total: Total, question: Question, clients: list[RecordingClient]) -> dict[str, Any]:
+    residues = unmasked_total(question, clients)
+    values = {name: array.tolist() for name, array in total.parts.items()}
+    return {"count": total.count, "invited": total.invited, "residues": residues, "values": values}
+
+
+def _describe_noise(question: Question, total: Total | None) -> dict[str, Any]:
+    """Which components were removed, and the seed of all rotations."""
+    fields = (question.cohort.session, question.sum_index.to_bytes(4, "big"), question.spec.digest)
+    surplus = question.surplus(total.count) if total else ()
+    return {"rotation": digest("rotation seed", *fields).hex(), "surplus": list(surplus)}
 
 
 def _name(frame: bytes) -> str:

@@ -61,8 +61,8 @@ class Rotation:
 def walsh_hadamard(vector: Real) -> None:
     """The transform without its factor, in place; the length is a power of two.
 
-    Butterflies of neighbours come first, of elements far apart last, and always for as many elements as the
-    cache holds: those of a block, then those of a strip through many blocks.
+    Butterflies of neighbours come first, of elements far apart last, which decides the last bits of floats.
+    They are done for as many elements as the cache holds: those of a block, then of a strip through many.
     """
     size = min(len(vector), _BLOCK)
     buffers = np.empty((2, size))

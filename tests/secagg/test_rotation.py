@@ -86,6 +86,19 @@ def test_the_transform_is_its_own_inverse_but_for_the_length(power: int) -> None
     assert np.array_equal(result, vector * (1 << power)), "whole numbers below 2^53 are exact"
 
 
+@pytest.mark.parametrize("power", POWERS)
+def test_floats_are_added_in_the_order_of_the_textbook(power: int) -> None:
+    """From neighbours to those far apart, so that whoever writes the plain loop gets the same last bit."""
+    vector = normal(1 << power)
+    expected, stride = vector.copy(), 1
+    while stride < len(vector):
+        left, right = expected.reshape(-1, 2, stride).swapaxes(0, 1).copy()
+        expected.reshape(-1, 2, stride)[:] = np.stack((left + right, left - right), axis=1)
+        stride *= 2
+    walsh_hadamard(vector)
+    assert np.array_equal(vector, expected)
+
+
 @pytest.mark.parametrize(("block", "rows"), [(4, 2), (8, 8), (16, 4), (64, 2), (1 << 14, 1 << 7)])
 def test_blocks_and_strips_of_any_size_give_the_same(
     monkeypatch: pytest.MonkeyPatch, block: int, rows: int

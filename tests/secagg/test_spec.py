@@ -394,6 +394,7 @@ def test_every_field_of_noise_and_promise_is_in_the_digest() -> None:
         replace(NOISE, scale=math.nextafter(4.0, 5.0)),
         replace(NOISE, variance=Fraction(100) + Fraction(1, 10**30)),
         replace(NOISE, variance=Fraction(1, 100)),
+        replace(NOISE, variance=Fraction(100, 3)),
     ]
     promises = [
         PROMISE,
