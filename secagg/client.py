@@ -70,6 +70,7 @@ class ClientMachine(OneTime):
         registry: Registry | None = None,
     ) -> None:
         table.check_fits(policy.max_cohort)
+        table.check_colluders(policy.corrupt)
         check_identity(member, policy.trust, identity, registry)
         if registry is not None:
             refusals.check_registry_is_current(registry, memory)
@@ -120,9 +121,9 @@ class ClientMachine(OneTime):
         that this client answered, until enough clients agree on who did.
         """
         question = self._require_asked(sum_index)
-        stream, noise = KeyStream(self._random(SEED_BYTES)), self._removable_noise(question)
-        encoded = question.encoding.encode(values, stream, noise=noise)
         try:
+            stream, noise = KeyStream(self._random(SEED_BYTES)), self._removable_noise(question)
+            encoded = question.encoding.encode(values, stream, noise=noise)
             self._remember(question)
             mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
             put_on(
@@ -133,6 +134,8 @@ class ClientMachine(OneTime):
                 self_mask=self_mask,
             )
             data = question.encoding.pack(encoded.residues)
+        except errors.InputError:
+            raise  # the caller's mistake, and nothing has left: it may try again
         except BaseException:
             self._stop(ClientState.FAILED)
             raise

@@ -60,6 +60,7 @@ def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
 
 def _check_total(part: Part, array: NDArray[Any], total: int) -> None:
     # A sum of many large numbers would wrap; in two halves of 32 bits, none does.
-    low, high = (int(half.sum()) for half in (array & 0xFFFFFFFF, array >> 32))
+    wide = array.astype(np.uint64)
+    low, high = (int(half.sum()) for half in (wide & 0xFFFFFFFF, wide >> 32))
     if (high << 32) + low > total:
         raise InputError(f"part {part.name!r} needs integers that add up to at most {total}")

@@ -82,6 +82,7 @@ class ServerMachine:
         if (registry is not None) != (self._terms.trust is Trust.MALICIOUS):
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
         table.check_fits(max_cohort)
+        table.check_colluders(corrupt)
         _check_noise_planned(table, max_cohort)
         self._table = table
         self._expander = expander or OneProcess()

@@ -128,8 +128,6 @@ class Part:
     def _check_noise(self, noise: Noise) -> None:
         if not isinstance(noise, Noise):
             raise SpecError(f"the noise of part {self.name!r} must be a Noise")
-        if isinstance(self.bound, Residue):
-            raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
         if isinstance(self.bound, Count) and not noise.scale.is_integer():
             raise SpecError(f"part {self.name!r} holds counts: its noise needs a whole scale")
         if self.norm2 > _MOST_NORM2:
@@ -163,7 +161,7 @@ class Part:
             case Count(limit, total):
                 return counts_norm2(limit, total, self.size) * int(scale) ** 2
             case Residue():
-                raise SpecError("residues have no noise")
+                raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
     def bits_needed(self, cohort: int, promise: Promise | None = None) -> int:
         """The least bits with which `cohort` honest clients cannot wrap, or with noise do not."""
@@ -284,6 +282,15 @@ class Table(Mapping[str, SumSpec]):
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    def check_colluders(self, corrupt: int) -> None:
+        """Raise if noise counts on clients that may be corrupt."""
+        for kind, spec in self.kinds.items():
+            if spec.promise is not None and spec.promise.colluders < corrupt:
+                raise SpecError(
+                    f"{corrupt} clients may be corrupt, but the noise of {kind!r} is planned for "
+                    f"{spec.promise.colluders} colluders"
+                )
 
     @property
     def seeds(self) -> int:

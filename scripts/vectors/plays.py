@@ -242,9 +242,9 @@ _NOISE_TABLE: Final = Table(
                 Part(
                     name="votes",
                     size=2,
-                    bits=11,
+                    bits=9,
                     bound=Count(3, total=4),
-                    noise=Noise(scale=16, variance=Fraction(2500, 7)),
+                    noise=Noise(scale=20, variance=Fraction(2500, 7)),
                 ),
             ),
             promise=Promise(clients=8, dropouts=1, colluders=1),
@@ -289,13 +289,14 @@ _NOISE_UPDATES: Final[Mapping[int, Values]] = {
         "extremes": [0.25, -0.25, 0.125],
     },
 }
+# In a total, one of them is noise alone, below zero; the other is beyond half of the ring, and above zero.
 _VOTES: Final[Mapping[int, Values]] = {
     1: {"votes": [3, 1]},
     4: {"votes": [0, 3]},
-    9: {"votes": [2, 2]},
-    300: {"votes": [0, 0]},
-    70000: {"votes": [1, 0]},
-    70001: {"votes": [3, 0]},
+    9: {"votes": [0, 3]},
+    300: {"votes": [0, 2]},
+    70000: {"votes": [0, 3]},
+    70001: {"votes": [0, 3]},
 }
 NOISE: Final = Play(
     name="noise",
@@ -303,7 +304,7 @@ NOISE: Final = Play(
     trust=Trust.MALICIOUS,
     members=(1, 4, 9, 300, 70000, 70001),
     corrupt=1,
-    max_cohort=8,
+    max_cohort=6,
     dropout=0.2,
     table=_NOISE_TABLE,
     values={"update": _NOISE_UPDATES, "tally": _VOTES},

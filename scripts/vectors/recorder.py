@@ -6,7 +6,7 @@ from a seed, feed it the same frames, and find it in the same state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +31,17 @@ TABLE: Final = Table({"vector": _SPEC, "once": SumSpec(parts=_SPEC.parts)})
 class Recorder(Rig):
     """A rig that writes down what it feeds its clients; `name` is that of their configuration."""
 
-    def __init__(self, trust: Trust, *, clients: int = CLIENTS, corrupt: int = 1, name: str = "") -> None:
+    def __init__(
+        self,
+        trust: Trust,
+        *,
+        clients: int = CLIENTS,
+        corrupt: int = 1,
+        name: str = "",
+        table: Table = TABLE,
+        policy_changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        changes = {"max_cohort": clients + 1, "unnoised_sums": 4, "max_query_bytes": 2048}
         self.name = name or str(trust)
         self.steps: dict[int, list[dict[str, Any]]] = {k: [] for k in range(clients)}
         super().__init__(
@@ -39,10 +49,10 @@ class Recorder(Rig):
             trust=trust,
             corrupt=corrupt,
             sums=SUMS,
-            table=TABLE,
+            table=table,
             registered=2,
             seed=b"refusals",
-            policy_changes={"max_cohort": clients + 1, "unnoised_sums": 4, "max_query_bytes": 2048},
+            policy_changes={**changes, **(policy_changes or {})},
         )
         self.vectors = {k: np.array([k, 4095 - k], np.uint32) for k in range(clients)}
 
@@ -59,7 +69,7 @@ class Recorder(Rig):
             "seed": self.seed.hex(),
             "member": 0,
             "policy": describe_policy(self.policy),
-            "table": describe_table(TABLE),
+            "table": describe_table(self.table),
             "registry": describe_registry(self.registry),
             "identity": self.identity(0).secret().hex() if self.registry else None,
         }

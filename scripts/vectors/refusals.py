@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from scripts.vectors.malformed import malformed_frames
+from scripts.vectors.noise_refusals import noise_refusals
+from scripts.vectors.noise_server_refusals import noise_server_refusals
 from scripts.vectors.recorder import EVERYBODY, ROUND, SUMS, THRESHOLD, Book, Recorder, Session
 from scripts.vectors.ring_refusals import ring_refusals
 from scripts.vectors.ring_server_refusals import ring_server_refusals
@@ -44,6 +46,7 @@ def refusals() -> dict[str, Any]:
     _confirmations(book)
     _order(book)
     ring_refusals(book)
+    noise_refusals(book)
     about = "Frames that must be refused, each with the error it must raise; see README.md."
     return {
         "about": about,
@@ -52,6 +55,7 @@ def refusals() -> dict[str, Any]:
         "cases": book.cases,
         **server_refusals(),
         **ring_server_refusals(),
+        **noise_server_refusals(),
     }
 
 

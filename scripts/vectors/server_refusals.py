@@ -49,6 +49,7 @@ class Play:
     """An honest session with a server, stage by stage; `steps` is what its server was told to do."""
 
     MEMBERS: ClassVar[tuple[int, ...]] = (0, 1, 2, 3)
+    SUMMED: ClassVar[Table] = TABLE
 
     def __init__(self, *, corrupt_dealer: int | None = None) -> None:
         self.server = self.new_server()
@@ -60,7 +61,7 @@ class Play:
 
     def new_server(self) -> InsecureSeededServer:
         return InsecureSeededServer(
-            seed=SEED, table=TABLE, trust=Trust.MALICIOUS, registry=REGISTRY, **SETTINGS
+            seed=SEED, table=self.SUMMED, trust=Trust.MALICIOUS, registry=REGISTRY, **SETTINGS
         )
 
     def new_client(self, member: int) -> ClientMachine:
@@ -76,7 +77,7 @@ class Play:
         return InsecureSeededClient(
             seed=SEED,
             member=member,
-            table=TABLE,
+            table=self.SUMMED,
             policy=policy,
             memory=VolatileMemory(),
             identity=seeded_identity(SEED, member),
@@ -92,9 +93,12 @@ class Play:
                 (replies[member],) = step.frames
             for event in step.events:
                 if isinstance(event, Asked):
-                    values = {"x": np.array([member, 1, 2047], np.uint16)}
+                    values = {"x": np.array(self.values(member), np.uint16)}
                     replies[member] = self.clients[member].answer(event.sum_index, values).frame
         return replies
+
+    def values(self, member: int) -> list[int]:
+        return [member, 1, 2047]
 
     def receive(self) -> Play:
         """The server takes all replies."""
@@ -174,14 +178,21 @@ def server_refusals() -> dict[str, Any]:
     _inputs(book)
     _confirmations(book)
     _reveals(book)
-    server = {
+    return {
+        "server": describe_server(TABLE),
+        "server_starts": chained(book.starts),
+        "server_cases": book.cases,
+    }
+
+
+def describe_server(table: Table) -> dict[str, Any]:
+    return {
         "seed": SEED.hex(),
         "trust": str(Trust.MALICIOUS),
-        "table": describe_table(TABLE),
+        "table": describe_table(table),
         "registry": describe_registry(REGISTRY),
         **SETTINGS,
     }
-    return {"server": server, "server_starts": chained(book.starts), "server_cases": book.cases}
 
 
 # --- set-up ---------------------------------------------------------------------------------------

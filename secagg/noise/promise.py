@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from secagg.errors import SpecError
 
-# Components are so fine that what stays exceeds the target by less than this part of it.
+# Components are so fine that what stays exceeds the target by less than this part of it, in a full roster.
 _SURPLUS: Final = Fraction(1, 200)
 _LARGEST: Final = 1 << 128
 _LARGEST_ROSTER: Final = 1 << 20
@@ -36,7 +36,8 @@ class Noise:
 
     def __post_init__(self) -> None:
         scale, variance = self.scale, self.variance
-        if type(scale) not in (int, float) or not 2.0**-500 <= scale <= 2.0**500:
+        number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if not number or not 2.0**-500 <= scale <= 2.0**500:
             raise SpecError("the scale of noise must be a number above zero, from 2^-500 to 2^500")
         if type(variance) not in (int, Fraction) or variance <= 0:
             raise SpecError("the variance of noise must be a fraction above zero")
@@ -108,8 +109,11 @@ class Promise:
         return (self._kept(roster, 0), unit, *(unit * (1 << level) for level in range(self.levels)))
 
     def surplus(self, roster: int, survivors: int) -> tuple[int, ...]:
-        """Which components are removed from what survivors added; component 0 never is."""
-        if not self.seeds:
+        """Which components are removed from what survivors added; component 0 never is.
+
+        Of a total that fewer contribute to than was planned for, nothing is removed; nor is it released.
+        """
+        if not self.seeds or roster - survivors > self.dropouts:
             return ()
         base, unit = self.components(roster)[:2]
         units = ceil((self._kept(roster, roster - survivors) - base) / unit)

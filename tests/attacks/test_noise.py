@@ -29,6 +29,7 @@ from secagg.errors import (
     ParameterError,
     PeerError,
     SecretReused,
+    SpecError,
     Unrecoverable,
 )
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
@@ -175,12 +176,19 @@ def test_colluders_named_as_survivors_leave_what_was_promised(
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_colluders_that_nobody_counted_on_leave_less(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard is the promise itself: without its share for colluders, one of them is enough."""
+    """Where noise counts on everybody, one of them is enough."""
+    monkeypatch.setattr(Table, "check_colluders", allow)
     promise = replace(PROMISE, colluders=0)
     scene = Scene(trust, monkeypatch, promise=promise)
     cheated = scene.claim(scene.cohort.ids)
     scene.check_total(cheated, HONEST, promise.surplus(SIZE, SIZE))
     assert cheated.noise_left(HONEST) == Fraction(8, 9) < 1
+
+
+@pytest.mark.parametrize("trust", BOTH)
+def test_noise_that_counts_on_colluders_is_refused(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpecError, match=r"1 clients may be corrupt, but the noise of .* for 0 colluders"):
+        Scene(trust, monkeypatch, promise=replace(PROMISE, colluders=0))
 
 
 FEW = (*range(5), COLLUDER)  # one less than may be left; the threshold of shares is met

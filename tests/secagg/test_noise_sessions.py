@@ -128,7 +128,7 @@ def any_promise(rng: Random, clients: int, colluders: int) -> Promise:
     return Promise(
         clients=clients,
         dropouts=rng.choice((0, 1, most, most)),
-        colluders=rng.randint(0, colluders),
+        colluders=colluders,
         removable=rng.random() < 0.75,
     )
 

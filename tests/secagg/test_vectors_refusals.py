@@ -39,7 +39,8 @@ def new_memory(before: Case) -> VolatileMemory:
         memory.remember_session(bytes.fromhex(session))
     for row in before.get("answers", ()):
         content = bytes.fromhex(row["content"])
-        entry = AnswerEntry(group=row["group"], round_number=row["round"], content=content, charge=None)
+        charge = row.get("charge")  # without one, the sum had no noise
+        entry = AnswerEntry(group=row["group"], round_number=row["round"], content=content, charge=charge)
         memory.remember_answer(entry, Budget())
     if before.get("live"):
         memory.open_session()
@@ -84,7 +85,7 @@ def test_client_refuses(case: Case) -> None:
 
 
 def test_names_are_different() -> None:
-    for group in ("cases", "server_cases", "ring_server_cases"):
+    for group in ("cases", "server_cases", "ring_server_cases", "noise_server_cases"):
         names = [name_of(case) for case in VECTORS[group]]
         assert len(set(names)) == len(names)
 
@@ -132,6 +133,11 @@ def test_server_turns_away(case: Case) -> None:
 @pytest.mark.parametrize("case", VECTORS["ring_server_cases"], ids=name_of)
 def test_server_on_a_ring_turns_away(case: Case) -> None:
     assert_turns_away("ring_server", case)
+
+
+@pytest.mark.parametrize("case", VECTORS["noise_server_cases"], ids=name_of)
+def test_server_with_noise_turns_away(case: Case) -> None:
+    assert_turns_away("noise_server", case)
 
 
 # --- completeness ------------------------------------------------------------------------------------

@@ -1,0 +1,110 @@
+"""Negative vectors of a server with removable noise: adverts, envelopes and reveals hold that of its seeds.
+
+Four clients, of whom one may drop out. If none does, all three removable components are surplus, and every
+survivor's share of its self mask is followed by three of noise. If one does, nothing is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Final, TypeVar
+
+from scripts.vectors.describe import chained
+from scripts.vectors.server_refusals import CORRUPT_DEALER, Book, Play, describe_server
+from secagg import messages as m
+from secagg.noise.promise import Noise, Promise
+from secagg.shamir import SHARE_BYTES
+from secagg.spec import Count, Part, SumSpec, Table
+
+PROMISE: Final = Promise(clients=64, dropouts=1, colluders=1, removable=True)
+_PART: Final = Part(name="x", size=2, bits=12, bound=Count(3), noise=Noise(scale=8, variance=Fraction(1000)))
+TABLE: Final = Table({"vector": SumSpec(parts=(_PART,), promise=PROMISE)})
+EVERYBODY: Final = b"\x0f"
+_M = TypeVar("_M", bound=m.Message)
+SHARES: Final = 4 * (1 + PROMISE.seeds)  # that a reveal holds if nobody is missing
+
+
+class NoisePlay(Play):
+    """The same with noise. A corrupt dealer deals shares of a seed that it did not commit to."""
+
+    SUMMED = TABLE
+
+    def __init__(self, *, corrupt_dealer: int | None = None) -> None:
+        super().__init__()
+        if corrupt_dealer is not None:
+            noise = self.clients[corrupt_dealer]._vault._noise
+            noise[0] = (*noise[0][:-1], bytes(32))
+
+    def values(self, member: int) -> list[int]:
+        return [member, 3]
+
+
+def noise_server_refusals() -> dict[str, Any]:
+    """What the file has of a server with noise."""
+    book = Book()
+    _set_up(book)
+    _reveals(book)
+    _drop_out(book)
+    _corrupt_dealer(book)
+    return {
+        "noise_server": describe_server(TABLE),
+        "noise_server_starts": chained(book.starts),
+        "noise_server_cases": book.cases,
+    }
+
+
+def _set_up(book: Book) -> None:
+    play = NoisePlay()
+    start, given = book.start("nobody has advertised, with noise", play), _reply(play, m.Advertisement)
+    seeds = PROMISE.seeds * 2 * 32
+    short = replace(given, advert=given.advert[: -seeds - 64] + given.advert[-64:])
+    book.case("noise: an advert without commitments to seeds", start, 3, short, "MalformedMessage")
+    play.advance()
+    start, dealt = book.start("sharing, with noise", play), _reply(play, m.Shares)
+    size, row = len(dealt.envelopes) // 3, PROMISE.seeds * 2 * SHARE_BYTES
+    cut = b"".join(dealt.envelopes[at : at + size - row] for at in range(0, 3 * size, size))
+    bare = replace(dealt, envelopes=cut)
+    book.case("noise: envelopes without room for its shares", start, 3, bare, "MalformedMessage")
+
+
+def _reveals(book: Book) -> None:
+    play = NoisePlay()
+    play.masking().advance().advance()
+    start, given = book.start("unmasking, with noise", play), _reply(play, m.Reveal)
+    assert len(given.shares) == SHARES * SHARE_BYTES
+    for name, shares in (
+        ("no share of noise", given.shares[: 4 * SHARE_BYTES]),
+        ("one share of noise fewer", given.shares[:-SHARE_BYTES]),
+        ("one share of noise more", given.shares + bytes(SHARE_BYTES)),
+    ):
+        book.case(f"noise: {name}", start, 3, replace(given, shares=shares), "MalformedMessage")
+    outside = given.shares[:-SHARE_BYTES] + b"\x01" + b"\xff" * 32
+    book.case("noise: a share outside the field", start, 3, replace(given, shares=outside), "BadShare")
+
+
+def _drop_out(book: Book) -> None:
+    """All noise of the others has to stay, and nobody may show any of it."""
+    play = NoisePlay()
+    play.masking()
+    del play.replies[0]
+    play.advance().advance()
+    start, given = book.start("unmasking, with noise, one is missing", play), _reply(play, m.Reveal)
+    assert (given.dealers, len(given.shares)) == (EVERYBODY, 4 * SHARE_BYTES)
+    surplus = replace(given, shares=given.shares + bytes(3 * PROMISE.seeds * SHARE_BYTES))
+    book.case("noise: shares of noise that has to stay", start, 3, surplus, "MalformedMessage")
+
+
+def _corrupt_dealer(book: Book) -> None:
+    play = NoisePlay(corrupt_dealer=CORRUPT_DEALER)
+    play.masking().advance().advance().receive()
+    start = book.start("all have revealed, with noise", play)
+    name = "noise: no shares open the dealer's commitment"
+    book.blame(name, start, {"close_stage": True}, CORRUPT_DEALER, "CorruptDealer")
+
+
+def _reply(play: Play, kind: type[_M]) -> _M:
+    """What client 3 is about to send."""
+    message = m.decode(play.replies[3], sender=3, limit=1 << 20)
+    assert isinstance(message, kind)
+    return message
