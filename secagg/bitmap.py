@@ -57,9 +57,9 @@ class PositionSet(AbstractSet[int]):
         return self._bits.to_bytes(bitmap_bytes(size), "little")
 
     def __contains__(self, position: object) -> bool:
-        # Whole numbers of numpy are positions, too.
-        at = int(position) if isinstance(position, SupportsIndex) else -1
-        return at >= 0 and bool(self._bits >> at & 1)
+        # Whole numbers of numpy are positions, too; but a protocol takes long to ask.
+        at = position if type(position) is int or not isinstance(position, SupportsIndex) else int(position)
+        return isinstance(at, int) and at >= 0 and bool(self._bits >> at & 1)
 
     def __iter__(self) -> Iterator[int]:
         digits = format(self._bits, "b")[::-1]
