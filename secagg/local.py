@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from numpy.typing import ArrayLike
 
 from secagg.client import ClientMachine
-from secagg.errors import InputError, ParameterError, StateError
+from secagg.errors import InputError, ParameterError, PeerError, StateError
 from secagg.events import (
     Asked,
     ClientStep,
@@ -81,7 +81,8 @@ def local_machines(
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities.
 
-    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget.
+    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget
+    and leaves no sum without noise.
     """
     trust, size = Trust.parse(trust), len(members)
     if len(set(members)) < size:
@@ -95,7 +96,7 @@ def local_machines(
         max_cohort=size,
         min_contributors=corrupt + 2,
         max_sums=sums,
-        unnoised_sums=sums,
+        unnoised_sums=sums if max_rho is None else 0,
         max_rho=max_rho,
     )
     identities, registry = _identities(trust, members)
@@ -157,6 +158,8 @@ class LocalSession:
         self._sum_index = -1
         self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
         self.events: list[ServerEvent] = []
+        self.refusals: dict[int, PeerError] = {}  # of clients that left because of it
+        self._refusal: PeerError | None = None  # the last one, of this sum
         self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
         self.bytes_up: Counter[Stage] = Counter()
         self.bytes_down: Counter[Stage] = Counter()
@@ -176,13 +179,16 @@ class LocalSession:
         """One sum. Raises `SumFailed` if no total was released."""
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
+        self._refusal = None
         try:
             if self._ledger is not None:
                 self._ledger.note_asked(step.outgoing[0].frame, self._server.table)
             self._note(step.events)
             self._send(step.outgoing)
         except BaseException:  # a client could not answer: its vector does not fit, or its code failed
-            self._send(self._server.abandon().outgoing)
+            abandoned = self._server.abandon()
+            self._note(abandoned.events)
+            self._send(abandoned.outgoing)
             raise
         while self._server.state is not ServerState.READY:
             self._close()
@@ -228,14 +234,17 @@ class LocalSession:
     def _turn(self, member: int, frame: bytes) -> tuple[bytes, ...]:
         """One client's replies to one frame."""
         client = self._clients[member]
-        step: ClientStep = client.receive(frame)
-        asked = [event for event in step.events if isinstance(event, Asked)]
-        if not asked:
-            return step.frames
         try:
+            step: ClientStep = client.receive(frame)
+            asked = [event for event in step.events if isinstance(event, Asked)]
+            if not asked:
+                return step.frames
             answer = client.answer(asked[0].sum_index, self._answer(member, asked[0]))
         except InputError as error:
             raise InputError(f"client {member}: {error}") from None
+        except PeerError as error:
+            self.refusals[member] = self._refusal = error
+            return (client.leave(),)
         if answer.clipped:
             self.clipped[member, asked[0].sum_index] = answer.clipped
         return (*step.frames, answer.frame)
@@ -246,4 +255,4 @@ class LocalSession:
             if isinstance(event, SumReleased):
                 return
             if isinstance(event, (SumAborted, SessionFailed)):
-                raise event.error
+                raise event.error from self._refusal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -90,6 +91,7 @@ def preflight(
         )
     for kind, spec in table.items():
         problems += [f"kind {kind!r}: {misfit}" for misfit in _misfits(spec, clients)]
+        problems += [f"kind {kind!r}: {lack}" for lack in _lacks(spec, clients, corrupt, dropout)]
     form = Format(sums, signed=trust is Trust.MALICIOUS, seeds=table.seeds)
     neighbours = planned.neighbours if planned else clients - 1
     return Preflight(
@@ -119,14 +121,23 @@ def _graph(planned: Plan) -> GraphChoice:
 def _misfits(spec: SumSpec, clients: int) -> list[str]:
     misfits = []
     promise = spec.promise
-    if promise is not None and not promise.least_roster <= clients <= promise.clients:
-        misfits.append(f"its noise is planned for {promise.least_roster} to {promise.clients} clients")
+    if promise is not None and not spec.least_roster <= clients <= promise.clients:
+        misfits.append(f"its noise is planned for {spec.least_roster} to {promise.clients} clients")
     for part in spec.parts:
         try:
             part.check_fits(clients, promise)
         except SpecError as error:
             misfits.append(str(error))
     return misfits
+
+
+def _lacks(spec: SumSpec, clients: int, corrupt: int, dropout: Fraction | float) -> Iterator[str]:
+    """What the noise is not planned for."""
+    promise = spec.promise
+    if promise is not None and promise.colluders < corrupt:
+        yield f"its noise is planned for {promise.colluders} colluders, but {corrupt} clients may be corrupt"
+    if promise is not None and (absent := dropouts_allowed(clients, dropout)) > promise.dropouts:
+        yield f"its noise is planned for {promise.dropouts} drop-outs, but {dropout} of all are {absent}"
 
 
 def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:

@@ -195,8 +195,8 @@ def check_noise_roster(size: int, spec: SumSpec) -> None:
     promise = spec.promise
     if promise is None:
         return
-    if size < promise.least_roster:
-        raise e.FewContributors(SERVER, f"a roster of {size}; the noise needs {promise.least_roster} clients")
+    if size < spec.least_roster:
+        raise e.FewContributors(SERVER, f"a roster of {size}; the noise needs {spec.least_roster} clients")
     if size > promise.clients:
         raise e.LargeCohort(SERVER, f"a roster of {size}; the noise is planned for {promise.clients} clients")
 

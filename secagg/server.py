@@ -362,8 +362,7 @@ class ServerMachine:
         if self._ids(roster) & self._attendance.gone:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
-        promise = self._table[kind].promise
-        least = max(self._topology.least, promise.least_roster if promise is not None else 0)
+        least = max(self._topology.least, self._table[kind].least_roster)
         if len(roster) < least:
             raise errors.TooFewClients(f"only {len(roster)} clients are left; {least} are needed")
         bitmap = roster.pack(self._cohort.size)

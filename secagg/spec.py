@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import SpecError
 from secagg.hashing import digest
-from secagg.noise.headroom import bits_for_noise
+from secagg.noise.headroom import bits_for_noise, fewest_clients
 from secagg.noise.promise import Noise, Promise
 from secagg.noise.sensitivity import counts_norm2, rounded_norm2, rounded_norm2_of_elements
 from secagg.ring import packed_bytes
@@ -164,10 +164,10 @@ class Part:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
     def bits_needed(self, cohort: int, promise: Promise | None = None) -> int:
-        """The least bits with which `cohort` honest clients cannot wrap, or with noise do not."""
+        """The least bits with which `cohort` honest clients cannot wrap; with noise, as many as planned."""
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
-        return bits_for_noise(self, self.noise, promise, cohort)
+        return bits_for_noise(self, self.noise, promise, promise.clients)
 
     def check_fits(self, cohort: int, promise: Promise | None = None) -> None:
         """Raise unless the honest total of `cohort` clients stays inside the ring."""
@@ -235,6 +235,11 @@ class SumSpec:
     def seeds(self) -> int:
         """Removable components of noise."""
         return self.promise.seeds if self.promise is not None else 0
+
+    @cached_property
+    def least_roster(self) -> int:
+        """Fewest clients for its noise: somebody honest is sure to stay, and the total does not wrap."""
+        return fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property
     def packed_bytes(self) -> int:

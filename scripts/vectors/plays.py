@@ -247,7 +247,7 @@ _NOISE_TABLE: Final = Table(
                     noise=Noise(scale=20, variance=Fraction(2500, 7)),
                 ),
             ),
-            promise=Promise(clients=8, dropouts=1, colluders=1),
+            promise=Promise(clients=6, dropouts=1, colluders=1),
         ),
     }
 )

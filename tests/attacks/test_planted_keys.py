@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from secagg import envelope, masking, refusals
 from secagg.admission import Admission
-from secagg.errors import BadKey, BadSignature, UnknownPeer
+from secagg.errors import BadKey, BadSignature, TooFewClients, UnknownPeer
 from secagg.events import Excluded
 from secagg.hashing import framed
 from secagg.keys import Agreement, hkdf
@@ -194,8 +194,10 @@ def session_with_low_order_client() -> tuple[ServerMachine, LocalSession, Rig]:
 def test_a_server_that_passes_bad_keys_on_loses_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Admission, "_check_keys", allow)
     _, session, rig = session_with_low_order_client()
-    with pytest.raises(BadKey):
+    with pytest.raises(TooFewClients) as caught:
         session.open()
+    assert isinstance(caught.value.__cause__, BadKey)
+    assert session.refusals.keys() == {0, 1, 2, 3, 4}
     assert_refused(rig.machines[0])
 
 

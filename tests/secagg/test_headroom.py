@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
 from secagg.errors import SpecError
+from secagg.noise.headroom import bits_for_noise
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import L2, Bound, Count, LInf, Part, SumSpec
 from tests.secagg.encodings import stream
@@ -98,17 +99,42 @@ BOUNDS = st.one_of(
 )
 @settings(max_examples=150)
 def test_bits_needed_are_those_of_two_standard_deviations(
-    bound: Bound, scale: int, variance: Fraction, size: int, removable: bool, cohort: int
+    bound: Bound, scale: int, variance: Fraction, size: int, removable: bool, clients: int
 ) -> None:
-    promise = Promise(clients=100, dropouts=30, colluders=10, removable=removable)
+    promise = Promise(clients=clients, dropouts=30, colluders=10, removable=removable)
     asked = spec(bound, scale=scale, variance=variance, size=size, promise=promise)
-    assert needed(asked, cohort) == bits_by_oracle(asked, cohort)
+    assert needed(asked, clients) == bits_by_oracle(asked, clients)
 
 
-def test_no_more_clients_than_the_noise_is_planned_for_and_no_fewer_than_it_needs() -> None:
+def test_bits_are_those_of_the_clients_that_noise_is_planned_for() -> None:
     asked = spec(LInf(1.0), scale=1000.0, variance=Fraction(10**6))
-    assert needed(asked, 10**6) == needed(asked, 100) == bits_by_oracle(asked, 100)
-    assert needed(asked, 1) == needed(asked, 41) == bits_by_oracle(asked, 41)
+    assert needed(asked, 10**6) == needed(asked, 1) == needed(asked, 100) == bits_by_oracle(asked, 100)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2])
+@pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0), Count(1)])
+@pytest.mark.parametrize("removable", [False, True])
+def test_the_least_roster_is_the_first_that_leaves_room(bound: Bound, removable: bool, spare: int) -> None:
+    """Room for five standard deviations, or for as many whole ones as the planned roster leaves."""
+    promise = Promise(clients=100, dropouts=30, colluders=10, removable=removable)
+    loose = spec(bound, scale=4.0, variance=Fraction(10**8), promise=promise)
+    bits = needed(loose, 100) + spare
+    asked = spec(bound, scale=4.0, variance=Fraction(10**8), bits=bits, promise=promise)
+
+    def fits(clients: int, stddevs: float) -> bool:
+        (part,) = asked.parts
+        assert part.noise is not None
+        return bits_for_noise(part, part.noise, promise, clients, stddevs=stddevs) <= bits
+
+    room = max(stddevs for stddevs in (2.0, 3.0, 4.0, 5.0) if fits(100, stddevs))
+    rosters = range(promise.least_roster, promise.clients + 1)
+    assert asked.least_roster == next(clients for clients in rosters if fits(clients, room))
+    assert all(fits(clients, room) for clients in range(asked.least_roster, 101))
+    assert asked.least_roster > promise.least_roster
+
+
+def test_a_spec_without_noise_needs_no_roster() -> None:
+    assert SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),)).least_roster == 0
 
 
 def test_removable_noise_needs_no_more_bits_than_what_is_left_of_it() -> None:

@@ -12,9 +12,11 @@ import pytest
 from numpy.typing import ArrayLike
 
 from secagg import messages as m
+from secagg.budget import Budget
 from secagg.errors import (
     BudgetExceeded,
     CohortChanged,
+    GroupReopened,
     InputError,
     LedgerError,
     ParameterError,
@@ -25,6 +27,7 @@ from secagg.errors import (
 from secagg.events import Asked, Missing, SessionFailed, SessionReady, SumAborted, SumReleased
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
+from secagg.memory import AnswerEntry
 from secagg.noise.accounting import rho_of
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, LInf, Part, SumSpec, Table
@@ -278,8 +281,24 @@ def test_a_budget_that_would_be_exceeded_refuses() -> None:
     local = LocalSession(server, clients, lambda *_: {"x": [1, 0, 0]})
     local.open()
     local.ask("vote", b"a")
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(TooFewClients, match="only 0 clients sent inputs") as caught:
         local.ask("vote", b"b", round_number=1)
+    assert isinstance(caught.value.__cause__, BudgetExceeded)
+    assert {type(error) for error in local.refusals.values()} == {BudgetExceeded}
+
+
+def test_one_client_that_refuses_is_a_drop_out() -> None:
+    server, clients = local_machines(
+        table=TABLE, trust="curious_server", members=range(CLIENTS), corrupt=0, dropout=0.4, sums=2
+    )
+    local = LocalSession(server, clients, values)
+    local.open()
+    clients[2]._memory.remember_answer(
+        AnswerEntry(group="g", round_number=0, content=bytes(32), charge=None), Budget(unnoised_sums=9)
+    )
+    assert local.ask("first").count == CLIENTS - 1
+    assert isinstance(local.refusals[2], GroupReopened)
+    assert local.ask("second", b"x", round_number=1).count == CLIENTS - 1
 
 
 def test_a_sum_that_cannot_be_written_down_is_abandoned(tmp_path: Path) -> None:

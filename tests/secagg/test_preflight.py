@@ -254,3 +254,11 @@ def test_noise_needs_its_bits() -> None:
     report = preflight(noisy_table(bits=10), clients=20, trust="curious_server", corrupt=1, dropout=0, sums=1)
     assert any("part 'update' has 10 bits, but 20 clients need 13" in text for text in report.problems)
     assert report.parts[0].resolution is None
+
+
+def test_noise_is_planned_for_so_many_colluders_and_drop_outs() -> None:
+    report = preflight(noisy_table(), clients=20, trust="malicious_server", corrupt=4, dropout=0.2, sums=1)
+    assert report.problems == (
+        "kind 'step': its noise is planned for 1 colluders, but 4 clients may be corrupt",
+        "kind 'step': its noise is planned for 3 drop-outs, but 0.2 of all are 4",
+    )
