@@ -37,6 +37,8 @@ def read_quantile(
         raise ValueError(f"{len(borders)} edges need a histogram of {len(borders) - 1} bins")
     if not 0 <= part <= 1:
         raise ValueError("a part of all lies from 0 to 1")
+    if not np.isfinite(heights).all() or (count is not None and not np.isfinite(count)):
+        raise ValueError("a histogram and its count must be finite numbers")
     total = heights.sum() if count is None else count
     if total <= 0:
         raise ValueError("the histogram holds too little to read a quantile from")
@@ -45,6 +47,8 @@ def read_quantile(
 
 def _borders(edges: ArrayLike) -> NDArray[Any]:
     borders = np.asarray(edges, np.float64)
-    if borders.ndim != 1 or len(borders) < 2 or not (np.diff(borders) > 0).all():
-        raise ValueError("edges must be at least two numbers in ascending order")
+    if borders.ndim != 1 or len(borders) < 2 or not np.isfinite(borders).all():
+        raise ValueError("edges must be at least two finite numbers")
+    if not (np.diff(borders) > 0).all():
+        raise ValueError("edges must be in ascending order")
     return borders

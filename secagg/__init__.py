@@ -2,7 +2,8 @@
 
 `sum_securely` is the simplest use. `ClientMachine` and `ServerMachine` are the protocol, without IO;
 `LocalSession` runs them in one process. `Table`, `SumSpec` and `Part` say what is summed, `Policy` what a
-client insists on, `preflight` whether it can work.
+client insists on, `preflight` whether it can work. `calibrate_vector`, `calibrate_counts` and
+`calibrate_elements` plan noise that meets a `Goal` under a `Promise`, and `sum_rho` says what a sum costs.
 """
 
 from secagg.client import Answer, ClientMachine
@@ -10,6 +11,12 @@ from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.memory import Memory, VolatileMemory
+from secagg.noise.accounting import Adjacency, sum_rho
+from secagg.noise.calibration import calibrate_vector
+from secagg.noise.goal import Goal, Orders
+from secagg.noise.levels import calibrate_counts, calibrate_elements
+from secagg.noise.plan import Plan
+from secagg.noise.promise import Noise, Promise
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
 from secagg.registry import Registry, verify_registry
@@ -20,17 +27,23 @@ from secagg.thresholds import Trust
 
 __all__ = [
     "L2",
+    "Adjacency",
     "Answer",
     "ClientLedger",
     "ClientMachine",
     "Count",
+    "Goal",
     "Identity",
     "LInf",
     "LocalSession",
     "Memory",
+    "Noise",
+    "Orders",
     "Part",
+    "Plan",
     "Policy",
     "Preflight",
+    "Promise",
     "Registry",
     "Residue",
     "SecureSum",
@@ -42,9 +55,13 @@ __all__ = [
     "Total",
     "Trust",
     "VolatileMemory",
+    "calibrate_counts",
+    "calibrate_elements",
+    "calibrate_vector",
     "local_machines",
     "preflight",
     "read_ledger",
+    "sum_rho",
     "sum_securely",
     "verify_registry",
 ]

@@ -72,6 +72,8 @@ class ClientMachine(OneTime):
         table.check_fits(policy.max_cohort)
         table.check_colluders(policy.corrupt)
         check_identity(member, policy.trust, identity, registry)
+        memory.check_owner(member, b"" if identity is None else identity.public)
+        memory.spend.check_adjacency(policy.adjacency)
         if registry is not None:
             refusals.check_registry_is_current(registry, memory)
             memory.remember_registry(registry.version, registry.digest)

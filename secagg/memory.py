@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from secagg.budget import Budget, Spend, sum_charge
-from secagg.errors import SessionLive
+from secagg.errors import SERVER, SessionLive
 from secagg.noise.accounting import Adjacency
 from secagg.question import Question, content_digest
 from secagg.spec import SumSpec
@@ -33,21 +33,22 @@ class SumFacts:
     spec: SumSpec
     cohort: int
     roster: int
-    adjacency: Adjacency
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerEntry:
     """One answer that is about to leave.
 
-    `content`  what was asked, as `question.content_digest` has it.
-    `charge`   what its noise leaves to be known, in units of 2^-40 rho; None for a sum without noise.
+    `content`    what was asked, as `question.content_digest` has it.
+    `charge`     what its noise leaves to be known, in units of 2^-40 rho; None for a sum without noise.
+    `adjacency`  what that charge is about.
     """
 
     group: str
     round_number: int
     content: bytes
     charge: int | None
+    adjacency: Adjacency = Adjacency.ZERO_OUT
     facts: SumFacts | None = None
 
     @classmethod
@@ -59,6 +60,7 @@ class AnswerEntry:
             round_number=query.round,
             content=content_digest(query.kind, query.payload),
             charge=sum_charge(spec, roster=roster, adjacency=adjacency),
+            adjacency=adjacency,
             facts=SumFacts(
                 session=question.cohort.session,
                 sum_index=question.sum_index,
@@ -67,7 +69,6 @@ class AnswerEntry:
                 spec=spec,
                 cohort=question.cohort.size,
                 roster=roster,
-                adjacency=adjacency,
             ),
         )
 
@@ -75,11 +76,15 @@ class AnswerEntry:
 class Memory(Protocol):
     """What a client machine needs to remember.
 
+    `check_owner` raises if it is the memory of another client; `public_key` is empty where nothing is signed.
     `remember_*` return when the entry is safe. `remember_answer` raises, and remembers nothing, if the budget
-    does not allow it: to check first and to spend later would let two processes spend the same remainder.
+    does not allow it, or if its cost cannot be added to what was spent (see `Spend.plus`): to check first and
+    to spend later would let two processes spend the same remainder. A memory that processes share also
+    refuses there what one of them has answered meanwhile.
     `note_confirmed` is for those who read the ledger later, and never raises because it could not be written.
     """
 
+    def check_owner(self, member: int, public_key: bytes) -> None: ...
     def open_session(self) -> None: ...
     def close_session(self) -> None: ...
     def knows_session(self, session: bytes) -> bool: ...
@@ -106,9 +111,12 @@ class VolatileMemory:
         self._spend = Spend()
         self._registry = (NEVER, b"")
 
+    def check_owner(self, member: int, public_key: bytes) -> None:
+        """It is whoever's it was made for: nobody finds it by a name."""
+
     def open_session(self) -> None:
         if self._live:
-            raise SessionLive("server", "this identity already takes part in a session")
+            raise SessionLive(SERVER, "this identity already takes part in a session")
         self._live = True
 
     def close_session(self) -> None:
@@ -129,9 +137,13 @@ class VolatileMemory:
 
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None:
         budget.check(self._spend, answer.charge)
+        self.take_answer(answer)
+
+    def take_answer(self, answer: AnswerEntry) -> None:
+        """Know of an answer that was allowed when it left."""
+        self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._queries.add(answer.content)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
-        self._spend = self._spend.plus(answer.charge)
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
         """Nobody will read it."""

@@ -29,7 +29,10 @@ class Policy:
     `unnoised_sums`      most sums without noise that this identity ever answers.
     `max_rho`            most privacy that this identity ever gives up in sums with noise, as the rho of
                          zero-concentrated differential privacy, added up over all of them. None: no limit.
-    `adjacency`          between which two worlds nobody can tell, for that rho.
+                         A sum with a part without noise is not counted here but under `unnoised_sums`; set
+                         that to 0 for a budget that holds for everything.
+    `adjacency`          between which two worlds nobody can tell, for that rho. To be kept for as long as
+                         the identity lives: costs under `replace` do not add to the others.
     `max_query_bytes`    largest broadcast it holds in memory.
     `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
                          for one sum; over L sums with different absentees, L times that.
@@ -68,9 +71,7 @@ class Policy:
         self._check_privacy()
 
     def _check_privacy(self) -> None:
-        if self.max_rho is not None and (
-            type(self.max_rho) not in (int, float) or not 0 <= self.max_rho < math.inf
-        ):
+        if self.max_rho is not None and not _is_amount(self.max_rho):
             raise ParameterError("max_rho must be a number of at least 0, or None for no limit")
         if self.adjacency not in list(Adjacency):
             raise ParameterError(f"adjacency must be one of {', '.join(Adjacency)}")
@@ -81,3 +82,8 @@ class Policy:
         """The limits that last for the identity's lifetime, as a memory wants them."""
         limit = None if self.max_rho is None else charge(self.max_rho)
         return Budget(unnoised_sums=self.unnoised_sums, charge=limit)
+
+
+def _is_amount(value: object) -> bool:
+    """Whether it is a number from 0 on; a truth value only looks like one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

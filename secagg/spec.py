@@ -160,7 +160,7 @@ class Part:
                 return rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
             case Count(limit, total):
                 return counts_norm2(limit, total, self.size) * int(scale) ** 2
-            case Residue():
+            case _:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
     def bits_needed(self, cohort: int, promise: Promise | None = None) -> int:

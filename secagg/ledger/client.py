@@ -4,8 +4,8 @@
     with ClientLedger.open(path, member=5) as ledger:       # from then on
         ClientMachine(member=5, memory=ledger, ...)
 
-Several processes may have it open. They see each other's entries, none of them can spend what another one has
-spent, and one of them at a time can be in a session.
+Several processes, and threads, may have it open. They see each other's entries, none of them can spend what
+another one has spent, and one of them at a time can be in a session.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from secagg.budget import Budget, Spend
-from secagg.errors import SERVER, LedgerError, RepeatedQuery, SessionLive
+from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
 from secagg.ledger.chain import Body
 from secagg.ledger.description import describe
 from secagg.ledger.ledger import Ledger
 from secagg.ledger.owner import Owner
 from secagg.memory import AnswerEntry, SumFacts, VolatileMemory
+from secagg.noise.accounting import Adjacency
 
 
 class ClientLedger(Ledger):
@@ -48,7 +49,7 @@ class ClientLedger(Ledger):
             case "session":
                 self._known.remember_session(bytes.fromhex(body["session"]))
             case "answer":
-                self._known.remember_answer(_answer_of(body), Budget())
+                self._known.take_answer(_answer_of(body))
             case "registry":
                 self._known.remember_registry(body["version"], bytes.fromhex(body["digest"]))
             case "confirmed":
@@ -59,20 +60,33 @@ class ClientLedger(Ledger):
 
     @property
     def _now(self) -> VolatileMemory:
-        """Everything known at this moment, to any process."""
+        """Everything known at this moment, to any process. What is asked of it is read in one step."""
         self._file.catch_up()
         return self._known
+
+    # --- its owner ---
+
+    def check_owner(self, member: int, public_key: bytes) -> None:
+        """Where nothing is signed, a client shows no identity, and its id alone is compared.
+
+        One ledger then serves the client under either trust level: its spend is one.
+        """
+        asking = Owner.client(member, public_key or self._owner.identity)
+        if asking != self._owner:
+            raise ForeignLedger(f"{self._path} belongs to {self._owner}, not to {asking}")
 
     # --- sessions ---
 
     def open_session(self) -> None:
-        if self._session_live or not self._file.lock():
-            raise SessionLive(SERVER, "this identity already takes part in a session")
-        self._session_live = True
+        with self._file.mutex:
+            if self._session_live or not self._file.lock():
+                raise SessionLive(SERVER, "this identity already takes part in a session")
+            self._session_live = True
 
     def close_session(self) -> None:
-        self._session_live = False
-        self._file.unlock()
+        with self._file.mutex:
+            self._session_live = False
+            self._file.unlock()
 
     def knows_session(self, session: bytes) -> bool:
         return self._now.knows_session(session)
@@ -101,13 +115,14 @@ class ClientLedger(Ledger):
         if known.knows_query(answer.content):
             raise RepeatedQuery(SERVER, "this query was answered before")
         budget.check(known.spend, answer.charge)
-        after = known.spend.plus(answer.charge)
+        after = known.spend.plus(answer.charge, answer.adjacency)
         return {
             "entry": "answer",
             "group": answer.group,
             "round": answer.round_number,
             "content": answer.content.hex(),
             "charge": answer.charge,
+            "adjacency": str(answer.adjacency),
             "charge so far": after.charge,
             "unnoised so far": after.unnoised,
             "sum": None if answer.facts is None else _facts(answer.facts),
@@ -138,8 +153,9 @@ class ClientLedger(Ledger):
 
     def close(self) -> None:
         """End the session and let go of the file."""
-        self._session_live = False
-        super().close()
+        with self._file.mutex:
+            self._session_live = False
+            super().close()
 
 
 def _answer_of(body: Body) -> AnswerEntry:
@@ -149,6 +165,7 @@ def _answer_of(body: Body) -> AnswerEntry:
         round_number=body["round"],
         content=bytes.fromhex(body["content"]),
         charge=body["charge"],
+        adjacency=Adjacency(body["adjacency"]),
     )
 
 
@@ -161,7 +178,6 @@ def _facts(facts: SumFacts) -> dict[str, Any]:
         "spec": facts.spec.digest.hex(),
         "cohort": facts.cohort,
         "roster": facts.roster,
-        "adjacency": str(facts.adjacency),
         "bytes": facts.spec.packed_bytes,
         **describe(facts.spec),
     }

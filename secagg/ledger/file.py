@@ -6,38 +6,40 @@ opens the file, and gets every row once, in order, also those that other process
 
 **When an entry is safe.** A commit is in the write-ahead log, synced. Damage to that log is no error for
 SQLite: it takes the log to end there, as after a crash. So the log is emptied into the file before an append
-returns, and a damaged log can only lose an entry on which nobody has acted.
+returns, and a damaged log can only lose an entry on which nobody has acted. While somebody reads an older
+state the log cannot be emptied; nobody waits for that reader for long. The entry then stays in the log, and
+the seal, which knows how many entries there are, is synced too: should the log be damaged, the seal tells.
+
+**Threads** may share an open ledger; they take turns.
 
 **POSIX locks.** No code here opens the file by itself: to close it again would take away the locks that
-SQLite holds on it for this process. Whoever looks at a ledger in use must do so from another process.
+SQLite holds on it for this process. Whoever looks at a ledger in use must do so through SQLite.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import RLock
 from typing import Any, Final
 
-from secagg.errors import DamagedLedger, LedgerError, MissingLedger, NewerLedger
+from secagg.errors import DamagedLedger, LedgerError, NewerLedger
 from secagg.hashing import digest
 from secagg.ledger.chain import START, Body, Head, Row, body_of, text_of
+from secagg.ledger.place import Place, check_one_name, check_usable, draft_path, index_path, log_path
 from secagg.ledger.seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
 APPLICATION: Final = 0x73614C67  # "saLg"
 _SMALL: Final = 1 << 20  # bytes; the whole of a larger file is hashed when it is opened and closed only
-_PATIENCE: Final = 20.0  # seconds to wait for another process that writes
-_DAMAGE: Final = (
-    sqlite3.SQLITE_ERROR,  # no such table: a byte of the schema
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_FORMAT,
-    sqlite3.SQLITE_NOTADB,
-)
+_PATIENCE: Final = 20_000  # milliseconds to wait for another process that writes
+_MOMENT: Final = 200  # milliseconds to wait for others that read, so that the log can be emptied
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_NOTADB)
 _TABLES: Final = """
     CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL);
     CREATE TABLE head (rows INTEGER NOT NULL, hash BLOB NOT NULL);
@@ -45,35 +47,64 @@ _TABLES: Final = """
 _SYNCED: Final = "PRAGMA synchronous = FULL"
 _NEW_ROWS: Final = "SELECT number, body, hash FROM entries WHERE number >= ? ORDER BY number"
 
+# How a file is opened. A ledger that rests can be read without locks, and without any file beside it.
+WRITING: Final = "mode=rw"
+READING: Final = "mode=ro"
+READING_AT_REST: Final = "mode=ro&immutable=1"
+
 Apply = Callable[[Row], None]
 
 
 def create_file(path: Path, body: Body) -> None:
     """A new ledger with one row. It appears under its name when it is complete, and replaces nothing."""
-    leftovers = [other for other in (path, seal_path(path), Path(f"{path}-wal")) if other.exists()]
-    if leftovers:
-        raise LedgerError(
-            f"{leftovers[0]} exists already; open the ledger, or restore it, instead of beginning a new one"
-        )
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        try:
-            _fill(draft, body)
-            os.link(draft, path)
-        finally:
-            draft.unlink()
-        _sync_directory(path.parent)
+        with _directory(path.parent) as handle:
+            _check_unused(path)
+            _create(path, body)
+            os.fsync(handle)  # a new file is safe only when its name is
     except OSError as error:
         raise LedgerError(f"{path} cannot be created: {error.strerror}") from None
     except sqlite3.Error as error:
         raise LedgerError(f"{path} cannot be created: {error}") from None
 
 
+@contextmanager
+def _directory(directory: Path) -> Iterator[int]:
+    """Creators in the same directory take turns."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _check_unused(path: Path) -> None:
+    """Nothing may show that there is, or was, a ledger. An empty log and its index are but dust."""
+    log = log_path(path)
+    for left in (path, seal_path(path), log):
+        if left.exists() and not (left == log and log.stat().st_size == 0):
+            raise LedgerError(
+                f"{left} exists already; open the ledger, or restore it, instead of beginning a new one"
+            )
+    log.unlink(missing_ok=True)
+    index_path(path).unlink(missing_ok=True)
+
+
+def _create(path: Path, body: Body) -> None:
+    draft = draft_path(path)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        _fill(draft, body)
+        os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)  # whoever opened the ledger before us has done it
+
+
 def _fill(draft: Path, body: Body) -> None:
     text = text_of({**body, "created": datetime.now(UTC).isoformat(timespec="seconds")})
     head = START.after(text)
-    with closing(_connect(draft, "rw")) as connection:
+    with closing(_connect(draft, WRITING)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(_SYNCED)
         connection.execute("BEGIN")
@@ -91,56 +122,54 @@ def _insert(connection: sqlite3.Connection, before: Head, text: bytes, after: He
     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, access: str) -> sqlite3.Connection:
     """Transactions are begun by hand, and texts come back as the bytes they are."""
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    uri = f"{path.as_uri()}?{access}"
     connection = sqlite3.connect(
-        uri, uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
+        uri, uri=True, isolation_level=None, timeout=_PATIENCE / 1000, check_same_thread=False
     )
     connection.text_factory = bytes
     return connection
 
 
-def _sync_directory(directory: Path) -> None:
-    """A new file is safe only when its name is."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class LedgerFile:
-    """An open ledger. `apply` gets all its rows, and every new one as soon as it is known to be there."""
+    """An open ledger. `apply` gets all its rows, and every new one as soon as it is known to be there.
 
-    def __init__(self, path: Path, apply: Apply, *, read_only: bool = False) -> None:
+    `path` is the one that `place.one_path` gives. Threads take turns by `mutex`.
+    """
+
+    def __init__(self, path: Path, apply: Apply, *, access: str = WRITING) -> None:
         self._path = path
         self._apply = apply
         self._connection: sqlite3.Connection | None = None
         self._seal: Seal | None = None
+        self.mutex = RLock()
         self.head = START
-        if not path.exists():
-            raise MissingLedger(f"{path} does not exist; restore it, or create it for a new identity")
+        check_usable(path, writing=access == WRITING)
+        self._place = Place.of(path)
         try:
-            self._open(read_only)
+            self._open(access)
         except BaseException:
             self.close()
             raise
 
     # --- opening ---
 
-    def _open(self, read_only: bool) -> None:
-        with self._clear_errors():
+    def _open(self, access: str) -> None:
+        with self._clear_errors(opening=True):
+            if access == WRITING:
+                check_one_name(self._path)
             sealed = read_seal(self._path)  # before the ledger: what is in the seal is in the ledger by then
-            self._connection = _connect(self._path, "ro" if read_only else "rw")
+            self._connection = _connect(self._path, access)
             self._connection.execute(_SYNCED)
             with self._transaction("BEGIN"):
                 self._check_format()
                 self._take_new()
                 self._check_seal(sealed)
-            if not read_only:
+            if access == WRITING:
                 self._seal = Seal(self._path)
                 self._settle(resting=True)
+                self._check_place()
 
     def _check_format(self) -> None:
         application, version = self._value("PRAGMA application_id"), self._value("PRAGMA user_version")
@@ -160,6 +189,11 @@ class LedgerFile:
         if sealed not in (Sealed(self.head), Sealed(self.head, self._pages())):
             raise self._damaged()
 
+    def _check_place(self) -> None:
+        """Whoever charges a file that nobody will find again has charged nothing."""
+        self._place.check()
+        self._open_seal.place.check()
+
     def _pages(self) -> bytes:
         """A hash of the whole file, and of what is still in its log, as this transaction sees them."""
         return digest("ledger pages", self._live.serialize())
@@ -168,8 +202,11 @@ class LedgerFile:
 
     def catch_up(self) -> None:
         """Take the rows that other processes have appended."""
-        with self._clear_errors(), self._transaction("BEGIN"):
-            self._take_new()
+        with self.mutex:
+            if self._connection is None:
+                raise LedgerError(f"{self._path} was closed; open it again, or look at it with read_ledger")
+            with self._clear_errors(), self._transaction("BEGIN"):
+                self._take_new()
 
     def _take_new(self) -> None:
         for number, text, stored in self._live.execute(_NEW_ROWS, (self.head.rows,)):
@@ -194,40 +231,59 @@ class LedgerFile:
     def append(self, make: Callable[[], Body]) -> None:
         """Append what `make` returns, once every row before it is known and no other can come between.
 
-        If `make` raises, nothing is appended. When this returns, the row is on disk.
+        If `make` raises, nothing is appended. When this returns, the row is on disk, under the ledger's name.
         """
-        with self._clear_errors():
+        with self.mutex, self._clear_errors():
             with self._transaction("BEGIN IMMEDIATE"):
                 self._take_new()
+                self._check_place()
                 text = text_of(make())
                 after = self.head.after(text)
                 _insert(self._live, self.head, text, after)
                 self._live.execute("UPDATE head SET rows = ?, hash = ?", (after.rows, after.hash))
             self._advance(text, after)
             self._settle(resting=False)
+            self._check_place()
 
     def _settle(self, *, resting: bool) -> None:
-        """Empty the log into the file, and seal what is there now."""
-        self._live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Empty the log into the file, if no reader needs it, and seal what is there now."""
+        emptied = self._empty_log()
         with self._transaction("BEGIN"):
             self._take_new()
             size = self._value("PRAGMA page_count") * self._value("PRAGMA page_size")
             sealed = Sealed(self.head, self._pages() if resting or size <= _SMALL else b"")
-        assert self._seal is not None  # nothing is settled in a file that is only read
-        self._seal.write(sealed)
+        self._open_seal.write(sealed, sync=not emptied)
+
+    def _empty_log(self) -> bool:
+        """Whether everything is in the file now. It is not if somebody reads, or writes, for longer."""
+        self._live.execute(f"PRAGMA busy_timeout = {_MOMENT}")
+        try:
+            busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._live.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
+        return not busy
 
     # --- a live session ---
 
     def lock(self) -> bool:
         """Whether this is the only session; it is until `unlock`, or until the process ends."""
-        self.catch_up()
-        assert self._seal is not None  # whoever only reads has no sessions
-        return self._seal.lock()
+        with self.mutex:
+            self.catch_up()
+            if not self._open_seal.lock():
+                return False
+            try:
+                self._check_place()
+                check_one_name(self._path)
+            except LedgerError:
+                self.unlock()
+                raise
+            return True
 
     def unlock(self) -> None:
         """No harm in a file that was closed, which ended the session too."""
-        if self._seal is not None:
-            self._seal.unlock()
+        with self.mutex:
+            if self._seal is not None:
+                self._seal.unlock()
 
     # --- errors and the end ---
 
@@ -236,6 +292,11 @@ class LedgerFile:
         if self._connection is None:
             raise LedgerError(f"{self._path} was closed; open it again to take part in sums")
         return self._connection
+
+    @property
+    def _open_seal(self) -> Seal:
+        assert self._seal is not None  # whoever only reads settles nothing, and has no sessions
+        return self._seal
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
@@ -248,26 +309,34 @@ class LedgerFile:
             raise
 
     @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
+    def _clear_errors(self, *, opening: bool = False) -> Iterator[None]:
+        """A table that is missing when a ledger is opened is damage to the schema. Later, it is a mistake."""
+        damage = (*_DAMAGE, sqlite3.SQLITE_ERROR) if opening else _DAMAGE
         try:
             yield
         except UnicodeDecodeError:  # Python could not read the message about a damaged name
             raise self._damaged() from None
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _DAMAGE:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in damage:
                 raise self._damaged() from None
             raise LedgerError(f"{self._path} cannot be used: {error}") from None
 
     def _damaged(self) -> DamagedLedger:
         return DamagedLedger(f"{self._path} is damaged; restore it, do not delete it")
 
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
     def close(self) -> None:
         """Let go of the file. Whoever still wants to write something fails, and so stays silent."""
-        if self._seal is not None:
-            with suppress(LedgerError), self._clear_errors():
-                self._settle(resting=True)
-            self._seal.close()
-            self._seal = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self.mutex:
+            if self._seal is not None:
+                with suppress(LedgerError), self._clear_errors():
+                    self._check_place()  # or the seal would speak of a ledger that is not there
+                    self._settle(resting=True)
+                self._seal.close()
+                self._seal = None
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None

@@ -11,19 +11,20 @@ from secagg.errors import ForeignLedger, NewerLedger
 from secagg.ledger.chain import Body, Head, Row
 from secagg.ledger.file import LedgerFile, create_file
 from secagg.ledger.owner import Owner
+from secagg.ledger.place import one_path
 
 
 class Ledger(ABC):
     """An open ledger. What it knows is what its rows say; nothing is known before its row is on disk."""
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
-        self._path = Path(path)
+        self._path = one_path(path)
         self._owner = owner
         self._file = LedgerFile(self._path, self._apply)
 
     @classmethod
     def _create(cls, path: Path | str, owner: Owner) -> Self:
-        create_file(Path(path), {"entry": "created", **owner.body()})
+        create_file(one_path(path), {"entry": "created", **owner.body()})
         return cls(path, owner)
 
     def _apply(self, row: Row) -> None:
@@ -47,6 +48,10 @@ class Ledger(ABC):
         """To be kept elsewhere: it tells this ledger from any older copy of it."""
         self._file.catch_up()
         return self._file.head
+
+    def __repr__(self) -> str:
+        end = "" if self._file.is_open else ", closed"
+        return f"{type(self).__name__}(path={str(self._path)!r}, rows={self._file.head.rows}{end})"
 
     def close(self) -> None:
         """Let go of the file. Whoever still wants to write something fails, and so stays silent."""

@@ -18,6 +18,7 @@ from typing import Final
 from secagg.errors import DamagedLedger, LedgerError
 from secagg.hashing import DIGEST_BYTES, digest
 from secagg.ledger.chain import Head
+from secagg.ledger.place import Place
 
 _ROWS_BYTES: Final = 8
 _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES
@@ -74,11 +75,14 @@ class Seal:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise LedgerError(f"{self._path} cannot be opened: {error.strerror}") from None
+        self.place = Place.of_open(self._path, self._file)
 
-    def write(self, sealed: Sealed) -> None:
-        """Not synced: a seal that is lost with the power is an older one, says less, and nothing wrong."""
+    def write(self, sealed: Sealed, *, sync: bool) -> None:
+        """Without `sync`, a seal lost with the power is an older one: it says less, and nothing wrong."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
+            if sync:
+                os.fsync(self._file)
         except OSError as error:
             raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
 

@@ -44,7 +44,7 @@ class ServerLedger(Ledger):
 
     def _take(self, body: Body) -> bool:
         if body["entry"] == "released":
-            self._spend = self._spend.plus(body["charge"])
+            self._spend = self._spend.plus(body["charge"], Adjacency(body["adjacency"]))
         return body["entry"] in ("session", "asked", "released", "aborted", "failed", "excluded")
 
     @property
@@ -56,7 +56,10 @@ class ServerLedger(Ledger):
     # --- what happens ---
 
     def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
-        """A query is about to be sent; `frame` is the one that all its receivers get."""
+        """A query is about to be sent; `frame` is the one that all its receivers get.
+
+        Raises `ParameterError` if its cost could not be added to that of earlier sums: see `Spend.plus`.
+        """
         query = m.decode(frame, sender=SERVER, limit=len(frame))
         if not isinstance(query, m.Query):
             raise StateError("only a query asks for a sum")
@@ -76,8 +79,15 @@ class ServerLedger(Ledger):
             "broadcast bytes": len(frame),
             **describe(spec),
         }
-        self._file.append(lambda: asked)
+        self._file.append(lambda: self._countable(asked))
         self._asked = asked
+
+    def _countable(self, asked: Body) -> Body:
+        self._after(asked)
+        return asked
+
+    def _after(self, asked: Body) -> Spend:
+        return self._spend.plus(asked["charge"], Adjacency(asked["adjacency"]))
 
     def note(self, event: events.ServerEvent) -> None:
         """What is worth a row gets one, before this returns. So call it before a total is handed on."""
@@ -101,9 +111,9 @@ class ServerLedger(Ledger):
 
     def _released(self, event: events.SumReleased) -> Body:
         asked = self._asked
-        if asked is None or asked["sum index"] != event.sum_index:
+        if asked is None or (asked["session"], asked["sum index"]) != (self._session, event.sum_index):
             raise StateError(f"sum {event.sum_index} was released, but the ledger was not told of its query")
-        after = self._spend.plus(asked["charge"])
+        after = self._after(asked)
         return {
             "entry": "released",
             "session": asked["session"],
@@ -111,6 +121,7 @@ class ServerLedger(Ledger):
             "kind": asked["kind"],
             "contributors": len(event.contributors),
             "charge": asked["charge"],
+            "adjacency": asked["adjacency"],
             "charge so far": after.charge,
             "unnoised so far": after.unnoised,
         }

@@ -15,7 +15,9 @@ The Renyi divergence of order a between totals with and without the client is th
 (Theorem 1 and Proposition 14 of "The Distributed Discrete Gaussian Mechanism for Federated Learning with
 Secure Aggregation", where all components are equal). As a > 1, tau d is at most a tau d, and the least of the
 three is rho-zCDP. If all components have a standard deviation of 4 grid points, tau is below 10^-60 and costs
-nothing.
+nothing. The theorem is about components of a variance of at least 1/2. For much smaller ones, this tau would
+be too small: where S_k v_{k+1} / (S_k + v_{k+1}) is below 1/4, it is infinite here, and so is the cost. A
+single component is a discrete Gaussian, and has a tau of zero whatever its variance.
 
 All this is about exact noise. A sampler that is off by a total variation of w in every draw makes it
 delta-approximate zCDP: in terms of (epsilon, delta), n clients with d draws each add at most
@@ -34,12 +36,16 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
+from secagg.noise import arguments
 from secagg.noise.promise import Promise
 from secagg.spec import Bound, Count, Part, SumSpec
 
 _CHARGE_BITS: Final = 40
+# The least S v / (S + v): that of two components of 1/2.
+_LEAST_OVERLAP: Final = 0.25
 # More than all roundings in one of the formulas, by far.
 _TAU_ROOM: Final = 1 + 2.0**-40
 _RHO_ROOM: Final = 1 + 2.0**-49
@@ -85,13 +91,13 @@ def tau(variances: Iterable[float | Fraction]) -> float:
     """For any components. They are added from the largest on, which makes tau small."""
     components = np.sort(np.array([float(variance) for variance in variances]))[::-1]
     so_far, added = np.cumsum(components)[:-1], components[1:]
-    return _ten_times(np.exp(-2 * np.pi**2 * added * (so_far / (so_far + added))).sum())
+    return _of_overlaps(added * (so_far / (so_far + added)))
 
 
 def tau_equal(count: int, variance: float | Fraction) -> float:
     """For `count` components of the same variance."""
     before = np.arange(1, count)
-    return _ten_times(np.exp(-2 * np.pi**2 * float(variance) * (before / (before + 1))).sum())
+    return _of_overlaps(float(variance) * (before / (before + 1)))
 
 
 @lru_cache(maxsize=4096)
@@ -109,12 +115,15 @@ def promised_tau(promise: Promise, roster: int, variance: Fraction) -> float:
     if not removable:
         return tau_equal(least, stays)
     most = least + promise.dropouts
-    later = math.exp(-2 * math.pi**2 * min(stays, *removable) * least / (least + 1))
-    return tau_equal(most, stays) + _ten_times(most * len(removable) * later)
+    later = _of_overlaps(np.array([min(stays, *removable) * (least / (least + 1))]))
+    return (tau_equal(most, stays) + most * len(removable) * later) * _TAU_ROOM
 
 
-def _ten_times(terms: float) -> float:
-    return 10 * float(terms) * _TAU_ROOM
+def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
+    """From S v / (S + v) of every step; with one component, there is no step."""
+    if overlaps.min(initial=math.inf) < _LEAST_OVERLAP:
+        return math.inf
+    return 10 * float(np.exp(-2 * np.pi**2 * overlaps).sum()) * _TAU_ROOM
 
 
 # --- what it costs ----------------------------------------------------------------------------------
@@ -154,6 +163,7 @@ def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO
 
     It counts on the promised noise alone, whoever drops out or colludes within the promise.
     """
+    adjacency = arguments.one_of(Adjacency, adjacency, "adjacency")
     promise = spec.promise
     if promise is None or not spec.is_private:
         return None
@@ -182,7 +192,12 @@ def _part_rho(part: Part, promise: Promise, roster: int, adjacency: Adjacency) -
 
 def charge(rho: float) -> int:
     """`rho` in units of 2^-40, rounded up: whole numbers add up exactly."""
-    if not 0 <= rho < math.inf:
+    if rho == math.inf:
+        raise ParameterError(
+            "nothing is known about the privacy of noise this small: what one client adds needs a variance "
+            "of at least 1/2, in grid points squared"
+        )
+    if not rho >= 0:
         raise ParameterError("rho must be a number from 0 on")
     return math.ceil(Fraction(rho) * (1 << _CHARGE_BITS))
 

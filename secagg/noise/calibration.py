@@ -11,7 +11,8 @@ The second says that a rotated total is nearly Gaussian, of a variance that is c
 rounding and noise ("The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
 Aggregation"). Given V, tau is known, so (1) says how large B may be; it grows with V, and with it C, and the
 right side of (2). So there is one solution at most, and bisection finds it. The right side is least where
-C = 0, on an infinitely coarse grid. A ring that is not larger than that is too small.
+C = 0, on an infinitely coarse grid, or where the components of the noise are just large enough for tau to be
+known. A ring that is not larger than that is too small.
 """
 
 from __future__ import annotations
@@ -22,20 +23,27 @@ from fractions import Fraction
 from typing import Final
 
 from secagg.errors import ParameterError, SpecError
+from secagg.noise import arguments
 from secagg.noise.accounting import promised_tau
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, kept_share, least_component
 from secagg.noise.promise import Promise
-from secagg.spec import L2
+from secagg.spec import L2, MAX_ELEMENTS
 
 STDDEVS: Final = 6.0
 MAX_BITS: Final = 64
 # With at least four grid points of standard deviation in every component, tau is nothing.
 FINE_VARIANCE: Final = 16
+# Rounding makes vectors longer, and noise with them. A grid is fine if that is at most so much.
+_FINE_GROWTH: Final = 1.02
+_LEAST_STDDEVS: Final = 1e-3
+_MOST_STDDEVS: Final = 1e18
 # More would not fit the arithmetic of a part; a larger ring is then left partly unused.
 _MOST_NORM2: Final = 2.0**60
 _NEGLIGIBLE: Final = 1e-15
 _PRECISION: Final = 1e-14
+# So much of rho is left over, for all that floats round: nothing that is planned costs more than its goal.
+AIM: Final = 1 - 2.0**-45
 
 
 def calibrate_vector(
@@ -43,14 +51,15 @@ def calibrate_vector(
 ) -> Plan:
     """Noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
 
-    Without `bits`, it takes the fewest with which every component of the noise has a standard deviation of
-    four grid points. Raises `SpecError` with `bits_needed` if `bits` are too few.
+    More bits mean a finer grid and less noise. Without `bits`, it takes the fewest with which rounding adds
+    2 % to the norm at most, and every component of the noise has a standard deviation of four grid points.
+    Raises `SpecError` with `bits_needed` if `bits` are too few.
     """
-    check_request(size, stddevs)
-    bound = L2(clip)
-    grid = _Grid(promise, goal, 1 << (size - 1).bit_length(), stddevs)
-    if bits is None:
-        bits = grid.fewest_bits()
+    check_plannable(promise, goal)
+    size, stddevs = checked_size(size), checked_stddevs(stddevs)
+    bound = L2(checked_bound(clip, "the clip"))
+    grid = _Grid(promise, goal, size, stddevs)
+    bits = grid.fewest_bits() if bits is None else arguments.whole(bits, "bits", 1, MAX_BITS)
     variance = grid.variance_for(bits)
     norm2 = grid.norm2(variance)
     return Plan(
@@ -59,11 +68,23 @@ def calibrate_vector(
     )  # fmt: skip
 
 
-def check_request(size: int, stddevs: float) -> None:
-    if size < 1:
-        raise ParameterError("there must be at least one element")
-    if not 0 < stddevs < math.inf:
-        raise ParameterError("the standard deviations of room must be above zero")
+def check_plannable(promise: object, goal: object) -> None:
+    if not isinstance(promise, Promise):
+        raise ParameterError("the promise of a plan must be a Promise")
+    if not isinstance(goal, Goal):
+        raise ParameterError("the goal of a plan must be a Goal")
+
+
+def checked_size(size: object) -> int:
+    return arguments.whole(size, "the number of elements", 1, MAX_ELEMENTS)
+
+
+def checked_stddevs(stddevs: object) -> float:
+    return arguments.real(stddevs, "the standard deviations of room", _LEAST_STDDEVS, _MOST_STDDEVS)
+
+
+def checked_bound(limit: object, what: str) -> float:
+    return arguments.real(limit, what, 2.0**-500, 2.0**500)
 
 
 def rounded_up(variance: float) -> Fraction:
@@ -74,10 +95,12 @@ def rounded_up(variance: float) -> Fraction:
 class _Grid:
     """The two equations, for any variance of the promised noise."""
 
-    def __init__(self, promise: Promise, goal: Goal, width: int, stddevs: float) -> None:
+    def __init__(self, promise: Promise, goal: Goal, size: int, stddevs: float) -> None:
         self._promise = promise
         self._goal = goal
-        self._width = width
+        self._rho = goal.rho_per_sum * AIM
+        self._size = size
+        self._width = width = 1 << (size - 1).bit_length()
         self._stddevs = stddevs
         self._kept = float(kept_share(promise))
         self._least_component = float(least_component(promise))
@@ -93,13 +116,15 @@ class _Grid:
 
     def _ratio2(self, variance: float) -> float:
         """The square of how far two worlds may be apart, as a multiple of the variance."""
-        rho = self._goal.rho_per_sum
+        rho = self._rho
         tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
         if tau * self._width <= _NEGLIGIBLE * rho:
             return 2 * rho
+        if tau == math.inf:
+            return 0.0
         # Each of the three bounds suffices. For the second, the L1 norm of a whole vector is at most B^2;
         # that it is at most B sqrt(d) makes it the third one.
-        first = 2 * self._goal.rho_beside(tau * self._width)
+        first = 2 * (self._goal.rho_beside(tau * self._width) - (self._goal.rho_per_sum - rho))
         per_norm2 = 2 * tau * math.sqrt(variance) * self._factor1 / self._factor2
         second = (2 * rho - tau**2 * self._width) / (1 + per_norm2)
         third = max(0.0, math.sqrt(2 * rho) - tau * math.sqrt(self._width)) ** 2
@@ -121,44 +146,62 @@ class _Grid:
         """The solution; the largest one that a part can hold, if the ring has room for more."""
         least = self._least_variance()
         if self.modulus(least) >= 2.0**bits:
-            raise self._too_small(bits, _bits_above(self.modulus(least)))
-        most = _MOST_NORM2 * self._factor2 / (2 * self._goal.rho_per_sum)
+            needed = _bits_above(self.modulus(least))
+            limit = f", and {MAX_BITS} is the most" if needed > MAX_BITS else ""
+            raise SpecError(
+                f"{bits} bits are too few for {self._request}: it needs at least {needed} bits{limit}",
+                bits_needed=needed,
+            )
+        most = _MOST_NORM2 * self._factor2 / (2 * self._rho)
         if self.modulus(most) <= 2.0**bits:
             return most
-        return _last(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)
+        return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
 
     def fewest_bits(self) -> int:
-        fine = max(self._least_variance(), FINE_VARIANCE / self._least_component)
+        """With so many, the grid is fine, and one bit less would make it too coarse."""
+        for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
+        fine = max(for_growth, FINE_VARIANCE / self._least_component)
         needed = _bits_above(self.modulus(fine))
         if needed > MAX_BITS:
-            raise self._too_small(MAX_BITS, needed)
+            raise SpecError(
+                f"no ring is large enough for {self._request}: a fine grid needs {needed} bits, and "
+                f"{MAX_BITS} is the most; lower the standard deviations of room, or allow a larger epsilon",
+                bits_needed=needed,
+            )
         return needed
 
-    def _least_variance(self) -> float:
-        """Where B^2 is what rounding alone needs."""
-        least = self._rounding * self._factor2 / (2 * self._goal.rho_per_sum)
-        # Here, tau is nothing and the norm is no obstacle any more.
-        enough = max(least, 10 * FINE_VARIANCE / self._least_component)
-        return math.nextafter(_last(lambda v: self.norm2(v) < self._rounding, least, enough), math.inf)
+    def _fine_norm2(self) -> float:
+        """The least B^2 with B <= growth C, which is a quadratic inequality in C."""
+        over = _FINE_GROWTH**2 - 1
+        clip = (1 + math.sqrt(1 + 4 * over * self._rounding)) / (2 * over)
+        return clip**2 + clip + self._rounding
 
-    def _too_small(self, bits: int, needed: int) -> SpecError:
-        clients, width = self._promise.clients, self._width
-        limit = f", and {MAX_BITS} is the most" if needed > MAX_BITS else ""
-        return SpecError(
-            f"{bits} bits are too few for {clients} clients, {width} elements and this much noise: "
-            f"it needs at least {needed} bits{limit}",
-            bits_needed=needed,
-        )
+    def _least_variance(self) -> float:
+        """From here on, B^2 is no less than what rounding alone needs."""
+        least = self._rounding * self._factor2 / (2 * self._rho)
+        # Here, tau is nothing and the norm is no obstacle any more.
+        enough = max(least * (1 + _PRECISION), 10 * FINE_VARIANCE / self._least_component)
+        return _border(lambda variance: self.norm2(variance) < self._rounding, least, enough)[1]
+
+    @property
+    def _request(self) -> str:
+        padded = f" (padded to {self._width})" if self._width != self._size else ""
+        clients, elements = _counted(self._promise.clients, "client"), _counted(self._size, "element")
+        return f"{clients}, {elements}{padded} and this much noise"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _bits_above(modulus: float) -> int:
     """The least bits with 2^bits > modulus."""
-    return math.floor(modulus).bit_length()
+    return max(1, math.floor(modulus).bit_length())
 
 
-def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest number from `low` to `high` for which `holds`, which from there on it never does again."""
+def _border(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Two neighbours from `low` to `high`: up to the first of them it holds, from the second on no more."""
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return low, high

@@ -2,7 +2,9 @@
 
 A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is what
 the privacy of the sum counts on. That is decided in whole numbers: nothing that floats did before can let one
-client move the total further. The noise itself is added to what leaves here.
+client move the total further. What is thrown away are the longest roundings: those that stay are a little too
+short, by a fraction of a grid point, which shows where few elements meet a coarse grid. The noise itself is
+added to what leaves here.
 """
 
 from __future__ import annotations

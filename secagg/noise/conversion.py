@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import ParameterError
+from secagg.noise import arguments
 from secagg.noise.accounting import Cost
 from secagg.noise.goal import Orders
 
@@ -40,8 +40,17 @@ _MOST_ORDER: Final = math.log(1e12)
 
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
     """The epsilon of everything in `costs` together; a float is a rho."""
-    events = Counter(cost if isinstance(cost, Cost) else Cost(cost) for cost in costs)
-    return _best(events, delta, orders)[0]
+    events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
+    return _best(events, arguments.probability(delta, "delta"), _parsed(orders))[0]
+
+
+def _checked(cost: Cost) -> Cost:
+    """A negative cost would hide others."""
+    return Cost(*(arguments.real(number, "a cost", 0.0, math.inf) for number in cost))
+
+
+def _parsed(orders: Orders) -> Orders:
+    return arguments.one_of(Orders, orders, "orders")
 
 
 @lru_cache(maxsize=1024)
@@ -51,6 +60,7 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
     Epsilon is the least of many straight lines in rho, hence concave, and its slope is the best order.
     Newton's method on such a function stays below the solution after its first step; a bracket guards that.
     """
+    delta, orders = arguments.probability(delta, "delta"), _parsed(orders)
     low, high = 0.0, 1.0
     while _of_rho(high, delta, orders)[0] < epsilon:
         low, high = high, 2 * high
@@ -73,8 +83,6 @@ def _of_rho(rho: float, delta: float, orders: Orders) -> tuple[float, float]:
 
 def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, float]:
     """The least epsilon, and the order at which it is had."""
-    if not 0 < delta < 1:
-        raise ParameterError("delta must be above 0 and below 1")
     if orders is Orders.INTEGER:
         return _at(_INTEGERS, events, delta)
     start, stop, last = _LEAST_ORDER, _MOST_ORDER, math.inf

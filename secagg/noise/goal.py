@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
 from secagg.errors import ParameterError
+from secagg.noise import arguments
 from secagg.noise.accounting import Adjacency
 
 # Beyond these, there is no privacy to speak of, or nothing but noise.
 _LEAST: Final = 1e-9
 _MOST: Final = 1e6
-# So little follows from an epsilon only if the orders are too few for it.
-_NO_RHO: Final = 1e-25
+_MOST_SUMS: Final = 1 << 32
+# Noise is drawn with an error of its own, which delta has to leave room for.
+_LEAST_DELTA: Final = 1e-15
+# Integer orders give away half of rho at most, unless none of them is large enough for so small an epsilon.
+_LEAST_OF_CONTINUOUS: Final = 0.1
 
 
 class Orders(StrEnum):
@@ -35,6 +39,7 @@ class Goal:
     `epsilon`, `delta`  (epsilon, delta)-differential privacy; needs the extra "dp".
     `rho`               zero-concentrated differential privacy.
     `sums`              how many sums share it in equal parts.
+    `adjacency`, `orders`  may be given by name.
     """
 
     epsilon: float | None = None
@@ -47,24 +52,31 @@ class Goal:
     def __post_init__(self) -> None:
         if (self.epsilon is None) is (self.rho is None):
             raise ParameterError("a goal is either epsilon or rho")
-        if not _LEAST <= (self.epsilon or self.rho or 0) <= _MOST:
-            raise ParameterError(f"epsilon and rho must be numbers from {_LEAST} to {_MOST}")
+        for name in ("epsilon", "rho"):
+            if (loss := getattr(self, name)) is not None:
+                object.__setattr__(self, name, arguments.real(loss, name, _LEAST, _MOST))
         if self.epsilon is not None and self.delta is None:
             raise ParameterError("epsilon means nothing without delta")
-        if self.delta is not None and not 0 < self.delta < 1:
-            raise ParameterError("delta must be above 0 and below 1")
-        if type(self.sums) is not int or self.sums < 1:
-            raise ParameterError("sums must be a whole number from 1 on")
+        if self.delta is not None:
+            object.__setattr__(self, "delta", _checked_delta(self.delta))
+        object.__setattr__(self, "sums", arguments.whole(self.sums, "sums", 1, _MOST_SUMS))
+        object.__setattr__(self, "adjacency", arguments.one_of(Adjacency, self.adjacency, "adjacency"))
+        object.__setattr__(self, "orders", arguments.one_of(Orders, self.orders, "orders"))
 
     @cached_property
     def rho_per_sum(self) -> float:
         rho = self.rho_beside(0.0)
-        if rho * self.sums < _NO_RHO:
-            raise ParameterError(
-                f"no noise has an epsilon of {self.epsilon} at a delta of {self.delta}, "
-                f"as far as {self.orders} orders can tell"
-            )
+        if self.epsilon is not None and self.orders is Orders.INTEGER:
+            self._check_orders(rho)
         return rho
+
+    def _check_orders(self, rho: float) -> None:
+        """Where no order fits, all noise that is found is far too much, and a plan with it is absurd."""
+        if rho < _LEAST_OF_CONTINUOUS * replace(self, orders=Orders.CONTINUOUS).rho_per_sum:
+            raise ParameterError(
+                f"orders up to 256 cannot express an epsilon as small as {self.epsilon:g} "
+                f"at a delta of {self.delta:g}; use continuous orders"
+            )
 
     def rho_beside(self, xi: float) -> float:
         """The rho that a sum may cost, if it costs `xi` at every order besides; zero if that is too much.
@@ -83,8 +95,18 @@ class Goal:
         return rho_for(left, delta=self.delta, orders=self.orders) / self.sums
 
     def part(self, share: float) -> Goal:
-        """A share of it, as rho: for one of several parts of a sum."""
-        return Goal(
-            rho=self.rho_per_sum * self.sums * share, delta=self.delta, sums=self.sums,
-            adjacency=self.adjacency, orders=self.orders,
-        )  # fmt: skip
+        """A share of it, above 0 and at most 1, as rho: for one of several parts of a sum."""
+        share = arguments.share(share, "a share")
+        rho = self.rho_per_sum * self.sums * share
+        if rho < _LEAST:
+            raise ParameterError(f"a share of {share:g} is too small: its rho would be below {_LEAST:g}")
+        return replace(self, epsilon=None, rho=rho)
+
+
+def _checked_delta(delta: float) -> float:
+    delta = arguments.probability(delta, "delta")
+    if delta < _LEAST_DELTA:
+        raise ParameterError(
+            f"delta must be at least {_LEAST_DELTA:g}: below, the error with which noise is drawn would count"
+        )
+    return delta

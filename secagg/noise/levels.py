@@ -11,14 +11,30 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Final
 
 from secagg.errors import SpecError
-from secagg.noise.calibration import FINE_VARIANCE, MAX_BITS, STDDEVS, check_request, rounded_up
+from secagg.noise import arguments
+from secagg.noise.calibration import (
+    AIM,
+    FINE_VARIANCE,
+    MAX_BITS,
+    STDDEVS,
+    check_plannable,
+    checked_bound,
+    checked_size,
+    checked_stddevs,
+    rounded_up,
+)
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, kept_share, least_component
 from secagg.noise.promise import Promise
 from secagg.noise.sensitivity import counts_norm2
 from secagg.spec import Bound, Count, LInf
+
+_MOST_COUNT: Final = (1 << 64) - 1
+# What the arithmetic of a part has room for.
+_MOST_NORM2: Final = 1 << 62
 
 
 def calibrate_counts(
@@ -32,13 +48,21 @@ def calibrate_counts(
 ) -> Plan:
     """Noise for `bins` counts from 0 to `limit`, of which one client's add up to `total` at most.
 
+    For a histogram to which everyone adds one count, pass `total=1`: otherwise a client may add up to `limit`
+    to every bin, and the noise has to hide that.
+
     The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
     noise below zero and above the largest total of honest clients.
     """
-    check_request(bins, stddevs)
+    check_plannable(promise, goal)
+    bins, stddevs = checked_size(bins), checked_stddevs(stddevs)
+    limit = arguments.whole(limit, "the limit", 1, _MOST_COUNT)
+    if total is not None:
+        total = arguments.whole(total, "the total", limit, _MOST_COUNT)
     bound = Count(limit, total)
     norm2 = counts_norm2(limit, total, bins)
     scale = _levels(promise, goal, bound, norm2)
+    _check_norm2(norm2, scale)
     variance = _variance(goal, bound, norm2) * scale**2
     counts = promise.clients * limit * scale
     needed = math.floor(counts + 2 * stddevs * _spread(promise, variance)).bit_length()
@@ -56,9 +80,11 @@ def calibrate_elements(
     The limit is a whole number of grid points, a power of two. The bits are the fewest that leave room for
     `stddevs` standard deviations of noise beyond the largest total of honest clients.
     """
-    check_request(size, stddevs)
-    bound = LInf(limit)
+    check_plannable(promise, goal)
+    size, stddevs = checked_size(size), checked_stddevs(stddevs)
+    bound = LInf(checked_bound(limit, "the limit"))
     levels = _levels(promise, goal, bound, size)
+    _check_norm2(size, levels)
     variance = _variance(goal, bound, size) * levels**2
     # Clients round a limit that is no whole number of grid points up: one point per client.
     reach = promise.clients * (levels + 1)
@@ -71,7 +97,7 @@ def calibrate_elements(
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
     """What the total must hold, if the square of one client's norm is `norm2`."""
-    return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum)
+    return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * AIM)
 
 
 def _levels(promise: Promise, goal: Goal, bound: Bound, norm2: int) -> int:
@@ -80,6 +106,20 @@ def _levels(promise: Promise, goal: Goal, bound: Bound, norm2: int) -> int:
     while levels**2 * component < FINE_VARIANCE:
         levels *= 2
     return levels
+
+
+def _check_norm2(norm2: int, levels: int) -> None:
+    """`norm2` is on the coarsest grid, where one grid point is one count."""
+    if norm2 > _MOST_NORM2:
+        raise SpecError(
+            "the counts of one client may be so large that their norm exceeds 2^31; "
+            "lower the limit or the total"
+        )
+    if norm2 * levels**2 > _MOST_NORM2:
+        raise SpecError(
+            "the noise that one client adds is so small a part of its reach that no grid is fine enough; "
+            "lower epsilon, or the number of clients"
+        )
 
 
 def _spread(promise: Promise, variance: float) -> float:
@@ -95,5 +135,9 @@ def _scale(levels: int, limit: float) -> float:
 
 def _checked(bits: int) -> int:
     if bits > MAX_BITS:
-        raise SpecError(f"this noise needs {bits} bits, and {MAX_BITS} is the most", bits_needed=bits)
+        raise SpecError(
+            f"this noise needs {bits} bits, and {MAX_BITS} is the most; "
+            "lower the standard deviations of room, or allow a larger epsilon",
+            bits_needed=bits,
+        )
     return bits

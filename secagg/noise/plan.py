@@ -11,7 +11,7 @@ from secagg.errors import ParameterError
 from secagg.noise.accounting import Cost, most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Noise, Promise
-from secagg.spec import Bound, Part
+from secagg.spec import Bound, Part, SumSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,11 @@ class Plan:
         """Elements that have noise; a vector that is rotated is padded."""
         return self.part("part").width
 
+    @property
+    def least_roster(self) -> int:
+        """With fewer clients, everyone would add so much that the total wraps, or nobody may be left."""
+        return SumSpec(parts=(self.part("part"),), promise=self.promise).least_roster
+
     # --- how much noise ---
 
     @property
@@ -78,6 +83,11 @@ class Plan:
         """Of the noise in the total when nobody drops out."""
         clients = self.promise.clients
         return math.sqrt(clients * self.variance * kept_share(self.promise)) / self.scale
+
+    @property
+    def noise_norm(self) -> float:
+        """Of the promised noise on a total, about. A total has no padding any more, nor the noise of it."""
+        return self.sigma_central * math.sqrt(self.size)
 
     # --- what it costs ---
 

@@ -19,7 +19,8 @@ from scipy.stats import chi2, norm
 from sims.audit.rehearsal import Rehearsal, grid_points
 from sims.bench.progress import Progress, quiet
 
-_BINS: Final = 64
+_MOST_BINS: Final = 64
+_SAMPLES_PER_BIN: Final = 20  # with fewer, chi-square is too often surprising
 _TAIL: Final = 40  # standard deviations: nothing is beyond
 _PILE: Final = 1 << 20  # of whole numbers in the law at once: beyond it, the normal one is as good
 
@@ -83,7 +84,8 @@ def _variance_p(ratio: float, samples: int) -> float:
 
 def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
     sigma = math.sqrt(variance)
-    inner = np.unique(np.rint(norm.ppf(np.arange(1, _BINS) / _BINS) * sigma)).astype(np.int64)
+    wanted = max(2, min(_MOST_BINS, len(values) // _SAMPLES_PER_BIN))
+    inner = np.unique(np.rint(norm.ppf(np.arange(1, wanted) / wanted) * sigma)).astype(np.int64)
     below = np.append(_below(inner, sigma), 1.0)
     expected = np.diff(below, prepend=0.0) * len(values)
     bins = np.searchsorted(inner, values, side="left")  # up to and including an edge

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
-
-_MOST_EPSILON: Final = 500.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """The least epsilon of noise that moves by `mu` standard deviations ("Gaussian Differential Privacy")."""
     if _delta(0.0, mu) <= delta:
         return 0.0
-    return float(brentq(lambda epsilon: _delta(epsilon, mu) - delta, 0.0, _MOST_EPSILON, xtol=1e-12))
+    # Of delta's two terms, the first alone would be delta 1 below this: epsilon is less.
+    most = mu * (mu / 2 + float(norm.isf(delta))) + 1
+    return float(brentq(lambda epsilon: _delta(epsilon, mu) - delta, 0.0, most, xtol=1e-12))
 
 
 def _delta(epsilon: float, mu: float) -> float:

@@ -22,6 +22,7 @@ from secagg.masks import SEED_BYTES, KeyStream
 from secagg.noise.layers import Layers
 from secagg.ring import Residues
 from secagg.spec import Part, SumSpec, Total
+from sims.words import counted
 
 _SEEDS_AT_ONCE: Final = 1024
 
@@ -64,7 +65,9 @@ class Rehearsal:
     ) -> None:
         assert spec.promise is not None  # there is nothing to audit without noise
         if dropped > spec.promise.dropouts:
-            raise SpecError(f"{dropped} clients drop out, but only {spec.promise.dropouts} may")
+            raise SpecError(
+                f"{counted(dropped, 'drop-out')}, but the noise is planned for {spec.promise.dropouts}"
+            )
         self.spec = spec
         self._invited = clients
         self._survivors = clients - dropped

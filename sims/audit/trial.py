@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import ParameterError
 from secagg.masks import SEED_BYTES
 from secagg.noise.promise import Promise
 from secagg.spec import SumSpec
@@ -14,11 +18,13 @@ from sims.audit.lower_bound import LowerBound, gaussian_epsilon, lower_bound
 from sims.audit.rehearsal import Fault, Rehearsal
 from sims.audit.specs import audited_spec
 from sims.bench.progress import Progress, quiet
+from sims.words import counted
 
 _CONFIDENCE: Final = 0.9999
+_LEAST_SAMPLES: Final = 100
 # Canaries are few clients with few elements: that is where the audit is strongest and quickest.
-_CANARY_CLIENTS: Final = 2
-_CANARY_SIZE: Final = 4
+CANARY_CLIENTS: Final = 2
+CANARY_SIZE: Final = 4
 _CANARY_SCALE: Final = 1000.0  # so fine a grid that rounding hides nothing
 
 
@@ -39,13 +45,20 @@ class Trial:
     fault: Fault = Fault.NONE
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.size * self.sums < _LEAST_SAMPLES:
+            raise ParameterError(
+                f"noise cannot be judged by {counted(self.size * self.sums, 'element')}: the elements of a "
+                f"vector times the sums over zeros must be at least {_LEAST_SAMPLES}"
+            )
+
     def seed_bytes(self, purpose: int) -> bytes:
         return self.seed.to_bytes(SEED_BYTES - 1, "big") + bytes([purpose])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found. Each of the two verdicts is wrong about honest noise once in 10,000 audits."""
+    """What was found. Each of the two verdicts is wrong about honest noise at most once in 10,000 audits."""
 
     trial: Trial
     finding: Finding
@@ -62,6 +75,11 @@ class Outcome:
     def bounded(self) -> bool:
         bounds = [self.bound] if self.secure is None else [self.bound, self.secure]
         return all(bound.epsilon_gaussian <= self.epsilon for bound in bounds)
+
+    @property
+    def closeness(self) -> float | None:
+        """The bound as a part of epsilon; None where delta is so large that epsilon is zero."""
+        return self.bound.epsilon_gaussian / self.epsilon if self.epsilon else None
 
     @property
     def holds(self) -> bool:
@@ -95,24 +113,30 @@ def _conformance(trial: Trial, progress: Progress) -> Finding:
 def _canaries(trial: Trial, progress: Progress) -> LowerBound:
     present, absent = rehearsed_scores(
         _canary_spec(trial),
-        clients=_CANARY_CLIENTS,
+        clients=CANARY_CLIENTS,
         runs=trial.canaries,
         fault=trial.fault,
         seed=trial.seed_bytes(1),
         progress=progress,
     )
-    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=_CONFIDENCE)
+    return _bound(trial, present, absent)
 
 
 def _secure(trial: Trial, progress: Progress) -> LowerBound:
     present, absent = secure_scores(
-        _canary_spec(trial), clients=_CANARY_CLIENTS, runs=trial.secure, progress=progress
+        _canary_spec(trial), clients=CANARY_CLIENTS, runs=trial.secure, progress=progress
     )
-    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=_CONFIDENCE)
+    return _bound(trial, present, absent)
+
+
+def _bound(trial: Trial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
+    """With the confidence that both bounds hold, where there are two."""
+    confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
+    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 
 
 def _canary_spec(trial: Trial) -> SumSpec:
-    promise = Promise(clients=_CANARY_CLIENTS, dropouts=0, colluders=0)
+    promise = Promise(clients=CANARY_CLIENTS, dropouts=0, colluders=0)
     return audited_spec(
-        size=_CANARY_SIZE, promise=promise, multiplier=trial.multiplier, least_scale=_CANARY_SCALE
+        size=CANARY_SIZE, promise=promise, multiplier=trial.multiplier, least_scale=_CANARY_SCALE
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sims.cli.numbers import fraction, whole
 from sims.cli.options import Whole, add_choice
 from sims.cli.registry import Subparsers
+from sims.words import counted
 
 if TYPE_CHECKING:
     from sims.audit.trial import Outcome, Trial
@@ -20,13 +21,14 @@ def add(subparsers: Subparsers) -> None:
         help="measure the noise of a sum and what it proves about epsilon",
         description="Measure noise instead of believing in it. Sums over zeros must follow the promised law "
         "(chi-square and variance). Sums with and without a canary give a lower bound on epsilon, which must "
-        "not exceed what is claimed, and comes close to it where the audit is strong.",
+        "not exceed what is claimed, and comes close to it where the audit is strong. Canaries always have "
+        "2 clients and vectors of 4 elements, which is where the audit is strongest. Nobody colludes.",
         epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
         "otherwise, and 2 if an argument is wrong.",
     )
     Whole("--clients", 2, 1024, 20, "clients in a sum over zeros").add(parser)
-    Whole("--dim", 1, 1 << 24, 1 << 16, "elements of a vector").add(parser)
-    Whole("--sums", 1, 1 << 16, 16, "sums over zeros").add(parser)
+    Whole("--dim", 1, 1 << 24, 1 << 16, "elements of a vector over zeros").add(parser)
+    Whole("--sums", 1, 1 << 16, 16, "sums over zeros; times the elements, at least 100").add(parser)
     Whole("--dropouts", 0, 1022, 0, "most clients that may drop out").add(parser)
     Whole("--dropped", 0, 1022, 0, "clients that do").add(parser)
     parser.add_argument(
@@ -42,11 +44,21 @@ def add(subparsers: Subparsers) -> None:
     Whole("--canaries", 1, 10**8, 2000, "sums with a canary, and as many without").add(parser)
     Whole("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
     parser.add_argument(
-        "--delta", type=_delta, default=1e-5, metavar="NUMBER", help="of epsilon (default 1e-05)"
+        "--delta",
+        type=_delta,
+        default=1e-5,
+        metavar="NUMBER",
+        help="probability with which epsilon may be exceeded, above 0 and below 1; the claimed epsilon and "
+        "its lower bound both are for it (default 1e-05)",
     )
     add_choice(parser, "--fault", FAULTS, default="none", text="build a fault in, which has to be found")
     parser.add_argument(
-        "--seed", type=whole(0, 1 << 63), default=0, metavar="N", help="of all draws (default 0)"
+        "--seed",
+        type=whole(0, 1 << 63),
+        default=0,
+        metavar="N",
+        help="makes all draws repeatable but those through server and clients, which are always fresh; "
+        "0 to 2^63 (default 0)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run, extra="sims")
@@ -93,9 +105,17 @@ def _trial(args: argparse.Namespace) -> "Trial":
 
 
 def _as_json(outcome: "Outcome") -> dict[str, Any]:
-    finding, bound = outcome.finding, outcome.bound
+    trial, finding, bound = outcome.trial, outcome.finding, outcome.bound
     return {
-        "fault": outcome.trial.fault,
+        "clients": trial.clients,
+        "dim": trial.size,
+        "sums": trial.sums,
+        "dropouts": trial.dropouts,
+        "dropped": trial.dropped,
+        "removable": trial.removable,
+        "multiplier": trial.multiplier,
+        "seed": trial.seed,
+        "fault": trial.fault,
         "samples": finding.samples,
         "variance": finding.variance,
         "variance_promised": finding.expected,
@@ -104,12 +124,13 @@ def _as_json(outcome: "Outcome") -> dict[str, Any]:
         "chi_square_p": finding.chi_square_p,
         "noise_conforms": outcome.conforms,
         "adjacency": "zero-out",
-        "delta": outcome.trial.delta,
+        "delta": trial.delta,
         "confidence": outcome.confidence,
-        "runs_per_arm": outcome.trial.canaries,
+        "runs_per_arm": trial.canaries,
+        "secure_runs_per_arm": trial.secure,
         "epsilon": outcome.epsilon,
         "epsilon_gaussian": bound.epsilon_gaussian,
-        "epsilon_gaussian_over_epsilon": bound.epsilon_gaussian / outcome.epsilon,
+        "epsilon_gaussian_over_epsilon": outcome.closeness,
         "epsilon_clopper_pearson": bound.epsilon_clopper_pearson,
         "epsilon_secure": None if outcome.secure is None else outcome.secure.epsilon_gaussian,
         "bound_conforms": outcome.bounded,
@@ -121,17 +142,26 @@ def _lines(outcome: "Outcome") -> list[str]:
     finding, bound, trial = outcome.finding, outcome.bound, outcome.trial
     verdict = "as promised" if outcome.conforms else "NOT as promised"
     lines = [
-        f"noise of {finding.samples:,} totals over zeros: {verdict}",
+        f"noise of {counted(trial.sums, 'total')} over zeros, {finding.samples:,} elements in all: {verdict}",
         f"  variance {finding.variance:.6g}, promised {finding.expected:.6g}: ratio {finding.ratio:.5f}, "
         f"p = {finding.variance_p:.3g}",
         f"  chi-square of the values: p = {finding.chi_square_p:.3g}",
         f"epsilon (zero-out, delta {trial.delta:g}) of noise {trial.multiplier:g} times one client's reach: "
         f"{outcome.epsilon:.4f}",
-        f"  at least {bound.epsilon_gaussian:.4f} by {trial.canaries:,} canaries, if noise is Gaussian; "
-        f"{bound.epsilon_clopper_pearson:.4f} for any noise (confidence {outcome.confidence:.2%})",
+        f"  by {counted(trial.canaries, 'sum')} with a canary and as many without (confidence "
+        f"{outcome.confidence:.2%}):",
+        f"    if noise is Gaussian: {_at_least(bound.epsilon_gaussian)}",
+        f"    for any noise: {_at_least(bound.epsilon_clopper_pearson)}",
     ]
     if outcome.secure is not None:
-        lines.append(f"  at least {outcome.secure.epsilon_gaussian:.4f} through server and clients")
+        lines += [
+            f"  by {counted(trial.secure, 'sum')} of each through server and clients:",
+            f"    if noise is Gaussian: {_at_least(outcome.secure.epsilon_gaussian)}",
+        ]
     if not outcome.bounded:
         lines.append("  that is MORE than is claimed: the noise is too small")
     return lines
+
+
+def _at_least(epsilon: float) -> str:
+    return f"at least {epsilon:.4f}" if epsilon else "too few canaries to tell"

@@ -35,22 +35,25 @@ def add(subparsers: Subparsers) -> None:
         description="Find the grid and the noise with which sums of vectors of bounded norm are "
         "differentially private: every client adds discrete Gaussian noise of its own, and the server sees "
         "nothing but the total.",
-        epilog="The exit status is 0 if there are such, and 2 if there are none or an argument is wrong.",
+        epilog="The exit status is 0 if there are such, and 2 if there are none or an argument is wrong. "
+        'JSON then is {"ok": false, "problem": ..., "bits_needed": ...}, with null where bits are not what '
+        "is missing.",
     )
     Whole("--clients", 1, 1 << 20, 100, "clients in a sum").add(parser)
     Whole("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(parser)
     _Real("--clip", Fraction(1), "bound of a vector's Euclidean norm, above 0").add(parser)
-    _Real("--epsilon", Fraction(1), "privacy loss of all sums together, above 0").add(parser)
+    _Real("--epsilon", Fraction(1), "privacy loss of all sums together, 1e-9 to 1e6").add(parser)
     _Real("--delta", Fraction(1, 100_000), "probability that it is exceeded, above 0 and below 1").add(parser)
     parser.add_argument(
         "--bits",
         type=_bits,
         default=AUTO,
         metavar="N",
-        help="bits of the ring, 1 to 64; auto is the fewest with which every component of the noise has a "
-        f"standard deviation of at least 4 grid points (default {AUTO})",
+        help="bits of the ring, 1 to 64; more bits mean a finer grid and less noise; auto is the fewest with "
+        "which rounding adds at most 2 %% to a vector's norm and every component of the noise has a standard "
+        f"deviation of at least 4 grid points (default {AUTO})",
     )
-    _Real("--stddevs", Fraction(6), "standard deviations that the ring has room for, above 0").add(parser)
+    _Real("--stddevs", Fraction(6), "standard deviations that the ring holds, 1e-3 to 1e18").add(parser)
     _add_people(parser)
     add_choice(parser, "--adjacency", ADJACENCIES, default="zero-out", text="what nobody can tell apart")
     add_choice(
@@ -58,7 +61,8 @@ def add(subparsers: Subparsers) -> None:
         "--orders",
         ORDERS,
         default="continuous",
-        text="Renyi orders at which epsilon is computed: all real ones, or 2 to 128 and 256",
+        text="Renyi orders at which epsilon is computed: all real ones, or 2 to 128 and 256, which are too "
+        "few for a small epsilon",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
@@ -109,7 +113,14 @@ def _bits(text: str) -> int | None:
 def run(args: argparse.Namespace) -> int:
     for name in ("clip", "epsilon", "delta", "stddevs"):
         setattr(args, name, float(getattr(args, name)))
-    plan = _plan(args)
+    from secagg.errors import LocalError
+
+    try:
+        plan = _plan(args)
+    except (LocalError, ImportError) as error:  # the latter without dp-accounting
+        if args.json:
+            print(json.dumps(_problem(error), indent=2))
+        raise UserError(f"secagg noise: {error}") from None
     if args.json:
         print(json.dumps(_as_json(plan, args), indent=2))
     else:
@@ -118,39 +129,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> "Plan":
-    from secagg.errors import LocalError
-    from secagg.noise.accounting import Adjacency
-    from secagg.noise.calibration import calibrate_vector
-    from secagg.noise.goal import Goal, Orders
-    from secagg.noise.promise import Promise
+    from secagg import Goal, Promise, calibrate_vector
 
-    try:
-        goal = Goal(
-            epsilon=args.epsilon, delta=args.delta, sums=args.sums,
-            adjacency=Adjacency(args.adjacency), orders=Orders(args.orders),
-        )  # fmt: skip
-        promise = Promise(
-            clients=args.clients, dropouts=args.dropouts, colluders=args.colluders, removable=args.removable
-        )
-        return calibrate_vector(
-            promise=promise, goal=goal, size=args.dim, clip=args.clip, bits=args.bits, stddevs=args.stddevs
-        )
-    except (LocalError, ImportError) as error:  # the latter without dp-accounting
-        raise UserError(f"secagg noise: {error}") from None
+    goal = Goal(
+        epsilon=args.epsilon, delta=args.delta, sums=args.sums, adjacency=args.adjacency, orders=args.orders
+    )
+    promise = Promise(
+        clients=args.clients, dropouts=args.dropouts, colluders=args.colluders, removable=args.removable
+    )
+    return calibrate_vector(
+        promise=promise, goal=goal, size=args.dim, clip=args.clip, bits=args.bits, stddevs=args.stddevs
+    )
+
+
+def _problem(error: Exception) -> dict[str, Any]:
+    return {"ok": False, "problem": str(error), "bits_needed": getattr(error, "bits_needed", None)}
 
 
 def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
     return {
+        "ok": True,
         "clients": args.clients,
         "dropouts": args.dropouts,
         "colluders": args.colluders,
         "removable": args.removable,
+        "least_roster": plan.least_roster,
         "dim": args.dim,
         "padded_dim": plan.width,
         "clip": args.clip,
         "sums": args.sums,
         "bits": plan.bits,
         "stddevs": args.stddevs,
+        "scale": plan.scale,
+        "variance": str(plan.variance),
         "granularity": plan.granularity,
         "sensitivity": plan.sensitivity,
         "sigma_local": plan.sigma_local,
@@ -158,6 +169,7 @@ def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
         "least_sigma_over_granularity": plan.least_sigma_over_granularity,
         "sigma_central": plan.sigma_central,
         "sigma_released": plan.sigma_released,
+        "coarse": _is_coarse(plan),
         "tau": plan.tau,
         "rho": plan.rho,
         "epsilon": plan.epsilon,
@@ -170,14 +182,17 @@ def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
 def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
     rows = {
         "clients": _clients(args),
+        "least_roster": f"{counted(plan.least_roster, 'client')} must be there for a sum to begin",
         "vector": _vector(plan, args),
         "ring": f"{counted(plan.bits, 'bit')}; a total wraps beyond {args.stddevs:g} standard deviations",
         "granularity": f"{plan.granularity:.6g} is one grid point",
         "sensitivity": f"{plan.sensitivity:.6g} is the norm of a vector at most, after rounding",
         "sigma_local": f"{plan.sigma_local:.6g} is what every client adds: "
         f"{plan.sigma_over_granularity:.6g} grid points{_components(plan)}",
-        "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, within what may happen",
+        "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, if no more drop out or collude",
         "sigma_released": f"{plan.sigma_released:.6g} is what it holds when nobody drops out",
+        "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
+        f"of {args.clients * args.clip:.4g} at most",
         "tau": f"{plan.tau:.3g} is how far a sum of noise is from one discrete Gaussian",
         "rho": f"{plan.rho:.6g} for every sum, as zCDP ({args.adjacency})",
         "epsilon": f"{plan.epsilon:.6g} for {counted(args.sums, 'sum')} at a delta of {args.delta:g} "
@@ -185,11 +200,16 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
         "meaning": f"{MEANINGS[args.adjacency]} makes whatever the totals may show at most e^epsilon times "
         "as likely, up to a probability of delta",
     }
-    if plan.rho > plan.goal.rho_per_sum * NOTICEABLE:
+    if _is_coarse(plan):
         rows["coarse"] = (
             "a ledger adds up rho, which on so coarse a grid means a larger epsilon: take more bits"
         )
     return [f"{name:<16}{text}" for name, text in rows.items()]
+
+
+def _is_coarse(plan: "Plan") -> bool:
+    """Whether tau costs more as zCDP than as a part of epsilon."""
+    return plan.rho > plan.goal.rho_per_sum * NOTICEABLE
 
 
 def _clients(args: argparse.Namespace) -> str:

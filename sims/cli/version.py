@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sims.cli.registry import Subparsers
 
-DISTRIBUTIONS = ("secagg", "cryptography", "msgpack", "numpy", "rich", "torch")
+DISTRIBUTIONS = ("secagg", "cryptography", "dp-accounting", "msgpack", "numpy", "rich", "scipy", "torch")
 
 
 def add(subparsers: Subparsers) -> None:

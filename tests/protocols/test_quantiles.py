@@ -48,7 +48,12 @@ def test_a_known_count_is_used_instead_of_the_sum() -> None:
 @pytest.mark.parametrize(
     ("histogram", "edges", "part", "text"),
     [
-        ([1.0], [0.0], 0.5, "at least two numbers"),
+        ([1.0], [0.0], 0.5, "at least two finite numbers"),
+        ([1.0], [0.0, np.inf], 0.5, "finite numbers"),
+        ([1.0, 1.0], [0.0, np.nan, 1.0], 0.5, "finite numbers"),
+        ([np.nan], [0.0, 1.0], 0.5, "histogram .* finite numbers"),
+        ([np.inf, -np.inf], [0.0, 1.0, 2.0], 0.5, "histogram .* finite numbers"),
+        ([1.0], [0.0, 1.0], np.nan, "from 0 to 1"),
         ([1.0, 1.0], [0.0, 1.0, 1.0], 0.5, "ascending order"),
         ([1.0, 1.0], [0.0, 1.0], 0.5, "a histogram of 1 bins"),
         ([1.0], [0.0, 1.0], 1.5, "from 0 to 1"),
@@ -60,6 +65,12 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=text):
         read_quantile(histogram, edges, part)
+
+
+@pytest.mark.parametrize("count", [np.nan, np.inf])
+def test_a_count_has_to_be_finite(count: float) -> None:
+    with pytest.raises(ValueError, match="count must be finite"):
+        read_quantile([1.0], [0.0, 1.0], 0.5, count=count)
 
 
 def test_a_value_has_to_be_finite() -> None:

@@ -40,14 +40,25 @@ def facts(spec: SumSpec = PLAIN, *, sum_index: int = 0) -> SumFacts:
         spec=spec,
         cohort=9,
         roster=8,
-        adjacency=Adjacency.ZERO_OUT,
     )
 
 
-def answer(number: int, *, charge: int | None = 5, group: str = "g", spec: SumSpec = PLAIN) -> AnswerEntry:
-    content = number.to_bytes(32, "big")
-    told = facts(spec, sum_index=number)
-    return AnswerEntry(group=group, round_number=number, content=content, charge=charge, facts=told)
+def answer(
+    number: int,
+    *,
+    charge: int | None = 5,
+    group: str = "g",
+    spec: SumSpec = PLAIN,
+    adjacency: Adjacency = Adjacency.ZERO_OUT,
+) -> AnswerEntry:
+    return AnswerEntry(
+        group=group,
+        round_number=number,
+        content=number.to_bytes(32, "big"),
+        charge=charge,
+        adjacency=adjacency,
+        facts=facts(spec, sum_index=number),
+    )
 
 
 def flipped(data: bytes, position: int, bit: int) -> bytes:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,12 @@ from secagg.errors import (
     LedgerError,
     MissingLedger,
     NewerLedger,
+    ParameterError,
     RepeatedQuery,
     SessionLive,
 )
 from secagg.hashing import digest
+from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.ledger.chain import START, text_of
 from secagg.ledger.seal import seal_path
@@ -85,7 +88,7 @@ def test_a_reader_finds_all_that_happened(path: Path) -> None:
     assert str(reading.owner) == "client 5"
     noisy, confirmed, plain = (row.body for row in reading.rows[3:])
     assert noisy["charge"] == noisy["charge so far"] == 5
-    assert noisy["group"] == "g"
+    assert (noisy["group"], noisy["adjacency"]) == ("g", "zero-out")
     assert noisy["round"] == 1
     assert noisy["sum"] == {
         "session": SESSION.hex(),
@@ -95,7 +98,6 @@ def test_a_reader_finds_all_that_happened(path: Path) -> None:
         "spec": NOISY.digest.hex(),
         "cohort": 9,
         "roster": 8,
-        "adjacency": "zero-out",
         "bytes": NOISY.packed_bytes,
         "parts": [
             {
@@ -209,6 +211,13 @@ def test_a_missing_ledger_is_not_created_by_the_way(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
+def test_an_empty_log_is_no_sign_of_a_ledger(path: Path) -> None:
+    """A reader that outlives the owner leaves one, with its index."""
+    path.with_name("ledger-wal").touch()
+    path.with_name("ledger-shm").write_bytes(b"of an older log")
+    assert filled(path) == read_ledger(path).spend
+
+
 @pytest.mark.parametrize("left", ["ledger", "ledger-seal", "ledger-wal"])
 def test_an_existing_ledger_is_not_created_anew(path: Path, left: str) -> None:
     """Nor where a file beside it shows that there was one: its spend would be forgotten."""
@@ -258,8 +267,47 @@ def test_what_cannot_be_written_says_why(path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_directory_is_no_ledger(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(LedgerError, match="cannot be used: unable to open database file"):
+    for attempt in (lambda: reopened(path), lambda: read_ledger(path)):
+        with pytest.raises(LedgerError, match="ledger is a directory, not a ledger"):
+            attempt()
+    with pytest.raises(LedgerError, match="null is a special file, not a ledger"):
+        read_ledger("/dev/null")
+
+
+def test_a_ledger_that_may_not_be_used_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(path)
+    refused = {os.R_OK | os.W_OK}
+    monkeypatch.setattr(os, "access", lambda _, wanted: wanted not in refused)
+    assert read_ledger(path).spend.noised == 1
+    with pytest.raises(LedgerError, match="ledger may not be written by this user"):
         reopened(path)
+    refused.add(os.R_OK)
+    with pytest.raises(LedgerError, match="ledger may not be read by this user"):
+        read_ledger(path)
+
+
+def test_a_ledger_tells_what_it_is(path: Path) -> None:
+    with ClientLedger.create(path, member=5) as ledger:
+        ledger.remember_session(SESSION)
+        assert repr(ledger) == f"ClientLedger(path='{path}', rows=2)"
+    assert repr(ledger) == f"ClientLedger(path='{path}', rows=2, closed)"
+    with ServerLedger.create(f"{path}-of-server") as server:
+        assert repr(server) == f"ServerLedger(path='{path}-of-server', rows=1)"
+
+
+@pytest.mark.parametrize("member", ["5", 5.0, True, -1, 1 << 32, None])
+def test_a_member_is_a_whole_number(path: Path, member: Any) -> None:
+    with pytest.raises(ParameterError, match="member must be a whole number from 0 to 4294967295"):
+        ClientLedger.create(path, member=member)
+
+
+@pytest.mark.parametrize("identity", [b"k" * 31, b"k" * 33, "k" * 32, Identity.generate(), None])
+def test_an_identity_is_a_public_key(path: Path, identity: Any) -> None:
+    why = "identity must be the 32 bytes of a public key, or empty: give identity.public"
+    with pytest.raises(ParameterError, match=why):
+        ClientLedger.create(path, member=5, identity=identity)
+    with pytest.raises(ParameterError, match=why):
+        ServerLedger.create(path, identity=identity)
 
 
 @pytest.mark.parametrize(
@@ -548,10 +596,12 @@ def test_a_closed_ledger_remembers_nothing_more(path: Path, write: str) -> None:
     ledger.close()
     ledger.close()
     ledger.close_session()  # a machine that stops does this, whatever became of its ledger
-    with pytest.raises(LedgerError, match="ledger was closed; open it again to take part in sums"):
+    with pytest.raises(LedgerError, match="ledger was closed; open it again"):
         WRITES[write](ledger)
     with pytest.raises(LedgerError, match="was closed"):
         ledger.open_session()
+    with pytest.raises(LedgerError, match="was closed; open it again, or look at it with read_ledger"):
+        _ = ledger.spend
     assert len(read_ledger(path).rows) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from secagg import events
 from secagg import messages as m
 from secagg.bitmap import pack_positions
 from secagg.budget import Spend, sum_charge
-from secagg.errors import BadKey, LedgerError, StateError, SumFailed, TooFewClients
+from secagg.errors import BadKey, LedgerError, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.ledger import Role, ServerLedger, read_ledger
 from secagg.ledger.chain import Body
 from secagg.noise.accounting import Adjacency
@@ -58,10 +59,10 @@ def test_a_sum_is_counted_when_it_is_released(path: Path) -> None:
         assert ledger.spend == Spend(charge=charge(7), noised=1)
         ledger.note_asked(query(1, "plain"), TABLE)
         ledger.note(released(1))
-        ledger.note_asked(query(2, "noisy", roster=6), TABLE, adjacency=Adjacency.REPLACE)
+        ledger.note_asked(query(2, "noisy", roster=6), TABLE, adjacency=Adjacency.ADD_REMOVE)
         ledger.note(released(2))
         spend = ledger.spend
-    assert spend == Spend(charge=charge(7) + charge(6, Adjacency.REPLACE), noised=2, unnoised=1)
+    assert spend == Spend(charge=charge(7) + charge(6), noised=2, unnoised=1)
     with ServerLedger.open(path) as ledger:
         assert ledger.spend == spend
     reading = read_ledger(path)
@@ -100,6 +101,7 @@ def test_what_was_asked_and_released_can_be_read(path: Path) -> None:
         "kind": "noisy",
         "contributors": 6,
         "charge": charge(7),
+        "adjacency": "zero-out",
         "charge so far": charge(7),
         "unnoised so far": 0,
     }
@@ -136,6 +138,35 @@ def test_a_release_without_its_query_cannot_be_counted(path: Path) -> None:
         with pytest.raises(StateError, match="sum 0 was released"):
             ledger.note(released(0))
         assert ledger.spend == Spend()
+
+
+def test_a_release_belongs_to_the_session_of_its_query(path: Path) -> None:
+    with ServerLedger.create(path) as ledger:
+        ledger.note(READY)
+        ledger.note_asked(query(0, "noisy"), TABLE)
+        ledger.note(replace(READY, session=b"t" * 32))
+        with pytest.raises(StateError, match="sum 0 was released, but the ledger was not told of its query"):
+            ledger.note(released(0))
+        assert ledger.spend == Spend()
+
+
+def test_costs_of_different_kinds_are_not_added_up(path: Path) -> None:
+    with ServerLedger.create(path) as one, ServerLedger.open(path) as two:
+        one.note(READY)
+        one.note_asked(query(0, "noisy"), TABLE, adjacency=Adjacency.REPLACE)
+        two.note(READY)
+        two.note_asked(query(0, "noisy"), TABLE)
+        one.note(released(0))
+        with pytest.raises(ParameterError, match="1 sums were charged under replace adjacency"):
+            two.note(released(0))
+        before = two.head
+        with pytest.raises(ParameterError, match="to which costs under zero-out cannot be added"):
+            two.note_asked(query(1, "noisy"), TABLE)
+        assert two.head == before
+        two.note_asked(query(1, "plain"), TABLE)
+        two.note(released(1))
+    expected = Spend(charge(7, Adjacency.REPLACE), noised=1, unnoised=1, adjacency=Adjacency.REPLACE)
+    assert read_ledger(path).spend == expected
 
 
 def test_only_a_query_asks_for_a_sum(path: Path) -> None:

@@ -8,17 +8,25 @@ from pathlib import Path
 import pytest
 
 from secagg.budget import Budget, Spend
-from secagg.errors import BudgetExceeded, SessionLive, TooManySums
+from secagg.errors import BudgetExceeded, ParameterError, SessionLive, TooManySums
 from secagg.ledger import ClientLedger
 from secagg.memory import NEVER, AnswerEntry, Memory, VolatileMemory
+from secagg.noise.accounting import Adjacency
 
 FREE = Budget()
 
 
 def answer(
-    name: bytes, *, group: str = "update", round_number: int = 0, charge: int | None = None
+    name: bytes,
+    *,
+    group: str = "update",
+    round_number: int = 0,
+    charge: int | None = None,
+    adjacency: Adjacency = Adjacency.ZERO_OUT,
 ) -> AnswerEntry:
-    return AnswerEntry(group=group, round_number=round_number, content=name * 32, charge=charge)
+    return AnswerEntry(
+        group=group, round_number=round_number, content=name * 32, charge=charge, adjacency=adjacency
+    )
 
 
 @pytest.fixture(params=["volatile", "ledger"])
@@ -94,3 +102,18 @@ def test_what_the_budget_does_not_allow_is_not_remembered(memory: Memory) -> Non
     memory.remember_answer(answer(b"u", charge=25), Budget(unnoised_sums=1, charge=100))
     memory.remember_answer(answer(b"v"), Budget(unnoised_sums=2, charge=100))
     assert memory.spend == Spend(charge=100, noised=3, unnoised=2)
+
+
+def test_a_charge_of_another_kind_is_not_added(memory: Memory) -> None:
+    memory.remember_answer(answer(b"p", adjacency=Adjacency.REPLACE), FREE)  # without noise, it has none
+    memory.remember_answer(answer(b"q", charge=70, adjacency=Adjacency.ADD_REMOVE), FREE)
+    memory.remember_answer(answer(b"r", charge=30, adjacency=Adjacency.ZERO_OUT), FREE)
+    with pytest.raises(ParameterError, match="2 sums were charged under add-remove adjacency"):
+        memory.remember_answer(answer(b"s", charge=1, adjacency=Adjacency.REPLACE), FREE)
+    memory.remember_answer(answer(b"t", adjacency=Adjacency.REPLACE), FREE)
+    assert memory.spend == Spend(charge=100, noised=2, unnoised=2, adjacency=Adjacency.ADD_REMOVE)
+    assert not memory.knows_query(b"s" * 32)
+
+
+def test_its_owner_may_use_it(memory: Memory) -> None:
+    memory.check_owner(0, b"")

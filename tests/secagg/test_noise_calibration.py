@@ -8,12 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError, SpecError
-from secagg.noise.accounting import Adjacency, sum_rho
+from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal, Orders
 from secagg.noise.levels import calibrate_counts, calibrate_elements
@@ -77,14 +78,24 @@ def test_what_is_left_beside_a_cost_at_every_order() -> None:
         ({}, "either epsilon or rho"),
         ({"epsilon": 1.0, "rho": 1.0, "delta": DELTA}, "either epsilon or rho"),
         ({"epsilon": 1.0}, "nothing without delta"),
-        ({"epsilon": 0.0, "delta": DELTA}, "numbers from 1e-09 to 1000000.0"),
-        ({"rho": 0.0}, "numbers from 1e-09 to 1000000.0"),
-        ({"rho": math.nan}, "numbers from 1e-09 to 1000000.0"),
-        ({"rho": math.inf}, "numbers from 1e-09 to 1000000.0"),
+        ({"epsilon": 0.0, "delta": DELTA}, r"^epsilon must be a number from 1e-09 to 1e\+06$"),
+        ({"epsilon": True, "delta": DELTA}, "^epsilon must be a number"),
+        ({"epsilon": "1", "delta": DELTA}, "^epsilon must be a number"),
+        ({"rho": 0.0}, r"^rho must be a number from 1e-09 to 1e\+06$"),
+        ({"rho": math.nan}, "^rho must be a number"),
+        ({"rho": math.inf}, "^rho must be a number"),
+        ({"rho": 10**400}, "^rho must be a number"),
         ({"rho": 1.0, "delta": 1.0}, "above 0 and below 1"),
         ({"epsilon": 1.0, "delta": 0.0}, "above 0 and below 1"),
-        ({"rho": 1.0, "sums": 0}, "whole number from 1 on"),
-        ({"rho": 1.0, "sums": 1.5}, "whole number from 1 on"),
+        ({"epsilon": 1.0, "delta": "1e-5"}, "above 0 and below 1"),
+        ({"epsilon": 1.0, "delta": 9e-16}, "delta must be at least 1e-15: .* noise is drawn"),
+        ({"rho": 1.0, "sums": 0}, "sums must be a whole number from 1 to 4294967296"),
+        ({"rho": 1.0, "sums": 1.5}, "sums must be a whole number"),
+        ({"rho": 1.0, "sums": True}, "sums must be a whole number"),
+        ({"rho": 1.0, "sums": 10**400}, "sums must be a whole number"),
+        ({"rho": 1.0, "orders": "real"}, "orders must be one of integer, continuous"),
+        ({"rho": 1.0, "adjacency": "swap"}, "adjacency must be one of zero-out, add-remove, replace"),
+        ({"rho": 1.0, "adjacency": None}, "adjacency must be one of"),
     ],
 )
 def test_goals_that_make_no_sense(fields: dict[str, Any], sentence: str) -> None:
@@ -92,11 +103,41 @@ def test_goals_that_make_no_sense(fields: dict[str, Any], sentence: str) -> None
         Goal(**fields)
 
 
-def test_orders_too_few_for_an_epsilon() -> None:
-    goal = Goal(epsilon=0.1, delta=1e-300, orders=Orders.INTEGER)
+def test_goals_by_name_and_by_numbers_of_numpy() -> None:
+    names: dict[str, Any] = {"adjacency": "replace", "orders": "integer"}
+    goal = Goal(epsilon=np.float32(2), delta=np.float64(DELTA), sums=np.int64(3), **names)  # type: ignore[arg-type]
 
-    with pytest.raises(ParameterError, match=r"no noise has an epsilon of 0\.1 .* integer orders"):
+    assert goal == Goal(epsilon=2, delta=DELTA, sums=3, adjacency=REPLACE, orders=Orders.INTEGER)
+    assert (goal.adjacency, goal.orders) == (REPLACE, Orders.INTEGER)
+    assert [type(value) for value in (goal.epsilon, goal.delta, goal.sums)] == [float, float, int]
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.1, math.nan, True, "0.5"])
+def test_a_share_is_a_part_of_all(share: Any) -> None:
+    with pytest.raises(ParameterError, match="a share must be a number above 0 and at most 1"):
+        Goal(rho=1.0).part(share)
+
+
+def test_a_share_may_be_too_small() -> None:
+    everything: Any = np.float32(1)
+    assert Goal(rho=1.0).part(everything) == Goal(rho=1.0)
+    with pytest.raises(ParameterError, match="a share of 1e-10 is too small"):
+        Goal(rho=1.0).part(1e-10)
+
+
+@pytest.mark.parametrize(("wanted", "delta"), [(0.01, DELTA), (0.02, DELTA), (0.05, 1e-9), (0.1, 1e-15)])
+def test_orders_too_few_for_an_epsilon(wanted: float, delta: float) -> None:
+    goal = Goal(epsilon=wanted, delta=delta, orders=Orders.INTEGER)
+
+    with pytest.raises(ParameterError, match=f"orders up to 256 .* as small as {wanted} .* use continuous"):
         _ = goal.rho_per_sum
+    assert Goal(epsilon=wanted, delta=delta).rho_per_sum > 0
+
+
+def test_orders_that_are_just_enough() -> None:
+    few, all_of_them = (Goal(epsilon=0.05, delta=DELTA, orders=orders) for orders in Orders)
+
+    assert few.rho_per_sum == pytest.approx(all_of_them.rho_per_sum, rel=0.02)
 
 
 # --- vectors: figures -------------------------------------------------------------------------------
@@ -142,11 +183,46 @@ def test_too_few_bits() -> None:
 
 
 def test_no_ring_is_large_enough() -> None:
-    with pytest.raises(SpecError, match=r"64 bits are too few .* bits, and 64 is the most") as caught:
-        calibrate_vector(promise=everyone(1 << 20), goal=Goal(rho=1e-9), size=16, clip=1.0, stddevs=1e16)
+    def plan(bits: int | None) -> Plan:
+        goal = Goal(rho=1e-9)
+        return calibrate_vector(promise=everyone(9), goal=goal, size=1, clip=1.0, bits=bits, stddevs=1e16)
 
-    assert caught.value.bits_needed is not None
-    assert caught.value.bits_needed > 64
+    with pytest.raises(
+        SpecError, match=r"^64 bits are too few for 9 clients, 1 element .* is the most"
+    ) as typed:
+        plan(64)
+    with pytest.raises(
+        SpecError, match=r"^no ring .* lower the standard deviations .* epsilon$"
+    ) as not_typed:
+        plan(None)
+
+    for caught in (typed, not_typed):
+        assert caught.value.bits_needed is not None
+        assert caught.value.bits_needed > 64
+
+
+def test_padding_is_named_where_bits_are_too_few() -> None:
+    with pytest.raises(SpecError, match=r"100 clients, 100000 elements \(padded to 131072\) and"):
+        calibrate_vector(promise=everyone(100), goal=Goal(rho=0.01), size=100_000, clip=1.0, bits=9)
+
+
+def test_a_ring_of_one_bit_is_the_least() -> None:
+    plan = calibrate_vector(promise=everyone(1), goal=Goal(rho=0.1), size=1, clip=1.0, stddevs=1e-3)
+
+    assert plan.bits == 1
+
+
+def test_noise_below_what_the_theorem_is_about() -> None:
+    """Its exact epsilon would be 592."""
+    goal = Goal(epsilon=500, delta=DELTA)
+
+    def plan(bits: int) -> Plan:
+        return calibrate_vector(promise=everyone(2), goal=goal, size=1, clip=1.0, bits=bits, stddevs=2)
+
+    with pytest.raises(SpecError, match=r"2 bits are too few .* at least 8 bits"):
+        plan(2)
+    assert plan(8).sigma_over_granularity ** 2 >= 0.5
+    assert plan(8).epsilon == pytest.approx(500)
 
 
 def test_a_ring_may_be_larger_than_a_grid_can_use() -> None:
@@ -162,19 +238,35 @@ def test_a_ring_may_be_larger_than_a_grid_can_use() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"size": 0}, "at least one element"),
-        ({"stddevs": 0.0}, "above zero"),
-        ({"stddevs": math.inf}, "above zero"),
-        ({"clip": 0.0}, "bound must be above zero"),
-        ({"bits": 65}, "bits of part 'part' must be a whole number from 1 to 64"),
-        ({"bits": 0}, "0 bits are too few"),
+        *(({"size": size}, "number of elements must be a whole") for size in (0, 10.0, "10", True, 1 << 33)),
+        *(({"stddevs": k}, "deviations of room must be a number") for k in (0.0, math.inf, "6", True, None)),
+        *(({"clip": clip}, "the clip must be a number") for clip in (0.0, math.nan, "1", True, None)),
+        *(({"bits": b}, "^bits must be a whole number from 1 to 64") for b in (65, 0, -1, "12", 10**4, True)),
+        ({"promise": None}, "must be a Promise"),
+        ({"goal": 1.0}, "must be a Goal"),
     ],
 )
 def test_requests_that_make_no_sense(fields: dict[str, Any], sentence: str) -> None:
     request = {"promise": everyone(10), "goal": Goal(rho=0.1), "size": 16, "clip": 1.0}
 
-    with pytest.raises((SpecError, ParameterError), match=sentence):
+    with pytest.raises(ParameterError, match=sentence):
         calibrate_vector(**{**request, **fields})
+
+
+def test_requests_by_numbers_of_numpy() -> None:
+    whole: Any = np.int64(16)
+    real: Any = np.float32(2)
+    request: dict[str, Any] = {"promise": everyone(10), "goal": Goal(rho=0.1)}
+
+    assert calibrate_vector(**request, size=whole, clip=real, bits=whole, stddevs=real) == calibrate_vector(
+        **request, size=16, clip=2.0, bits=16, stddevs=2.0
+    )
+    assert calibrate_counts(**request, bins=whole, limit=whole, total=whole) == calibrate_counts(
+        **request, bins=16, limit=16, total=16
+    )
+    assert calibrate_elements(**request, size=whole, limit=whole) == calibrate_elements(
+        **request, size=16, limit=16.0
+    )
 
 
 # --- vectors: properties ----------------------------------------------------------------------------
@@ -217,12 +309,60 @@ def test_vector_plans(promise: Promise, goal: Goal, size: int, clip: float, more
 
     check_equations(plan, clip)
     assert least.least_sigma_over_granularity >= 4 * (1 - 1e-9)
+    assert least.sensitivity <= 1.02 * clip * (1 + 1e-9)
     assert charged(plan) <= goal.rho_per_sum * (1 + 1e-9)
     assert plan.rho == pytest.approx(goal.rho_per_sum, rel=1e-9)
     assert plan.sigma_central <= least.sigma_central * (1 + 1e-9)
     assert plan.sigma_released == pytest.approx(
         plan.sigma_central * math.sqrt(left_in_total(promise)), rel=1e-9
     )
+
+
+@pytest.mark.parametrize(("size", "clients"), [(65536, 100), (1, 1000)])
+def test_the_fewest_bits_of_a_fine_grid(size: int, clients: int) -> None:
+    """Of a long vector, rounding decides; of a short one, the standard deviation of what everyone adds."""
+    goal = Goal(epsilon=8, delta=DELTA)
+
+    def plan(bits: int | None) -> Plan:
+        return calibrate_vector(promise=everyone(clients), goal=goal, size=size, clip=1.0, bits=bits)
+
+    fine, coarse = plan(None), plan(plan(None).bits - 1)
+
+    assert (fine.sensitivity <= 1.02, fine.sigma_over_granularity >= 4) == (True, True)
+    assert (coarse.sensitivity <= 1.02, coarse.sigma_over_granularity >= 4) != (True, True)
+
+
+@settings(max_examples=60)
+@given(promises(), st.floats(-6, 6), st.integers(1, 300), st.integers(0, 30), st.sampled_from(Adjacency))
+def test_nothing_that_is_planned_is_charged_beyond_its_goal(
+    promise: Promise, exponent: float, size: int, more: int, adjacency: Adjacency
+) -> None:
+    goal = Goal(rho=10**exponent, adjacency=adjacency)
+    least = calibrate_vector(promise=promise, goal=goal, size=size, clip=1.0)
+    bits = min(64, least.bits + more)
+    plans = (
+        calibrate_vector(promise=promise, goal=goal, size=size, clip=1.0, bits=bits),
+        calibrate_counts(promise=promise, goal=goal, bins=size),
+        calibrate_elements(promise=promise, goal=goal, size=size, limit=0.3),
+    )
+
+    for plan in plans:
+        assert charge(charged(plan)) <= charge(goal.rho_per_sum)
+
+
+def test_how_long_noise_is() -> None:
+    plan = calibrate_vector(promise=everyone(10), goal=Goal(rho=0.1), size=100, clip=1.0)
+
+    assert plan.noise_norm == pytest.approx(10 * plan.sigma_central)
+    assert plan.width == 128
+
+
+def test_least_roster() -> None:
+    promise = Promise(clients=100, dropouts=10, colluders=5)
+    plan = calibrate_vector(promise=promise, goal=Goal(rho=0.1), size=100, clip=1.0)
+
+    assert plan.least_roster == spec_of(plan).least_roster
+    assert 16 <= plan.least_roster <= 100
 
 
 @settings(max_examples=30)
@@ -349,16 +489,41 @@ def test_count_plans(promise: Promise, goal: Goal, bins: int, limit: int, more: 
     assert room < 2.0**plan.bits <= 2 * room + 12 * math.sqrt(promise.clients)
 
 
-def test_counts_need_at_least_one_bin() -> None:
-    with pytest.raises(ParameterError, match="at least one element"):
-        calibrate_counts(promise=everyone(10), goal=Goal(rho=1), bins=0)
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        *(({"bins": bins}, "number of elements must be a whole") for bins in (0, 10.0, "10", True)),
+        *(({"limit": limit}, "the limit must be a whole") for limit in (0, 1.0, "1", True, 1 << 64)),
+        *(({"total": total}, "the total must be a whole number from 1") for total in (0, 1.0, "1", True)),
+        ({"stddevs": "6"}, "deviations of room must be a number"),
+        ({"promise": None}, "must be a Promise"),
+        ({"goal": 1.0}, "must be a Goal"),
+    ],
+)
+def test_counts_that_make_no_sense(fields: dict[str, Any], sentence: str) -> None:
+    request = {"promise": everyone(10), "goal": Goal(rho=0.1), "bins": 16}
+
+    with pytest.raises(ParameterError, match=sentence):
+        calibrate_counts(**{**request, **fields})
 
 
 def test_counts_beyond_any_ring() -> None:
-    with pytest.raises(SpecError, match="needs 66 bits, and 64 is the most") as caught:
-        calibrate_counts(promise=everyone(4), goal=Goal(rho=100), bins=1, limit=(1 << 63) - 1)
+    with pytest.raises(SpecError, match=r"needs 76 bits, and 64 is the most; lower the standard") as caught:
+        calibrate_counts(promise=everyone(4), goal=Goal(rho=1e-9), bins=1, stddevs=1e18)
 
-    assert caught.value.bits_needed == 66
+    assert caught.value.bits_needed == 76
+
+
+def test_counts_too_large_for_a_part() -> None:
+    with pytest.raises(SpecError, match="lower the limit or the total"):
+        calibrate_counts(promise=everyone(4), goal=Goal(rho=1), bins=1, limit=1 << 32)
+
+
+def test_noise_too_small_for_any_grid() -> None:
+    promise = Promise(clients=1 << 20, dropouts=1, colluders=0, removable=True)
+
+    with pytest.raises(SpecError, match="no grid is fine enough; lower epsilon"):
+        calibrate_counts(promise=promise, goal=Goal(rho=1e6), bins=1)
 
 
 # --- weights ----------------------------------------------------------------------------------------
@@ -380,6 +545,23 @@ def test_element_plans(promise: Promise, goal: Goal, size: int, limit: float) ->
     assert plan.least_sigma_over_granularity >= 4
     room = promise.clients * levels + 6 * plan.sigma_released * plan.scale
     assert room < 2.0 ** (plan.bits - 1) <= 2 * room + 2 * promise.clients + 12 * math.sqrt(promise.clients)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"size": 1.0}, "number of elements must be a whole"),
+        *(({"limit": limit}, "the limit must be a number") for limit in (0.0, "1", True, None)),
+        ({"stddevs": "6"}, "deviations of room must be a number"),
+        ({"promise": None}, "must be a Promise"),
+        ({"goal": 1.0}, "must be a Goal"),
+    ],
+)
+def test_elements_that_make_no_sense(fields: dict[str, Any], sentence: str) -> None:
+    request = {"promise": everyone(10), "goal": Goal(rho=0.1), "size": 1, "limit": 1.0}
+
+    with pytest.raises(ParameterError, match=sentence):
+        calibrate_elements(**{**request, **fields})
 
 
 def test_a_weight_costs_what_a_count_costs() -> None:

@@ -43,10 +43,10 @@ Result: TypeAlias = frozenset[int] | type[SumFailed]  # the contributors, or why
 def noisy_parts(bits: int) -> tuple[Part, ...]:
     """One of every kind: rotated and padded, element by element, and counted."""
     return (
-        Part(name="l2", size=3, bits=bits, bound=L2(2.0), noise=Noise(scale=40, variance=Fraction(9999, 7))),
-        Part(name="linf", size=2, bits=bits, bound=LInf(0.5), noise=Noise(scale=30, variance=Fraction(800))),
+        Part(name="l2", size=3, bits=bits, bound=L2(2.0), noise=Noise(scale=40, variance=Fraction(99999, 7))),
+        Part(name="linf", size=2, bits=bits, bound=LInf(0.5), noise=Noise(scale=30, variance=Fraction(8000))),
         Part(
-            name="count", size=4, bits=bits, bound=Count(2, 3), noise=Noise(scale=16, variance=Fraction(500))
+            name="count", size=4, bits=bits, bound=Count(2, 3), noise=Noise(scale=16, variance=Fraction(5000))
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from secagg.budget import Budget
@@ -83,6 +84,7 @@ def test_a_budget_for_a_lifetime() -> None:
     assert policy().budget == Budget(unnoised_sums=9, charge=None)
     assert policy(max_rho=0).budget == Budget(unnoised_sums=9, charge=0)
     assert policy(max_rho=0.75, unnoised_sums=0).budget == Budget(unnoised_sums=0, charge=3 << 38)
+    assert policy(max_rho=np.float64(0.75)).budget == Budget(unnoised_sums=9, charge=3 << 38)
 
 
 @pytest.mark.parametrize("value", [-1, -1e-9, float("nan"), float("inf"), True, "1"])

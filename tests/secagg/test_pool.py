@@ -164,9 +164,12 @@ def test_a_worker_works_until_its_pipe_is_closed() -> None:
     done, seconds = take.recv()
     assert done
     assert seconds > 0
+    give.send((expand_shared, (((1000, "<u4"), (7, "|u1"), (1, "<u8")), seeds, 0, False)))
+    assert take.recv()[0]
     give.send(None)
     worker.join()
-    expected = b"".join(part.tobytes() for part in taken_off(REMOVALS, [np.zeros_like(p) for p in total()]))
+    once = taken_off(REMOVALS, [np.zeros_like(p) for p in total()])
+    expected = b"".join(part.tobytes() for part in taken_off(REMOVALS, once))
     assert bytes(memory.buf[:4000]) == expected[:4000]
     memory.close()
     memory.unlink()

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from secagg.errors import SpecError
 from secagg.masks import KeyStream
@@ -69,7 +72,7 @@ def test_counts_are_judged_too_and_parts_without_noise_are_not() -> None:
 
 def test_more_drop_outs_than_promised_are_refused() -> None:
     spec = audited_spec(size=4, promise=promise(8, 2), multiplier=1.0)
-    with pytest.raises(SpecError, match="3 clients drop out, but only 2 may"):
+    with pytest.raises(SpecError, match="3 drop-outs, but the noise is planned for 2"):
         Rehearsal(spec, clients=8, dropped=3)
 
 
@@ -79,6 +82,14 @@ def test_the_law_is_known_at_every_width(sigma: int) -> None:
     values = discrete_gaussian(Fraction(sigma**2)).sample(KeyStream(bytes([7]) * 32), 200_000)
     assert judge("x", values, sigma**2).holds(ALARM)
     assert not judge("x", values, sigma**2 * 1.03).holds(ALARM)
+
+
+def test_few_samples_are_sorted_into_few_bins() -> None:
+    """With two samples in a bin, a lump of a dozen would seem impossible. Ten times as many tell more."""
+    even = np.rint(norm.ppf((np.arange(88) + 0.5) / 88) * 40).astype(np.int64)
+    lumpy = np.append(even, np.full(12, 5))
+    assert judge("x", lumpy, 1600.0).chi_square_p > 0.01
+    assert judge("x", np.tile(lumpy, 10), 1600.0).chi_square_p < 1e-6
 
 
 def test_a_right_variance_does_not_make_a_right_law() -> None:
@@ -102,6 +113,16 @@ def test_epsilon_of_gaussian_noise_is_the_known_one() -> None:
     assert gaussian_epsilon(2.0, 1e-5) == pytest.approx(9.997, abs=1e-3)
     assert gaussian_epsilon(0.25, 1e-5) == pytest.approx(0.926, abs=1e-3)
     assert gaussian_epsilon(0.0, 1e-5) == 0.0
+
+
+@pytest.mark.parametrize("mu", [1 / 64, 1.0, 32.0, 64.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.001])
+def test_epsilon_of_gaussian_noise_however_much_there_is(mu: float, delta: float) -> None:
+    found = gaussian_epsilon(mu, delta)
+    with mpmath.workdps(400):
+        inner, outer = mu / 2 - mpmath.mpf(found) / mu, -mu / 2 - mpmath.mpf(found) / mu
+        exact = mpmath.ncdf(inner) - mpmath.exp(found) * mpmath.ncdf(outer)
+        assert float(exact / delta) == pytest.approx(1.0, rel=1e-6)
 
 
 def test_the_bound_is_what_the_error_rates_say() -> None:
@@ -131,6 +152,12 @@ def test_few_canaries_stay_below_and_a_fault_goes_beyond() -> None:
     true = gaussian_epsilon(1.0, 1e-5)
     assert 0.5 * true < bounds[Fault.NONE].epsilon_gaussian < true
     assert bounds[Fault.HALVED].epsilon_gaussian > true
+
+
+def test_where_there_are_two_bounds_they_share_what_may_go_wrong() -> None:
+    alone, both = (run_trial(Trial(clients=4, size=128, sums=1, canaries=50, secure=n)) for n in (0, 1))
+    assert both.bound.false_positives > alone.bound.false_positives
+    assert both.bound.epsilon_gaussian <= alone.bound.epsilon_gaussian
 
 
 def test_canaries_go_through_the_machines_as_well() -> None:
@@ -164,6 +191,35 @@ def test_the_command_finds_honest_noise_honest(capsys: pytest.CaptureFixture[str
     assert found["adjacency"] == "zero-out"
     assert found["epsilon"] == pytest.approx(4.3772, abs=1e-4)
     assert found["samples"] == 1 << 15
+    asked = ("clients", "dim", "sums", "dropouts", "dropped", "removable", "multiplier", "seed", "fault")
+    assert [found[name] for name in asked] == [10, 20_000, 1, 0, 0, False, 1.0, 0, "none"]
+    assert found["epsilon_gaussian_over_epsilon"] == found["epsilon_gaussian"] / found["epsilon"]
+
+
+def test_without_any_epsilon_nothing_is_a_part_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SMALL, "--delta", "0.5", "--multiplier", "64") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["epsilon"] == 0
+    assert found["epsilon_gaussian_over_epsilon"] is None
+
+
+@pytest.mark.parametrize("multiplier", ["1/64", "1/32", "64"])
+def test_the_command_knows_little_noise_and_much(multiplier: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SMALL[:-1], "--multiplier", multiplier) == 0
+    assert "as promised" in capsys.readouterr().out
+
+
+def test_few_canaries_tell_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--clients", "4", "--dim", "100", "--sums", "1", "--canaries", "1", "--secure", "1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "noise of 1 total over zeros, 128 elements in all: as promised"
+    assert lines[4:] == [
+        "  by 1 sum with a canary and as many without (confidence 99.99%):",
+        "    if noise is Gaussian: too few canaries to tell",
+        "    for any noise: too few canaries to tell",
+        "  by 1 sum of each through server and clients:",
+        "    if noise is Gaussian: too few canaries to tell",
+    ]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -180,10 +236,12 @@ def test_too_little_noise_is_said_in_words(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--dropped", "1"), "1 clients drop out, but only 0 may"),
+        (("--dropped", "1"), "1 drop-out, but the noise is planned for 0"),
         (("--dropouts", "20"), "nobody is left to add noise"),
         (("--multiplier", "0"), "from 1/64 to 64"),
         (("--delta", "1"), "above 0 and below 1"),
+        (("--sums", "12"), "cannot be judged by 96 elements: .* must be at least 100"),
+        (("--dim", "1", "--sums", "1"), "cannot be judged by 1 element: "),
     ],
 )
 def test_bad_arguments_exit_with_2(
@@ -194,11 +252,11 @@ def test_bad_arguments_exit_with_2(
     except SystemExit as error:
         status = error.code  # type: ignore[assignment]
     assert status == 2
-    assert text in capsys.readouterr().err
+    assert re.search(text, capsys.readouterr().err)
 
 
 def test_a_trial_without_machines_has_no_bound_from_them() -> None:
-    outcome = run_trial(Trial(clients=4, size=16, sums=1, canaries=10))
+    outcome = run_trial(Trial(clients=4, size=100, sums=1, canaries=10))
     assert outcome.secure is None
     assert outcome.bounded
     assert outcome.finding.part == PART

@@ -1,12 +1,16 @@
 """``secagg noise``."""
 
 import json
+import math
 import sys
+from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from secagg import Noise
 from sims.cli import main
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "noise-parameters.json"
@@ -38,6 +42,16 @@ def refusal(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     return err
 
 
+def problem(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    """What is refused as JSON is refused in words as well."""
+    assert main(["noise", "--json", *options]) == 2
+    out, err = capsys.readouterr()
+    found: dict[str, Any] = json.loads(out)
+    assert found["ok"] is False
+    assert err == f"secagg noise: {found['problem']}\n"
+    return found
+
+
 @pytest.mark.parametrize(
     ("group", "row"),
     ROWS,
@@ -59,15 +73,19 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys)
 
     asked = {name: value for name, value in found.items() if not isinstance(value, float)}
+    variance = asked.pop("variance")
     assert asked == {
+        "ok": True,
         "clients": 100,
         "dropouts": 0,
         "colluders": 0,
         "removable": False,
+        "least_roster": 1,
         "dim": 65536,
         "padded_dim": 65536,
         "sums": 1,
-        "bits": 13,
+        "bits": 15,
+        "coarse": False,
         "adjacency": "zero-out",
         "orders": "continuous",
     }
@@ -76,6 +94,20 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["sigma_central"] == pytest.approx(10 * found["sigma_local"], rel=1e-11)
     assert found["sigma_released"] == pytest.approx(found["sigma_central"], rel=1e-11)
     assert found["sigma_central"] == pytest.approx(4.0451 * found["sensitivity"], rel=1e-4)
+    noise = Noise(scale=found["scale"], variance=Fraction(variance))
+    assert math.sqrt(noise.variance) / noise.scale == found["sigma_central"]
+
+
+def test_json_of_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert problem(capsys, "--bits", "12")["bits_needed"] == 13
+    nothing_but_bits = problem(capsys, "--stddevs", "1e17")
+    assert nothing_but_bits["bits_needed"] > 64
+    assert "lower the standard deviations of room" in nothing_but_bits["problem"]
+    assert problem(capsys, "--epsilon", "1e9") == {
+        "ok": False,
+        "problem": "epsilon must be a number from 1e-09 to 1e+06",
+        "bits_needed": None,
+    }
 
 
 def test_drop_outs_and_colluders(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,12 +156,14 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines == {
         "clients": "100, of whom 0 may drop out and 0 collude; surplus noise remains",
         "vector": "65,000 elements, padded to 65,536; its norm is clipped to 1",
+        "least_roster": "1 client must be there for a sum to begin",
         "ring": "16 bits; a total wraps beyond 4 standard deviations",
         "granularity": "8.03362e-05 is one grid point",
         "sensitivity": "1.00009 is the norm of a vector at most, after rounding",
         "sigma_local": "0.0529648 is what every client adds: 659.289 grid points",
-        "sigma_central": "0.529648 is what a total holds at least, within what may happen",
+        "sigma_central": "0.529648 is what a total holds at least, if no more drop out or collude",
         "sigma_released": "0.529648 is what it holds when nobody drops out",
+        "usefulness": "the noise on a total has a norm of about 135, and the total itself of 100 at most",
         "tau": "0 is how far a sum of noise is from one discrete Gaussian",
         "rho": "1.7827 for every sum, as zCDP (zero-out)",
         "epsilon": "10 for 1 sum at a delta of 1e-05 (zero-out; continuous orders)",
@@ -155,9 +189,11 @@ def test_text_of_removable_noise(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text_of_a_coarse_grid(capsys: pytest.CaptureFixture[str]) -> None:
-    coarse = text(capsys, "--clients", "1000", "--dim", "16", "--epsilon", "10", "--bits", "10")
+    options = ("--clients", "1000", "--dim", "16", "--epsilon", "10", "--bits", "10")
+    coarse = text(capsys, *options)
 
     assert coarse["coarse"].endswith("take more bits")
+    assert report(capsys, *options)["coarse"] is True
 
 
 def test_too_few_bits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,11 +209,14 @@ def test_too_few_bits(capsys: pytest.CaptureFixture[str]) -> None:
         (("--clip", "0"), "'0' is not above 0, or is too small or too large"),
         (("--clip", "-1"), "'-1' is not above 0"),
         (("--clip", "1e400"), "'1e400' is not above 0, or is too small or too large"),
-        (("--clip", "1e200"), "a bound must be above zero, from 2^-500 to 2^500"),
+        (("--clip", "1e200"), "the clip must be a number from 3.05494e-151 to 3.27339e+150"),
         (("--epsilon", "1e-400"), "'1e-400' is not above 0"),
         (("--epsilon", "x"), "'x' is not a number such as 0.1 or 1/10"),
-        (("--epsilon", "1e7"), "epsilon and rho must be numbers from 1e-09 to 1000000.0"),
-        (("--delta", "1"), "delta must be above 0 and below 1"),
+        (("--epsilon", "1e7"), "noise: epsilon must be a number from 1e-09 to 1e+06\n"),
+        (("--epsilon", "0.01", "--orders", "integer"), "an epsilon as small as 0.01 at a delta of 1e-05"),
+        (("--stddevs", "1e300"), "the standard deviations of room must be a number from 0.001 to 1e+18"),
+        (("--delta", "1e-16"), "delta must be at least 1e-15"),
+        (("--delta", "1"), "delta must be a number above 0 and below 1"),
         (("--orders", "real"), "invalid choice: 'real'"),
         (("--adjacency", "swap"), "invalid choice: 'swap'"),
         (("--dropouts", "60", "--colluders", "40"), "nobody is left to add noise"),
@@ -189,6 +228,13 @@ def test_refusals(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], 
 
 def test_fractions_are_read_exactly(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(capsys, "--clip", "5/2", "--delta", "1/100000") == report(capsys, "--clip", "2.5")
+
+
+def test_what_epsilon_is_computed_with_belongs_in_a_bug_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("dp-accounting", "scipy"):
+        assert f"{name} {version(name)}" in lines
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,121 @@
+"""Where a ledger is: one file under one name, and still the file that was opened.
+
+The log, the seal and the lock of a ledger are found by its name. Under two names it would have two of each,
+and two sessions could spend the same remainder. So symbolic links are followed first, hard links are refused,
+and whoever has a ledger open looks from time to time whether it is still there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Final
+
+from secagg.errors import LedgerError, MissingLedger
+
+_DRAFT_BYTES: Final = 8
+
+
+def one_path(path: Path | str) -> Path:
+    """The name of the file itself, whichever links lead to it."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError) as error:  # links that lead back to themselves
+        raise LedgerError(f"{path} cannot be found: {error}") from None
+
+
+def log_path(path: Path) -> Path:
+    """Where SQLite keeps what is not in the file yet."""
+    return path.with_name(path.name + "-wal")
+
+
+def index_path(path: Path) -> Path:
+    """Where SQLite keeps what is where in the log, for those who have it open."""
+    return path.with_name(path.name + "-shm")
+
+
+def draft_path(path: Path) -> Path:
+    """A name for a ledger that is not complete yet."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(_DRAFT_BYTES)}")
+
+
+def check_usable(path: Path, *, writing: bool) -> None:
+    """Say clearly what SQLite would call `unable to open database file`."""
+    mode = _look(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "directory" if stat.S_ISDIR(mode) else "special file"
+        raise LedgerError(f"{path} is a {kind}, not a ledger")
+    if not os.access(path, os.R_OK | (os.W_OK if writing else 0)):
+        raise LedgerError(f"{path} may not be {'written' if writing else 'read'} by this user")
+
+
+def check_one_name(path: Path) -> None:
+    """Refuse hard links, but for the draft that a creator leaves behind who is killed at the last step."""
+    if _look(path).st_nlink == 1:
+        return
+    for draft in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _DRAFT_BYTES}"):
+        with suppress(FileNotFoundError):  # its creator is alive, and was faster
+            if draft.samefile(path):
+                draft.unlink()
+    names = _look(path).st_nlink
+    if names != 1:
+        raise LedgerError(
+            f"{path} has {names} names (hard links), and could be spent under each of them: keep one, delete "
+            "the others (`find -samefile` shows them), and make backups as copies"
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file that was found under a name."""
+
+    path: Path
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Place:
+        return cls._from(path, _look(path))
+
+    @classmethod
+    def of_open(cls, path: Path, handle: int) -> Place:
+        """The file that `handle` has open, which ought to be at `path`."""
+        return cls._from(path, os.fstat(handle))
+
+    @classmethod
+    def _from(cls, path: Path, found: os.stat_result) -> Place:
+        return cls(path, found.st_dev, found.st_ino)
+
+    def check(self) -> None:
+        """Raise unless the same file is still there."""
+        try:
+            found = Place.of(self.path)
+        except MissingLedger:
+            found = None
+        if found != self:
+            raise LedgerError(
+                f"{self.path} was {'deleted' if found is None else 'replaced'} while it was in use; "
+                "what is charged now would be lost: restore the newest copy, and open that"
+            )
+
+
+def resting(path: Path) -> tuple[int, ...] | None:
+    """What shows from outside whether somebody wrote to a ledger; None while it is in use, or has a log."""
+    found = _look(path)
+    if log_path(path).exists():
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _look(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingLedger(f"{path} does not exist; restore it, or create it for a new identity") from None
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be opened: {error.strerror}") from None

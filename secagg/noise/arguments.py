@@ -1,0 +1,67 @@
+"""What a caller asks of a plan: numbers and names, whatever type they come in, or a sentence that says no.
+
+Numbers of numpy are as good as Python's own. Truth values and texts are not numbers.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from numbers import Integral, Real
+from typing import TypeGuard, TypeVar
+
+import numpy as np
+
+from secagg.errors import ParameterError
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+def whole(value: object, what: str, least: int, most: int) -> int:
+    value = _plain(value)
+    if not _is_whole(value) or not least <= value <= most:
+        raise ParameterError(f"{what} must be a whole number from {least} to {most}")
+    return int(value)
+
+
+def real(value: object, what: str, least: float, most: float) -> float:
+    """It is compared before it is a float: a whole number may be too large to become one."""
+    value = _plain(value)
+    if not _is_real(value) or not least <= value <= most:
+        raise ParameterError(f"{what} must be a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def probability(value: object, what: str) -> float:
+    """What a float rounds to 0 or 1 is neither possible nor uncertain any more."""
+    value = _plain(value)
+    if not _is_real(value) or not 0 < value < 1 or not 0 < float(value) < 1:
+        raise ParameterError(f"{what} must be a number above 0 and below 1")
+    return float(value)
+
+
+def share(value: object, what: str) -> float:
+    value = _plain(value)
+    if not _is_real(value) or not 0 < value <= 1:
+        raise ParameterError(f"{what} must be a number above 0 and at most 1")
+    return float(value)
+
+
+def one_of(kinds: type[_Kind], value: object, what: str) -> _Kind:
+    """The kind of this name."""
+    try:
+        return kinds(value)  # type: ignore[arg-type]  # what is no name is refused here
+    except ValueError:
+        raise ParameterError(f"{what} must be one of {', '.join(kinds)}") from None
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def _plain(value: object) -> object:
+    """A number of numpy as one of Python's: compared as it is, it turns the other side into its own type."""
+    return value.item() if isinstance(value, np.generic) else value
