@@ -10,12 +10,13 @@ noise, so that its rhos are another unit: they are never added to the others.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
-from secagg.errors import SERVER, BudgetExceeded, ParameterError, TooManySums
+from secagg.errors import SERVER, BudgetExceeded, ParameterError, SpecError, TooManySums
 from secagg.noise.accounting import Adjacency, charge, rho_of, sum_rho
-from secagg.spec import SumSpec
+from secagg.spec import SumSpec, Table
 
 _FORGIVEN_BITS: Final = 20  # of a limit, at most its 2^-20th part is forgiven
 
@@ -24,6 +25,16 @@ def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | Non
     """What a sum over `roster` clients costs, if the promise of its noise is kept; None without noise."""
     rho = sum_rho(spec, roster=roster, adjacency=adjacency)
     return None if rho is None else charge(rho)
+
+
+def check_priced(table: Table) -> None:
+    """Raise `SpecError` if some noise is so fine that no sum of it can be accounted for."""
+    for kind, spec in table.items():
+        if spec.promise is not None and sum_rho(spec, roster=spec.promise.clients) == math.inf:
+            raise SpecError(
+                f"the noise of {kind!r} is finer than its grid: every component that a client adds needs a "
+                "variance of at least 1/2; raise its scale, and its variance with the square"
+            )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from secagg import errors, events, refusals
 from secagg import messages as m
 from secagg.bitmap import PositionSet, pack_positions
+from secagg.budget import check_priced
 from secagg.cohort import Circle, invitation_digest
 from secagg.envelope import Channel
 from secagg.errors import SERVER
@@ -71,6 +72,7 @@ class ClientMachine(OneTime):
     ) -> None:
         table.check_fits(policy.max_cohort)
         table.check_colluders(policy.corrupt)
+        check_priced(table)
         check_identity(member, policy.trust, identity, registry)
         memory.check_owner(member, b"" if identity is None else identity.public)
         memory.spend.check_adjacency(policy.adjacency)

@@ -85,6 +85,8 @@ def local_machines(
     and leaves no sum without noise.
     """
     trust, size = Trust.parse(trust), len(members)
+    if memories is not None and not set(members) <= set(memories):
+        raise ParameterError("every member needs a memory, or none does")
     if len(set(members)) < size:
         raise ParameterError("every member needs an id of its own")
     if size < corrupt + 2:

@@ -23,6 +23,7 @@ from secagg.admission import Admission
 from secagg.agenda import Agenda
 from secagg.attendance import Attendance
 from secagg.bitmap import PositionSet
+from secagg.budget import check_priced
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.expansion import Expander, OneProcess
@@ -83,6 +84,7 @@ class ServerMachine:
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
         table.check_fits(max_cohort)
         table.check_colluders(corrupt)
+        check_priced(table)
         _check_noise_planned(table, max_cohort)
         self._table = table
         self._expander = expander or OneProcess()

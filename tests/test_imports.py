@@ -55,6 +55,7 @@ CORE = PURE | {"secagg", "numpy", "cryptography", "msgpack"}
 RULES = {
     "secagg": Rule(CORE, denied=("secagg.net", "secagg.pool")),
     "secagg/pool.py": Rule(CORE | {"multiprocessing", "threading", "time"}, denied=("secagg.net",)),
+    "secagg/ledger/file.py": Rule(CORE | {"threading"}, denied=("secagg.net", "secagg.pool")),
     "secagg/noise/conversion.py": Rule(CORE | {"dp_accounting"}, denied=("secagg.net", "secagg.pool")),
     "secagg/net": Rule(CORE | {"trio", "socket", "ssl"}),
     "protocols": Rule(PURE | {"protocols", "secagg", "numpy"}),

@@ -18,7 +18,9 @@ from secagg.shamir import SHARE_BYTES
 from secagg.spec import Count, Part, SumSpec, Table
 
 PROMISE: Final = Promise(clients=64, dropouts=1, colluders=1, removable=True)
-_PART: Final = Part(name="x", size=2, bits=12, bound=Count(3), noise=Noise(scale=8, variance=Fraction(1000)))
+_PART: Final = Part(
+    name="x", size=2, bits=16, bound=Count(3), noise=Noise(scale=32, variance=Fraction(16_000))
+)
 TABLE: Final = Table({"vector": SumSpec(parts=(_PART,), promise=PROMISE)})
 EVERYBODY: Final = b"\x0f"
 _M = TypeVar("_M", bound=m.Message)

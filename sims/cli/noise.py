@@ -189,7 +189,7 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
         "sensitivity": f"{plan.sensitivity:.6g} is the norm of a vector at most, after rounding",
         "sigma_local": f"{plan.sigma_local:.6g} is what every client adds: "
         f"{plan.sigma_over_granularity:.6g} grid points{_components(plan)}",
-        "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, if no more drop out or collude",
+        "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, as planned",
         "sigma_released": f"{plan.sigma_released:.6g} is what it holds when nobody drops out",
         "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
         f"of {args.clients * args.clip:.4g} at most",

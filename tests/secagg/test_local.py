@@ -20,6 +20,7 @@ from secagg.errors import (
     InputError,
     LedgerError,
     ParameterError,
+    SpecError,
     StateError,
     SumFailed,
     TooFewClients,
@@ -27,7 +28,7 @@ from secagg.errors import (
 from secagg.events import Asked, Missing, SessionFailed, SessionReady, SumAborted, SumReleased
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
-from secagg.memory import AnswerEntry
+from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import rho_of
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, LInf, Part, SumSpec, Table
@@ -312,3 +313,33 @@ def test_a_sum_that_cannot_be_written_down_is_abandoned(tmp_path: Path) -> None:
     with pytest.raises(LedgerError):
         local.ask("first")
     assert server.state is ServerState.READY
+
+
+def test_memories_are_everybodys_or_nobodys() -> None:
+    with pytest.raises(ParameterError, match="every member needs a memory"):
+        local_machines(
+            table=TABLE,
+            trust="curious_server",
+            members=range(3),
+            corrupt=0,
+            dropout=0,
+            sums=1,
+            memories={0: VolatileMemory(), 1: VolatileMemory()},
+        )
+
+
+@pytest.mark.parametrize("removable", [False, True])
+def test_noise_that_cannot_be_accounted_for_is_refused(removable: bool) -> None:
+    """On the grid of the counts themselves, everybody adds a variance of a sixth, or less."""
+    noise = Noise(scale=1, variance=Fraction(1, 2))
+    part = Part(name="x", size=3, bits=8, bound=Count(1, 1), noise=noise)
+    promise = Promise(clients=CLIENTS, dropouts=2, colluders=0, removable=removable)
+    with pytest.raises(SpecError, match="finer than its grid"):
+        local_machines(
+            table=Table({"vote": SumSpec(parts=(part,), promise=promise)}),
+            trust="curious_server",
+            members=range(CLIENTS),
+            corrupt=0,
+            dropout=0,
+            sums=1,
+        )
