@@ -51,8 +51,8 @@ class Tally:
         self.confirmations: dict[int, bytes] = {}
         self.revealed: set[int] = set()
         self._surplus: tuple[int, ...] = ()
-        # (dealer, layer) -> shares by point; layer 0 is what its masks need, the others are surplus noise
-        self._shares: dict[_Secret, dict[int, int]] = {}
+        # dealer -> shares by point, of each of its layers; the first is what its masks need
+        self._shares: dict[int, list[dict[int, int]]] = {}
 
     # --- collecting ---
 
@@ -71,33 +71,34 @@ class Tally:
         self._room = self.question.encoding.room()
         self.survivors = PositionSet(self.contributors)
         self._surplus = self.question.surplus(len(self.survivors))
-        self._shares = {
-            (position, layer): {} for position in self.question.roster for layer in self._layers(position)
-        }
+        self._shares = {position: [{} for _ in self._layers(position)] for position in self.question.roster}
         return self.survivors
 
     def _layers(self, position: int) -> tuple[int, ...]:
         """Of which everybody around reveals a share."""
-        return (0, *self._surplus) if position in self.survivors else (0,)
+        return (0, *self._surplus) if position in self.contributors else (0,)
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
         """Keep the shares that one survivor released."""
         sender, around = self._id(position), self._graph.neighbourhood(position)
         places = unpack_positions(reveal.dealers, len(around), sender=sender)
         dealers = [around[place] for place in places]
-        points = [self._graph.places(position)[place] + 1 for place in places]
+        own_places = self._graph.places(position)
+        points = [own_places[place] + 1 for place in places]
+        if not self._shares.keys() >= set(dealers):
+            raise MalformedMessage(sender, "shares that do not match the roster")
         owed = [
-            ((dealer, layer), point)
+            (kept, point)
             for dealer, point in zip(dealers, points, strict=True)
-            for layer in self._layers(dealer)
+            for kept in self._shares[dealer]
         ]
-        if len(reveal.shares) != SHARE_BYTES * len(owed) or not self.question.roster >= set(dealers):
+        if len(reveal.shares) != SHARE_BYTES * len(owed):
             raise MalformedMessage(sender, "shares that do not match the roster")
         shares = shares_from_bytes(reveal.shares)
         if shares is None:
             raise BadShare(sender, "a share outside the field")
-        for (secret, point), share in zip(owed, shares, strict=True):
-            self._shares[secret][point] = share
+        for (kept, point), share in zip(owed, shares, strict=True):
+            kept[point] = share
         self.revealed.add(position)
 
     # --- unmasking ---
@@ -162,21 +163,18 @@ class Tally:
         secrets: dict[_Secret, bytes] = {}
         blamed: list[CorruptDealer] = []
         answered = self._graph.present_around(self.revealed)
-        guilty: set[int] = set()
-        for (position, layer), shares in self._shares.items():
-            if position in guilty:
-                continue
+        for position, rows in self._shares.items():
             try:
-                secrets[position, layer] = reconstruction.secret(
-                    self._id(position),
-                    shares,
-                    partial(self._matches, position, layer),
-                    holders=self._graph.neighbourhood(position),
-                    answered=answered[position],
-                )
+                for layer, shares in zip(self._layers(position), rows, strict=True):
+                    secrets[position, layer] = reconstruction.secret(
+                        self._id(position),
+                        shares,
+                        partial(self._matches, position, layer),
+                        holders=self._graph.neighbourhood(position),
+                        answered=answered[position],
+                    )
             except CorruptDealer as error:
                 blamed.append(error)
-                guilty.add(position)
                 if len(blamed) > self._corrupt and not error.proven:
                     break  # holders lie; the sum is lost, and finding more of their victims helps nobody
         return secrets, blamed
