@@ -26,7 +26,7 @@ from secagg.errors import ParameterError, SpecError
 from secagg.noise import arguments
 from secagg.noise.accounting import promised_tau
 from secagg.noise.goal import Goal
-from secagg.noise.plan import Plan, kept_share, least_component
+from secagg.noise.plan import Plan, least_component
 from secagg.noise.promise import Promise
 from secagg.spec import L2, MAX_ELEMENTS
 
@@ -102,7 +102,7 @@ class _Grid:
         self._size = size
         self._width = width = 1 << (size - 1).bit_length()
         self._stddevs = stddevs
-        self._kept = float(kept_share(promise))
+        self._kept = float(promise.left(promise.clients))
         self._least_component = float(least_component(promise))
         self._factor1 = goal.adjacency.norm1_factor
         self._factor2 = goal.adjacency.norm2_factor(L2(1.0))

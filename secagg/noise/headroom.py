@@ -26,7 +26,7 @@ def bits_for_noise(
     part: Part, noise: Noise, promise: Promise, clients: int, *, stddevs: float = LEAST_STDDEVS
 ) -> int:
     """The least bits with which so many honest clients are so many standard deviations away from wrapping."""
-    variance = clients * _left(promise, clients) * noise.variance
+    variance = clients * promise.left(clients) * noise.variance
     reach = clients * float(getattr(part.bound, "limit", 0)) * noise.scale
     if part.is_rotated:
         # A rotated total is nearly Gaussian; so is what rounding adds, at most a quarter for each client.
@@ -57,13 +57,6 @@ def fewest_clients(parts: Iterable[Part], promise: Promise) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle, room) else (middle + 1, high)
     return low
-
-
-def _left(promise: Promise, clients: int) -> float:
-    """What everyone's noise keeps of the target when nobody drops out."""
-    removed = promise.surplus(clients, clients)
-    kept = (share for layer, share in enumerate(promise.components(clients)) if layer not in removed)
-    return float(sum(kept))
 
 
 def _bits(most: float) -> int:

@@ -27,7 +27,7 @@ from secagg.noise.calibration import (
     rounded_up,
 )
 from secagg.noise.goal import Goal
-from secagg.noise.plan import Plan, kept_share, least_component
+from secagg.noise.plan import Plan, least_component
 from secagg.noise.promise import Promise
 from secagg.noise.sensitivity import counts_norm2
 from secagg.spec import Bound, Count, LInf
@@ -124,7 +124,7 @@ def _check_norm2(norm2: int, levels: int) -> None:
 
 def _spread(promise: Promise, variance: float) -> float:
     """One standard deviation of the total when nobody drops out, with a little for rounding."""
-    return math.sqrt(promise.clients * (float(kept_share(promise)) * variance + 0.25))
+    return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 
 
 def _scale(levels: int, limit: float) -> float:

@@ -82,7 +82,7 @@ class Plan:
     def sigma_released(self) -> float:
         """Of the noise in the total when nobody drops out."""
         clients = self.promise.clients
-        return math.sqrt(clients * self.variance * kept_share(self.promise)) / self.scale
+        return math.sqrt(clients * self.variance * self.promise.left(self.promise.clients)) / self.scale
 
     @property
     def noise_norm(self) -> float:
@@ -134,10 +134,3 @@ class Plan:
 def least_component(promise: Promise) -> Fraction:
     """The smallest component of the noise that a client adds, as a part of the target."""
     return min(promise.components(promise.clients))
-
-
-def kept_share(promise: Promise) -> Fraction:
-    """What one client's noise leaves in the total when nobody drops out, as a part of the target."""
-    clients = promise.clients
-    shares, removed = promise.components(clients), promise.surplus(clients, clients)
-    return sum((share for index, share in enumerate(shares) if index not in removed), Fraction(0))

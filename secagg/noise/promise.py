@@ -122,6 +122,12 @@ class Promise:
             return ()
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
+    def left(self, roster: int) -> Fraction:
+        """What everyone's noise leaves in the total when nobody drops out, as a part of the target."""
+        removed = self.surplus(roster, roster)
+        shares = enumerate(self.components(roster))
+        return sum((share for index, share in shares if index not in removed), Fraction(0))
+
     def _kept(self, roster: int, dropped: int) -> Fraction:
         """What everyone who stays must have added at least, if `dropped` others do not."""
         honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
