@@ -52,7 +52,7 @@ AnswerFunction: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike]]
 Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum or -1 in set-up)
 Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame): all that the server sees
 
-_STAGES: Final = {
+STAGE_OF: Final = {
     ServerState.INVITING: Stage.ADVERTISE,
     ServerState.SHARING: Stage.SHARE,
     ServerState.MASKING: Stage.MASK,
@@ -217,7 +217,7 @@ class LocalSession:
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         """Hand frames to clients and their replies to the server, one client at a time."""
-        stage = self._stage = _STAGES.get(self._server.state, self._stage)
+        stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         for packet in outgoing:
             for member in packet.receivers:
                 if self._clients[member].state in (ClientState.FAILED, ClientState.ENDED):

@@ -320,6 +320,11 @@ def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
         raise MalformedMessage(sender, str(error)) from None
 
 
+def message_type(frame: bytes, *, sender: Peer) -> type[Message]:
+    """What `frame` says it is. Its fields have not been looked at."""
+    return _open(frame, sender)[0]
+
+
 def _open(frame: bytes, sender: Peer) -> tuple[type[Message], Reader]:
     """Read the header: the class of the message, and a reader at its first field."""
     if len(frame) < 1 + _HEADER or frame[0] >> 4 != 0x9:

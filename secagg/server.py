@@ -136,6 +136,11 @@ class ServerMachine:
         return self._agenda.sums_left
 
     @property
+    def advertised(self) -> tuple[int, ...]:
+        """Clients whose keys were accepted."""
+        return self._admission.advertised
+
+    @property
     def members(self) -> tuple[int, ...]:
         """Clients that dealt shares, are still welcome and, on a ring, have enough neighbours left."""
         away = self._attendance.gone | self._stranded
@@ -277,7 +282,7 @@ class ServerMachine:
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
         if present < self._terms.min_cohort:
-            raise errors.TooFewClients(f"only {present} clients came; {self._terms.min_cohort} are needed")
+            raise errors.TooFewClients.only(present, "came", self._terms.min_cohort)
         try:
             self._topology = lay_out(self._terms, present, self._random)
         except errors.ParameterError as error:
@@ -293,7 +298,7 @@ class ServerMachine:
         present, least = len(self._admission.shared) - len(self._stranded), self._topology.least
         if present < least:
             what = "dealt shares and keep enough neighbours" if self._stranded else "dealt shares"
-            raise errors.TooFewClients(f"only {present} clients {what}; {least} are needed")
+            raise errors.TooFewClients.only(present, what, least)
         self._enter(_S.READY)
         graph = self._topology.graph
         outgoing = tuple(
@@ -321,7 +326,7 @@ class ServerMachine:
         question = self._tally.question
         least = max(least, question.least_survivors)
         if len(survivors) < least:
-            raise errors.TooFewClients(f"only {len(survivors)} clients sent inputs; {least} are needed")
+            raise errors.TooFewClients.only(len(survivors), "sent inputs", least)
         if question.later_in_group and survivors != question.roster:
             raise errors.CohortChanged("a client left in the midst of a group")
         self._tally.check_reach(survivors, self._cohort.threshold)
@@ -336,7 +341,7 @@ class ServerMachine:
     def _close_confirming(self) -> ServerStep:
         confirmations, least = self._tally.confirmations, self._cohort.threshold
         if len(confirmations) < least:
-            raise errors.TooFewClients(f"only {len(confirmations)} clients confirmed; {least} are needed")
+            raise errors.TooFewClients.only(len(confirmations), "confirmed", least)
         signers = tuple(sorted(confirmations))
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
         self._enter(_S.UNMASKING, self._ids(signers))
@@ -346,9 +351,7 @@ class ServerMachine:
     def _close_unmasking(self) -> ServerStep:
         tally, least = self._tally, self._cohort.threshold
         if len(tally.revealed) < least:
-            raise errors.TooFewClients(
-                f"only {len(tally.revealed)} clients revealed shares; {least} are needed"
-            )
+            raise errors.TooFewClients.only(len(tally.revealed), "revealed shares", least)
         total, wrong = tally.unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
         self._enter(_S.READY)
@@ -366,7 +369,7 @@ class ServerMachine:
             raise errors.CohortChanged("a client of this group has left; its last total stands")
         least = max(self._topology.least, self._table[kind].least_roster)
         if len(roster) < least:
-            raise errors.TooFewClients(f"only {len(roster)} clients are left; {least} are needed")
+            raise errors.TooFewClients.only(len(roster), "are left", least)
         bitmap = roster.pack(self._cohort.size)
         query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()

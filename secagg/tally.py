@@ -110,7 +110,9 @@ class Tally:
         if around[worst] < threshold:
             raise TooFewClients(
                 f"only {around[worst]} of client {self._id(worst)}'s neighbours are left; "
-                f"{threshold} are needed to remove its masks"
+                f"{threshold} are needed to remove its masks",
+                present=around[worst],
+                needed=threshold,
             )
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:

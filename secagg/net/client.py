@@ -1,0 +1,279 @@
+"""A client on the network: it connects, comes back when it was cut off, and answers one question at a time.
+
+    async with open_client("host:7443", context=client_context(...), member=5, table=table,
+                           policy=policy, memory=ledger) as client:
+        async for asked in client:
+            values = await trio.to_thread.run_sync(train, asked.payload)
+            await client.answer(asked, values)
+
+It takes part in one session after another. A session that the server does not know any more, and one in
+which this client had to refuse something, is left for good; the next invitation is looked at afresh.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Self
+
+import trio
+from numpy.typing import ArrayLike
+
+from secagg import events
+from secagg import messages as m
+from secagg.client import ClientMachine
+from secagg.errors import SERVER, InputError, PeerError, SecaggError, StateError
+from secagg.events import Asked, ClientEvent
+from secagg.keys import Identity
+from secagg.memory import Memory
+from secagg.net.address import Address, check_secure
+from secagg.net.connection import Connection, ConnectionLost
+from secagg.net.dial import Dial, backoff
+from secagg.net.entries import client_entry
+from secagg.net.journal import Journal
+from secagg.net.link import Arrival, Dismissed, Link, Progress, no_progress
+from secagg.net.nursery import own_nursery
+from secagg.net.packets import LINK_BYTES, Reason, Welcome
+from secagg.net.settings import Patience
+from secagg.net.work import Work, in_thread
+from secagg.policy import Policy
+from secagg.registry import Registry
+from secagg.spec import Table
+from secagg.transitions import ClientState
+
+_OVER: Final = (ClientState.ENDED, ClientState.FAILED)
+
+
+def _new_name() -> bytes:
+    """Of a link: nobody else has it, so that nobody is taken for us, nor we for an earlier process."""
+    return secrets.token_bytes(LINK_BYTES)
+
+
+class Client:
+    """Made by `open_client`."""
+
+    def __init__(
+        self,
+        dial: Dial,
+        make_machine: Callable[[], ClientMachine],
+        *,
+        patience: Patience,
+        journal: Journal,
+        progress: Progress,
+        work: Work,
+    ) -> None:
+        self._dial = dial
+        self._make_machine = make_machine
+        self._machine = make_machine()
+        self._patience = patience
+        self._journal = journal
+        self._progress = progress
+        self._work = work
+        self._turn = trio.Lock()  # of whoever uses the machine
+        self._asked: Asked | None = None
+        self._handed_out: Asked | None = None
+        self._failure: SecaggError | None = None
+        self._news = trio.Event()
+        self._link = self._new_link(_new_name())
+
+    # --- what its owner calls ---
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Asked:
+        """The next question. Whoever is still at work on the last one will find it no longer wanted."""
+        await trio.lowlevel.checkpoint()
+        while self._asked is None or self._asked is self._handed_out:
+            self._raise_failure()
+            self._news = trio.Event()
+            await self._news.wait()
+        self._handed_out = self._asked
+        return self._asked
+
+    async def answer(self, asked: Asked, values: Mapping[str, ArrayLike]) -> bool:
+        """Send the values, masked. False if the question is no longer open: it took too long.
+
+        Raises `InputError`, and sends nothing, if they do not match the spec.
+        """
+        async with self._turn:
+            self._raise_failure()
+            if self._asked is not asked:
+                return False
+            machine = self._machine
+            try:
+                answer = await self._work(lambda: machine.answer(asked.sum_index, values))
+            except InputError:
+                raise
+            except SecaggError as error:
+                self._refuse(error)
+                self._raise_failure()
+                return False
+            self._asked = None
+            self._link.send(answer.frame)
+            return True
+
+    async def decline(self, asked: Asked) -> bool:
+        """Sit this sum out. False if the question is no longer open."""
+        async with self._turn:
+            if self._asked is not asked:
+                return False
+            self._asked = None
+            self._link.send(self._machine.decline(asked.sum_index))
+            return True
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # --- connections ---
+
+    async def run(self) -> None:
+        """Stay connected, until something on this side fails."""
+        attempt = 0
+        while self._failure is None:
+            attempt = 0 if await self._connect() else attempt + 1
+            await trio.sleep(backoff(attempt))
+
+    async def _connect(self) -> bool:
+        """One connection, from its beginning to its end. False if there was none."""
+        link = self._link
+        try:
+            connection, welcome = await self._dial.connect(link.name, link.received)
+        except Dismissed as error:
+            self._dismissed(error)
+            return False
+        except (ConnectionLost, PeerError) as error:
+            self._journal.once("unreachable", reason=str(error))
+            return False
+        try:
+            return await self._carry(connection, welcome)
+        finally:
+            await connection.close()
+
+    async def _carry(self, connection: Connection, welcome: Welcome) -> bool:
+        if not welcome.resumed and (self._link.sent or self._link.received):
+            self._lose_session("the server does not know it any more", next_link=self._link.name)
+        link = self._link
+        link.frame_limit = self._machine.frame_limit
+        self._journal.once("reconnected" if welcome.resumed else "connected", server=str(self._dial.address))
+        async with link.turn:
+            why = await link.run(connection, received=welcome.received, deliver=self._take)
+        if isinstance(why, Dismissed):
+            self._dismissed(why)
+        else:
+            self._journal.once("disconnected", reason=str(why))
+        return not isinstance(why, PeerError)
+
+    def _dismissed(self, why: Dismissed) -> None:
+        self._journal.once("dismissed", reason=why.reason.name.lower())
+        if why.reason is Reason.REPLACED:
+            self._fail(StateError(f"another process has joined as client {self._machine.member}"))
+        elif why.reason is not Reason.CLOSING:
+            self._lose_session("the server has sent us away", next_link=_new_name())
+
+    def _new_link(self, name: bytes) -> Link:
+        return Link(name, member=self._machine.member, peer=SERVER, progress=self._progress)
+
+    def _lose_session(self, why: str, *, next_link: bytes) -> None:
+        """The session is over for us. Its secrets are erased, and what was to be sent for it is not."""
+        if self._machine.state not in (ClientState.NEW, *_OVER):
+            self._journal.note("session lost", reason=why)
+        self._machine.leave()
+        self._asked = None
+        self._link = self._new_link(next_link)
+
+    # --- the machine ---
+
+    async def _take(self, arrival: Arrival) -> None:
+        async with self._turn:
+            if self._machine.state in _OVER:
+                if m.message_type(arrival.frame, sender=SERVER) is not m.Invitation:
+                    return  # of a session that we have left
+                self._machine = self._make_machine()
+            machine = self._machine
+            try:
+                step = await self._work(lambda: machine.receive(arrival.frame))
+            except SecaggError as error:
+                self._refuse(error)
+                return
+            for frame in step.frames:
+                self._link.send(frame)
+            for event in step.events:
+                self._react(event)
+
+    def _refuse(self, error: SecaggError) -> None:
+        """The machine has failed. If that was the server's doing, there will be other sessions."""
+        self._asked = None
+        self._journal.note("refused", error=type(error).__name__, reason=str(error))
+        self._link.send(self._machine.leave())
+        if not isinstance(error, PeerError):
+            self._fail(error)
+
+    def _fail(self, error: SecaggError) -> None:
+        self._failure = error
+        self._news.set()
+
+    def _react(self, event: ClientEvent) -> None:
+        if (entry := client_entry(event)) is not None:
+            self._journal.note(entry.event, **entry.facts)
+        match event:
+            case Asked():
+                self._asked = event
+                self._news.set()
+            case events.Abandoned() | events.SessionOver():
+                self._asked = None
+
+    async def close(self) -> None:
+        """Leave the session, if there is one, and let the server know."""
+        with trio.move_on_after(self._patience.farewell, shield=True):
+            async with self._turn:
+                if self._machine.state in (ClientState.NEW, *_OVER):
+                    return
+                self._link.send(self._machine.leave())
+            if self._link.is_up:
+                await self._link.flush()
+
+
+@asynccontextmanager
+async def open_client(
+    server: Address | str,
+    *,
+    member: int,
+    table: Table,
+    policy: Policy,
+    memory: Memory,
+    identity: Identity | None = None,
+    registry: Registry | None = None,
+    context: ssl.SSLContext | None = None,
+    insecure_plain_tcp: bool = False,
+    patience: Patience | None = None,
+    journal: Journal | None = None,
+    progress: Progress = no_progress,
+    work: Work = in_thread,
+) -> AsyncIterator[Client]:
+    """Take part in the sums of `server` as client `member`, for as long as the block lasts.
+
+    `context` is `tls.client_context(...)`; `identity` and `registry` are for `malicious_server`, as in
+    `ClientMachine`. Raises `LocalError` at once if they do not fit together; a server that cannot be reached
+    is tried again and again.
+    """
+    address = Address.parse(server) if isinstance(server, str) else server
+    check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
+    patience, journal = patience or Patience(), journal or Journal()
+
+    def make_machine() -> ClientMachine:
+        return ClientMachine(
+            member=member, table=table, policy=policy, memory=memory, identity=identity, registry=registry
+        )
+
+    dial = Dial(address, member=member, context=context, patience=patience)
+    client = Client(dial, make_machine, patience=patience, journal=journal, progress=progress, work=work)
+    async with own_nursery() as nursery:
+        nursery.start_soon(client.run)
+        try:
+            yield client
+        finally:
+            await client.close()

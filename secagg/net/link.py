@@ -1,0 +1,254 @@
+"""A link: numbered frames between two processes, over one connection after another.
+
+A frame is kept until the other side has it, and is sent again, as the identical bytes, on the next
+connection if the last one broke. Numbers make sure that each arrives once and in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import trio
+
+from secagg.errors import SERVER, MalformedMessage, OversizeMessage, Peer, PeerError, SecaggError, SlowReader
+from secagg.net import packets
+from secagg.net.connection import Connection, ConnectionLost
+from secagg.net.packets import MAX_BODY, Kind, Reason
+from secagg.net.slots import Slot, Slots
+
+MAX_UNREAD: Final = 16
+_SIGNS: Final = 4  # of life, in the time after which silence is taken for death
+
+
+class Dismissed(ConnectionLost):
+    """The server ended the connection on purpose, and said why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"the server ended it: {reason.name.lower()}")
+        self.reason = reason
+
+
+class Cut(SecaggError):
+    """This side ended the connection."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.name.lower())
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A frame, and how many of ours its sender had seen when it was made."""
+
+    frame: bytes = field(repr=False)
+    seen: int
+
+
+Deliver: TypeAlias = Callable[[Arrival], Awaitable[None]]
+Progress: TypeAlias = Callable[[bytes, int], None]  # (frame, bytes of it that have left)
+
+
+def no_progress(_frame: bytes, _sent: int) -> None:
+    pass
+
+
+class Link:
+    """One end of it.
+
+    `member` is the client's id; `frame_limit`, its owner's to change, the largest frame that is accepted.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        *,
+        member: int,
+        peer: Peer,
+        slots: Slots | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.name = name
+        self.member = member
+        self.peer = peer
+        self.frame_limit = 0
+        self.received = 0
+        self.sent = 0
+        self.turn = trio.Lock()  # of whoever runs it
+        self._slots = slots
+        self._progress = progress
+        self._outbox: deque[tuple[int, bytes]] = deque()  # (frames seen, frame), of those not acknowledged
+        self._acked = 0
+        self._seen = 0  # frames of the other side, with the one that is being delivered
+        self._begun = 0  # frames that this connection has begun to send
+        self._ack_due = False
+        self._wake = trio.Event()
+        self._flushed = trio.Event()
+        self._scope: trio.CancelScope | None = None
+        self._cut: Cut | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._scope is not None
+
+    def send(self, frame: bytes) -> None:
+        """Take a frame to send, now or when there is a connection."""
+        if len(self._outbox) >= MAX_UNREAD:
+            raise SlowReader(self.peer, f"does not read; {MAX_UNREAD} messages wait for it")
+        self._outbox.append((self._seen, frame))
+        self.sent += 1
+        self._flushed = trio.Event()
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """Wait until the other side has everything."""
+        while self._outbox:
+            await self._flushed.wait()
+
+    def cut(self, reason: Reason) -> None:
+        """End the connection, if there is one."""
+        if self._scope is not None:
+            self._cut = Cut(reason)
+            self._scope.cancel()
+
+    async def run(
+        self, connection: Connection, *, first: bytes = b"", received: int, deliver: Deliver
+    ) -> SecaggError:
+        """Carry frames over `connection` until it ends, and say why it ended.
+
+        The other side has `received` of ours; `first` is what it is waiting for.
+        """
+        assert self.turn.locked()  # or two connections would share the numbers
+        ended: list[SecaggError] = []
+
+        async def side(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+            try:
+                await work()
+            except (ConnectionLost, PeerError) as error:
+                ended.append(error)
+                scope.cancel()
+
+        try:
+            self._rewind(received)
+            async with trio.open_nursery() as nursery:
+                self._scope, self._cut = nursery.cancel_scope, None
+                nursery.start_soon(side, lambda: self._write(connection, first), self._scope)
+                nursery.start_soon(side, lambda: self._read(connection, deliver), self._scope)
+        except PeerError as error:
+            ended.append(error)
+        finally:
+            self._scope = None
+        return self._cut or ended[0]
+
+    def _rewind(self, received: int) -> None:
+        self._settle(received, most=self.sent)
+        self._begun = received
+        self._ack_due = False
+
+    def _settle(self, received: int, *, most: int) -> None:
+        """Forget what the other side has."""
+        if not self._acked <= received <= most:
+            raise MalformedMessage(self.peer, "acknowledged what it cannot have received")
+        while self._acked < received:
+            self._outbox.popleft()
+            self._acked += 1
+        if not self._outbox:
+            self._flushed.set()
+
+    # --- out ---
+
+    async def _write(self, connection: Connection, first: bytes) -> None:
+        """The one task that sends. A reader that also sent could wait for a peer that waits for it."""
+        await connection.write([first])
+        while True:
+            if self._ack_due:
+                self._ack_due = False
+                await connection.write([packets.ack(self.received)])
+            elif self._begun < self.sent:
+                await self._write_frame(connection)
+            else:
+                await self._rest(connection)
+
+    async def _write_frame(self, connection: Connection) -> None:
+        seen, frame = self._outbox[self._begun - self._acked]
+        self._begun += 1
+        head = [packets.begin(len(frame), seen)]
+        for start in range(0, len(frame), MAX_BODY):
+            if self._ack_due:
+                self._ack_due = False
+                head.append(packets.ack(self.received))
+            piece = frame[start : start + MAX_BODY]
+            self._progress(frame, start)
+            await connection.write([*head, packets.HEADER.pack(Kind.PIECE, len(piece)), piece])
+            head = []
+        self._progress(frame, len(frame))
+
+    async def _rest(self, connection: Connection) -> None:
+        """Until there is something to send, or it is time for a sign of life."""
+        self._wake = trio.Event()
+        with trio.move_on_after(connection.silence / _SIGNS) as scope:
+            await self._wake.wait()
+        if scope.cancelled_caught:
+            await connection.write([packets.packet(Kind.ALIVE)])
+
+    # --- in ---
+
+    async def _read(self, connection: Connection, deliver: Deliver) -> None:
+        while True:
+            kind, body = await connection.read()
+            if kind is not Kind.BEGIN:
+                self._control(kind, body)
+                continue
+            begin = packets.parse_begin(body)
+            self._check_size(begin.size)
+            async with self._room(begin.size) as slot:
+                with slot.reading():
+                    frame = await self._read_frame(connection, begin.size, slot)
+                self._seen = self.received + 1
+                await deliver(Arrival(frame, begin.seen))
+            self.received += 1
+            self._ack_due = True
+            self._wake.set()
+
+    def _check_size(self, size: int) -> None:
+        if not 1 <= size <= self.frame_limit:
+            raise OversizeMessage(
+                self.peer, f"announced a message of {size} bytes; {self.frame_limit} are allowed now"
+            )
+
+    @asynccontextmanager
+    async def _room(self, size: int) -> AsyncIterator[Slot]:
+        if self._slots is None or size <= MAX_BODY:
+            yield Slot()
+            return
+        async with self._slots.hold() as slot:
+            yield slot
+
+    async def _read_frame(self, connection: Connection, size: int, slot: Slot) -> bytes:
+        pieces: list[bytes] = []
+        missing = size
+        while missing:
+            kind, body = await connection.read()
+            if kind is not Kind.PIECE:
+                self._control(kind, body)
+                continue
+            missing -= len(body)
+            if missing < 0:
+                raise MalformedMessage(self.peer, "a message longer than announced")
+            pieces.append(body)
+            slot.progress(len(body))
+        return b"".join(pieces)
+
+    def _control(self, kind: Kind, body: bytes) -> None:
+        match kind:
+            case Kind.ALIVE:
+                pass
+            case Kind.ACK:
+                self._settle(packets.parse_count(body), most=self._begun)
+            case Kind.BYE if self.peer == SERVER:
+                raise Dismissed(packets.parse_reason(body, sender=self.peer))
+            case _:
+                raise MalformedMessage(self.peer, f"a packet out of order ({kind.name.lower()})")

@@ -1,0 +1,285 @@
+"""A server on the network: who is connected, on which link, and the session they are in.
+
+    async with open_server("0.0.0.0:7443", members=registry.members, context=server_context(...)) as server:
+        async with server.session(ServerMachine(...)) as session:
+            total = await session.ask("mean", payload, round_number=0)
+
+One task per connection reads from it; nobody waits for a client that does not read or send. What the server
+holds for a client is bounded: a few unread frames, and one of few slots while it uploads.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
+from secagg.ledger import ServerLedger
+from secagg.net import packets
+from secagg.net.address import Address, check_secure, host_of
+from secagg.net.connection import Connection, ConnectionLost
+from secagg.net.door import Door, Guest
+from secagg.net.journal import Journal
+from secagg.net.link import Arrival, Cut, Link
+from secagg.net.nursery import own_nursery
+from secagg.net.packets import Hello, Reason
+from secagg.net.session import Observer, Session, unobserved
+from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net.slots import Slots
+from secagg.net.work import Work, in_thread
+from secagg.server import ServerMachine
+
+_STRAYS: Final = 8  # frames that an honest client may have had on its way when its session ended
+_BACKLOG: Final = 1024  # clients come all at once
+_PARTING: Final = 1.0  # seconds for a client to read why it is sent away
+
+
+class Server:
+    """Clients that are connected. Made by `open_server`."""
+
+    def __init__(
+        self, door: Door, nursery: trio.Nursery, *, patience: Patience, capacity: Capacity, journal: Journal
+    ) -> None:
+        self._door = door
+        self._nursery = nursery
+        self._patience = patience
+        self._slots = Slots(capacity.uploads, slowest=capacity.slowest)
+        self._session: Session | None = None
+        self._links: dict[int, Link] = {}
+        self._fading: dict[Link, object] = {}  # without a connection, and since which loss of it
+        self._strays: Counter[int] = Counter()
+        self._barred: set[int] = set()  # until the next session
+        self._hosting = 0  # connections
+        self._changed = trio.Event()
+        self.journal = journal
+        self.address = Address("", 0)
+
+    # --- what its owner sees ---
+
+    @property
+    def connected(self) -> tuple[int, ...]:
+        """Clients that have a connection at this moment."""
+        return tuple(sorted(member for member, link in self._links.items() if link not in self._fading))
+
+    async def wait_for_clients(self, count: int) -> None:
+        """Until so many are connected."""
+        while len(self.connected) < count:
+            await self._changed.wait()
+
+    @asynccontextmanager
+    async def session(
+        self,
+        machine: ServerMachine,
+        *,
+        deadlines: Deadlines | None = None,
+        ledger: ServerLedger | None = None,
+        expected: int | None = None,
+        observer: Observer = unobserved,
+        work: Work = in_thread,
+    ) -> AsyncIterator[Session]:
+        """A session with whoever comes in time; it is set up when the block begins and ended with it.
+
+        With `expected` clients, set-up goes on at once instead of waiting for more. Raises `SumFailed` if too
+        few come. `observer` is called with every event, after it was written to the ledger.
+        """
+        if self._session is not None:
+            raise StateError("a server has one session at a time")
+        self._barred.clear()
+        self._strays.clear()
+        session = self._session = Session(
+            machine,
+            self._exclude,
+            deadlines=deadlines or Deadlines(),
+            ledger=ledger,
+            expected=expected,
+            journal=self.journal,
+            observer=observer,
+            work=work,
+        )
+        try:
+            for link in list(self._links.values()):
+                session.invite(link)
+            await session.open()
+            yield session
+        finally:
+            self._session = None
+            session.end()
+            self.journal.repeated()
+
+    # --- connections ---
+
+    async def welcome(self, stream: trio.abc.Stream) -> None:
+        """One connection, from the first byte to the last."""
+        guest = await self._door.admit(stream, host=host_of(stream))
+        if guest is None:
+            return
+        self._hosting += 1
+        try:
+            if guest.hello.member in self._barred:
+                await _send_away(guest.connection, Reason.EXCLUDED)
+            else:
+                await self._host(guest)
+        finally:
+            self._hosting -= 1
+            self._stir()
+            await guest.connection.close()
+
+    async def _host(self, guest: Guest) -> None:
+        """Carry a client's frames for as long as the connection lasts."""
+        link, resumed = self._link_of(guest.hello)
+        link.cut(Reason.REPLACED)
+        async with link.turn:
+            if self._links.get(link.member) is not link:
+                await _send_away(guest.connection, Reason.REPLACED)
+                return
+            self._greet(link, resumed)
+            hello = packets.welcome(resumed=resumed, received=link.received)
+            received = guest.hello.received if resumed else 0
+            take = partial(self._take, link)
+            why = await link.run(guest.connection, first=hello, received=received, deliver=take)
+        await self._part(link, guest.connection, why)
+
+    def _link_of(self, hello: Hello) -> tuple[Link, bool]:
+        """The link that this client had, or a new one: then its process is new, or we are."""
+        old = self._links.get(hello.member)
+        if old is not None and old.name == hello.link:
+            return old, True
+        if old is not None:
+            self._forget(old, "its process was restarted")
+        link = Link(hello.link, member=hello.member, peer=hello.member, slots=self._slots)
+        self._links[hello.member] = link
+        return link, False
+
+    def _greet(self, link: Link, resumed: bool) -> None:
+        self._fading.pop(link, None)
+        self._stir()
+        self.journal.once("reconnected" if resumed else "connected", member=link.member)
+        if not resumed and self._session is not None:
+            self._session.invite(link)
+
+    def _stir(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _take(self, link: Link, arrival: Arrival) -> None:
+        if self._session is not None and self._session.has(link):
+            await self._session.take(link, arrival)
+            return
+        self._strays[link.member] += 1
+        if self._strays[link.member] > _STRAYS:
+            raise OutOfOrder(link.member, "sends messages that belong to no session")
+
+    async def _part(self, link: Link, connection: Connection, why: SecaggError) -> None:
+        """What becomes of a link whose connection ended."""
+        if isinstance(why, PeerError):
+            self._exclude(link, why)
+            await _send_away(connection, Reason.EXCLUDED)
+        elif isinstance(why, Cut):
+            await _send_away(connection, why.reason)
+        else:
+            self.journal.once("disconnected", member=link.member, reason=str(why))
+            self._start_fading(link)
+
+    def _start_fading(self, link: Link) -> None:
+        """Unless it has its next connection already, a link has a short time to find one."""
+        if self._links.get(link.member) is link and not link.turn.locked():
+            loss = self._fading[link] = object()
+            self._nursery.start_soon(self._fade, link, loss)
+
+    async def _fade(self, link: Link, loss: object) -> None:
+        await trio.sleep(self._patience.grace)
+        if self._fading.get(link) is loss:
+            self._forget(link, "lost its connection")
+
+    def _forget(self, link: Link, why: str) -> None:
+        """A client's process is gone, or as good as gone. If it comes again, it begins anew."""
+        del self._links[link.member]
+        self._fading.pop(link, None)
+        if self._session is not None and self._session.has(link):
+            self._session.lose(link, why)
+        link.cut(Reason.REPLACED)
+
+    def _exclude(self, link: Link, error: PeerError) -> None:
+        """A client broke the protocol: nothing more is taken from it until the next session."""
+        self.journal.once("excluded", member=link.member, error=type(error).__name__, reason=error.why)
+        self._barred.add(link.member)
+        if self._session is not None and self._session.has(link):
+            self._session.expel(link, error)
+        if self._links.get(link.member) is link:
+            del self._links[link.member]
+            self._fading.pop(link, None)
+        link.cut(Reason.EXCLUDED)
+
+    # --- the end ---
+
+    async def close(self) -> None:
+        """Let everybody read what they were sent last, for a short time, and part."""
+        with trio.move_on_after(self._patience.farewell, shield=True):
+            async with trio.open_nursery() as nursery:
+                for link in self._links.values():
+                    if link not in self._fading:
+                        nursery.start_soon(link.flush)
+        for link in self._links.values():
+            link.cut(Reason.CLOSING)
+        with trio.move_on_after(_PARTING, shield=True):
+            while self._hosting:
+                await self._changed.wait()
+
+
+async def _send_away(connection: Connection, reason: Reason) -> None:
+    with trio.move_on_after(_PARTING), suppress(ConnectionLost):
+        await connection.write([packets.bye(reason)])
+
+
+@asynccontextmanager
+async def open_server(
+    listen: Address | str,
+    *,
+    members: Mapping[int, bytes],
+    context: ssl.SSLContext | None = None,
+    insecure_plain_tcp: bool = False,
+    patience: Patience | None = None,
+    capacity: Capacity | None = None,
+    journal: Journal | None = None,
+) -> AsyncIterator[Server]:
+    """Listen for the clients in `members` (id to public key) for as long as the block lasts.
+
+    `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, everybody on
+    this machine is believed to be whoever it says, and the address must be a loopback one. Port 0 takes a
+    free one; `server.address` tells which. Raises `OSError` if the address cannot be listened on.
+    """
+    address = Address.parse(listen) if isinstance(listen, str) else listen
+    check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
+    patience, capacity, journal = patience or Patience(), capacity or Capacity(), journal or Journal()
+    door = Door(members, context=context, patience=patience, capacity=capacity, journal=journal)
+    async with own_nursery() as nursery:
+        server = Server(door, nursery, patience=patience, capacity=capacity, journal=journal)
+        listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
+        server.address = Address(address.host, listeners[0].socket.getsockname()[1])
+        nursery.start_soon(trio.serve_listeners, server.welcome, listeners)
+        try:
+            yield server
+        finally:
+            await server.close()
+
+
+async def serve_sums(
+    conduct: Callable[[Server], Awaitable[None]],
+    listen: Address | str,
+    *,
+    task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
+    **settings: Any,
+) -> None:
+    """Run `conduct(server)` on a server that listens, as one task of your own nursery.
+
+    `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns the address.
+    """
+    async with open_server(listen, **settings) as server:
+        task_status.started(server.address)
+        await conduct(server)

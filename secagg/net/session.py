@@ -1,0 +1,262 @@
+"""One session on the network: a server's machine, its deadlines, and the links of its clients.
+
+The machine is used by one task at a time, under a lock; whoever brings a frame waits for its turn, and is
+not read from meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import trio
+
+from secagg import events
+from secagg import messages as m
+from secagg.cohort import invitation_digest
+from secagg.errors import Departed, PeerError, SlowReader
+from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
+from secagg.ledger import ServerLedger
+from secagg.local import STAGE_OF, Stage
+from secagg.net.entries import server_entry
+from secagg.net.journal import Journal
+from secagg.net.link import Arrival, Link
+from secagg.net.settings import Deadlines
+from secagg.net.work import Work
+from secagg.server import ServerMachine
+from secagg.spec import Total
+from secagg.transitions import ServerState
+
+Exclude: TypeAlias = Callable[[Link, PeerError], None]
+Observer: TypeAlias = Callable[[ServerEvent], None]
+
+
+def unobserved(_event: ServerEvent) -> None:
+    pass
+
+
+class Session:
+    """Made by `Server.session`."""
+
+    def __init__(
+        self,
+        machine: ServerMachine,
+        exclude: Exclude,
+        *,
+        deadlines: Deadlines,
+        ledger: ServerLedger | None,
+        expected: int | None,
+        journal: Journal,
+        observer: Observer,
+        work: Work,
+    ) -> None:
+        self._machine = machine
+        self._exclude = exclude
+        self._deadlines = deadlines
+        self._ledger = ledger
+        self._expected = expected
+        self._journal = journal
+        self._observer = observer
+        self._work = work
+        self._turn = trio.Lock()
+        self._links: dict[int, Link] = {}
+        self._since: dict[int, int] = {}  # frames sent on its link before a client could know of the session
+        self._pending: list[Callable[[], tuple[ServerEvent, ...]]] = []
+        self._left = 0  # clients that came and left
+        self._complete = trio.Event()
+        self.contributors: tuple[int, ...] = ()  # of the last total
+        self._current = Stage.ADVERTISE  # what comes between two stages counts to the first of them
+        self.bytes_up: Counter[Stage] = Counter()  # of all clients' frames
+        self.bytes_down: Counter[Stage] = Counter()
+
+    # --- what its owner calls ---
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Who can still be asked."""
+        return self._machine.members
+
+    @property
+    def sums_left(self) -> int:
+        return self._machine.sums_left
+
+    async def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        """One sum. Raises `SumFailed` if no total was released; the session goes on.
+
+        To cancel it abandons the sum, and clients are told.
+        """
+        async with self._holding():
+            step = self._machine.ask(kind, payload, round_number=round_number)
+            self._complete = trio.Event()
+        try:
+            if self._ledger is not None:
+                self._ledger.note_asked(step.outgoing[0].frame, self._machine.table)
+            self._act(step)
+            return await self._finish()
+        except BaseException:
+            self._abandon()
+            raise
+
+    async def _finish(self) -> Total:
+        """Stage after stage, until the sum is released or has failed."""
+        while True:
+            for event in await self._stage():
+                if isinstance(event, SumReleased):
+                    self.contributors = event.contributors
+                    return event.total
+                if isinstance(event, events.SumAborted):
+                    raise event.error
+
+    def _abandon(self) -> None:
+        """Give up whatever sum is under way. Nobody else can hold the machine here but readers of frames."""
+        if self._machine.state in (ServerState.MASKING, ServerState.CONFIRMING, ServerState.UNMASKING):
+            self._act(self._machine.abandon())
+
+    # --- what the server calls ---
+
+    async def open(self) -> None:
+        """Exchange keys and shares. Raises `SumFailed` if too few clients stay."""
+        while self._machine.state is not ServerState.READY:
+            for event in await self._stage():
+                if isinstance(event, events.SessionFailed):
+                    raise event.error
+
+    def end(self) -> None:
+        self._abandon()
+        self._send(self._machine.end().outgoing)
+
+    def invite(self, link: Link) -> None:
+        """A client is connected; in time, it may take part."""
+        member = link.member
+        if self._machine.state is not ServerState.INVITING or member in self._links:
+            return
+        link.frame_limit = max(link.frame_limit, self._machine.frame_limit)
+        self._links[member] = link
+        self._hand(member, self._machine.invitation)
+        self._since[member] = link.sent
+
+    def has(self, link: Link) -> bool:
+        return self._links.get(link.member) is link
+
+    async def take(self, link: Link, arrival: Arrival) -> None:
+        """A frame from one of the clients."""
+        member = link.member
+        async with self._holding():
+            if arrival.seen < self._since[member] or not self.has(link):
+                return  # it was made for an earlier session
+            self.bytes_up[self._stage_now()] += len(arrival.frame)
+            self._note(self._machine.receive(member, arrival.frame))
+
+    def lose(self, link: Link, why: str) -> None:
+        """A client has no connection any more, and will not come back to this session."""
+        self._journal.once("left", member=link.member, reason=why)
+        del self._links[link.member]
+        self._left += 1
+        self._later(lambda: self._machine.drop(link.member))
+
+    def expel(self, link: Link, error: PeerError) -> None:
+        """A client broke the rules of the transport."""
+        del self._links[link.member]
+        self._left += 1
+        self._later(lambda: (events.Excluded(link.member, error), *self._machine.drop(link.member)))
+
+    # --- stages ---
+
+    async def _stage(self) -> tuple[ServerEvent, ...]:
+        """Wait for the current stage's answers, or its deadline, and close it."""
+        with trio.move_on_after(self._deadlines.of(self._machine.state)):
+            await self._complete.wait()
+        async with self._holding():
+            self._complete = trio.Event()
+            joining = self._machine.state is ServerState.INVITING
+            step = await self._work(self._machine.close_stage)
+            self._act(step)
+            if joining:
+                self._turn_away_latecomers()
+        return step.events
+
+    def _turn_away_latecomers(self) -> None:
+        """Tell whoever was invited and did not come in time not to wait for this session."""
+        farewell = m.Farewell(invitation_digest(self._machine.invitation)).encode()
+        for member in set(self._links) - set(self._machine.advertised):
+            self._hand(member, farewell)
+            self._links.pop(member, None)
+
+    @asynccontextmanager
+    async def _holding(self) -> AsyncIterator[None]:
+        """The machine to oneself; what came up meanwhile is done at the end."""
+        async with self._turn:
+            try:
+                yield
+            finally:
+                self._catch_up()
+
+    def _later(self, act: Callable[[], tuple[ServerEvent, ...]]) -> None:
+        """Do something with the machine as soon as nobody else does."""
+        self._pending.append(act)
+        if not self._turn.locked():
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        while self._pending:
+            self._note(self._pending.pop(0)())
+
+    def _act(self, step: ServerStep) -> None:
+        """Events first: what is released is in the ledger before anybody acts on it."""
+        self._note(step.events)
+        self._send(step.outgoing)
+
+    def _note(self, happened: Iterable[ServerEvent]) -> None:
+        for event in happened:
+            if self._ledger is not None:
+                self._ledger.note(event)
+            self._observer(event)
+            self._react(event)
+        if self._machine.state is ServerState.INVITING and self._everybody_came():
+            self._complete.set()
+
+    def _everybody_came(self) -> bool:
+        """Who has left again is not waited for."""
+        return self._expected is not None and len(self._machine.advertised) + self._left >= self._expected
+
+    def _react(self, event: ServerEvent) -> None:
+        if (entry := server_entry(event)) is not None:
+            self._journal.once(entry.event, **entry.facts)
+        match event:
+            case events.StageFull():
+                self._complete.set()
+            case events.Excluded():
+                self._part_with(event.peer, event.error)
+
+    def _part_with(self, member: int, error: PeerError) -> None:
+        link = self._links.pop(member, None)
+        if link is None:
+            return
+        self._left += 1
+        if isinstance(error, Departed):
+            self._journal.once("left", member=member, reason=error.why)
+        else:
+            self._exclude(link, error)
+
+    # --- frames out ---
+
+    def _send(self, outgoing: Iterable[Outgoing]) -> None:
+        for packet in outgoing:
+            for member in packet.receivers:
+                self._hand(member, packet.frame)
+
+    def _stage_now(self) -> Stage:
+        self._current = STAGE_OF.get(self._machine.state, self._current)
+        return self._current
+
+    def _hand(self, member: int, frame: bytes) -> None:
+        link = self._links.get(member)
+        if link is None:
+            return  # it has left a moment ago
+        self.bytes_down[self._stage_now()] += len(frame)
+        try:
+            link.send(frame)
+        except SlowReader as error:
+            self._exclude(link, error)

@@ -1,0 +1,88 @@
+"""What an operator can set: deadlines of stages, and how much a peer may cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Final
+
+from secagg.errors import ParameterError
+from secagg.transitions import ServerState
+
+DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """Seconds after which a stage is closed with whoever has answered, if it is not complete before.
+
+    `join`     clients come and advertise keys.
+    `share`    they deal shares of their one-time secrets.
+    `mask`     they compute and upload their masked input: local training is in here.
+    `confirm`  under `malicious_server`, they confirm who is in the sum.
+    `reveal`   they reveal shares.
+    """
+
+    join: float = 60.0
+    share: float = 60.0
+    mask: float = 600.0
+    confirm: float = 60.0
+    reveal: float = 60.0
+
+    def __post_init__(self) -> None:
+        _check_seconds(self)
+
+    def of(self, state: ServerState) -> float:
+        return {
+            ServerState.INVITING: self.join,
+            ServerState.SHARING: self.share,
+            ServerState.MASKING: self.mask,
+            ServerState.CONFIRMING: self.confirm,
+            ServerState.UNMASKING: self.reveal,
+        }[state]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Seconds for which the transport waits.
+
+    `handshake`  from a new connection until its client is known.
+    `silence`    without a sign of life, after which a connection is taken for dead.
+    `grace`      without a connection, after which a client has left the session.
+    `farewell`   until everybody has read that the server shuts down.
+    """
+
+    handshake: float = 10.0
+    silence: float = 60.0
+    grace: float = 10.0
+    farewell: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_seconds(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """How much the server takes on.
+
+    `uploads`   large messages taken in at the same time: memory is so many vectors, and one. Unless it is
+                more than the clients that may collude, these can keep others waiting.
+    `slowest`   bytes per second below which an upload makes room for others that wait.
+    `strangers` connections whose clients are not known yet. When one more comes, the oldest has to go.
+    """
+
+    uploads: int = 8
+    slowest: float = 32768.0
+    strangers: int = 128
+
+    def __post_init__(self) -> None:
+        if min(self.uploads, self.strangers) < 1 or not self.slowest > 0:
+            raise ParameterError("uploads and strangers must be at least 1, and slowest above 0")
+
+
+def _check_seconds(settings: Deadlines | Patience) -> None:
+    for column in fields(settings):
+        value = getattr(settings, column.name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= DAY:
+            raise ParameterError(f"{column.name} must be a number of seconds, above 0 and at most {DAY:g}")
+        assert not math.isnan(value)

@@ -1,0 +1,110 @@
+"""What came of a drill."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sims.drill.setting import DrillSetting
+
+
+def fingerprint(values: ArrayLike) -> str:
+    """SHA-256 of a total: its numbers in 8 bytes each, the lowest first."""
+    return hashlib.sha256(np.asarray(values).astype("<i8").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumOutcome:
+    """One sum. Either it has a total, or it was aborted when `survivors` were fewer than `threshold`."""
+
+    sum: int
+    contributors: int
+    dropped: int  # clients of the cohort that are not in the total
+    contributor_ids: tuple[int, ...] = ()
+    expected_sha256: str | None = None
+    total_sha256: str | None = None
+    aborted: bool = False
+    survivors: int | None = None
+    threshold: int | None = None
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        return self.expected_sha256 == self.total_sha256
+
+
+@dataclass(kw_only=True)
+class DrillReport:
+    """All of them. `hung` counts sums and clients that came to no end, `orphans` processes that remained."""
+
+    setting: DrillSetting
+    sums: list[SumOutcome] = field(default_factory=list)
+    cohort: int = 0
+    threshold: int = 0
+    killed: int = 0  # clients whose process was killed
+    crashed: int = 0  # clients whose process ended in any other way
+    refused: int = 0  # clients that left of their own will
+    hung: int = 0
+    orphans: int = 0
+    released_after_abort: int = 0
+    seconds: float = 0.0
+    start_seconds: float = 0.0
+    bytes_up: Mapping[str, int] = field(default_factory=dict)
+    bytes_down: Mapping[str, int] = field(default_factory=dict)
+    wire_bytes_in: int = 0
+    wire_bytes_out: int = 0
+    server_peak_bytes: int = 0
+
+    @property
+    def exact(self) -> bool:
+        return all(each.exact for each in self.sums)
+
+    @property
+    def aborted(self) -> int:
+        return sum(each.aborted for each in self.sums)
+
+    @property
+    def as_promised(self) -> bool:
+        """Whether all that went wrong is what was made to go wrong."""
+        excused = all(
+            each.survivors is not None and each.threshold is not None and each.survivors < each.threshold
+            for each in self.sums
+            if each.aborted
+        )
+        failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
+        return self.exact and excused and not any(failures)
+
+    def as_json(self) -> dict[str, Any]:
+        setting = self.setting
+        return {
+            "clients": setting.clients,
+            "dim": setting.dim,
+            "kill": str(setting.kill),
+            "trust": str(setting.trust),
+            "seed": setting.seed,
+            "corrupt": setting.corrupt,
+            "processes": len(setting.crews()),
+            "tls": setting.tls,
+            "cohort": self.cohort,
+            "threshold": self.threshold,
+            "sums": [asdict(each) for each in self.sums],
+            "exact": self.exact,
+            "aborted": self.aborted,
+            "killed": self.killed,
+            "crashed": self.crashed,
+            "refused": self.refused,
+            "hung": self.hung,
+            "orphans": self.orphans,
+            "released_after_abort": self.released_after_abort,
+            "seconds": self.seconds,
+            "start_seconds": self.start_seconds,
+            "bytes_up": dict(self.bytes_up),
+            "bytes_down": dict(self.bytes_down),
+            "server_peak_bytes": self.server_peak_bytes,
+        }

@@ -1,0 +1,215 @@
+"""A drill, run: the server is here, the clients are in other processes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+import trio
+
+from secagg import Identity, Registry
+from secagg.errors import SumFailed, TooFewClients
+from secagg.events import ServerEvent, SessionReady, SumAborted, SumReleased
+from secagg.net.certificates import certificate_key, make_certificate
+from secagg.net.journal import Fact, Journal
+from secagg.net.server import Server, open_server
+from secagg.net.session import Session
+from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net.tls import server_context
+from sims.drill.fate import draw
+from sims.drill.report import DrillReport, SumOutcome, fingerprint
+from sims.drill.role import DrillRole, Part, plain_sum
+from sims.drill.setting import KIND, PART, DrillSetting
+from sims.memory import peak_bytes
+from sims.processes import Crew, Ended, Said, open_crew
+from sims.processes.clients import PRELOAD, Certificates, Meeting, Note, Seat, host_clients
+
+# Generous: a stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
+_DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)
+_PATIENCE: Final = Patience(handshake=60, silence=120, grace=1.5)
+_CAPACITY: Final = Capacity(uploads=4, strangers=1024)
+_ENDING: Final = 30.0  # seconds for clients to hear that the session is over
+
+Watch: TypeAlias = Callable[[str], None]  # told in a few words what happens
+
+
+class Drill:
+    """One drill, to be run once."""
+
+    def __init__(self, setting: DrillSetting, watch: Watch) -> None:
+        self._setting = setting
+        self._watch = watch
+        self._crews = setting.crews()
+        self._report = DrillReport(setting=setting)
+        self._aborted: set[int] = set()
+        self._gone: set[int] = set()  # clients whose process has ended
+        self._over: set[int] = set()  # clients whose session has ended
+        self._changed = trio.Event()
+
+    async def run(self) -> DrillReport:
+        """Start everything, sum, and see that nothing is left."""
+        fates = draw(self._setting, self._crews)
+        seats = [
+            Seat(crew, DrillRole, Part(self._setting, {k: fates[k] for k in crew if k in fates}))
+            for crew in self._crews
+        ]
+        self._watch(f"starting {len(seats)} processes")
+        started = time.perf_counter()
+        async with open_crew(host_clients, seats, preload=(*PRELOAD, DrillRole.__module__)) as crew:
+            certificates = await self._certificates(crew)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, crew)
+                await self._serve(crew, certificates, started)
+                nursery.cancel_scope.cancel()
+        self._report.orphans = crew.leftovers()
+        self._report.server_peak_bytes = peak_bytes()
+        return self._report
+
+    # --- the clients' processes ---
+
+    async def _certificates(self, crew: Crew) -> dict[int, bytes]:
+        """Everybody's, of whom something is heard at all."""
+        certificates: dict[int, bytes] = {}
+        heard = 0
+        async for news in crew.news():
+            if isinstance(news, Said) and isinstance(news.message, Certificates):
+                certificates.update(news.message.of)
+            elif isinstance(news, Ended):
+                self._ended(news)
+            heard += 1
+            if heard == len(self._crews):
+                break
+        return certificates
+
+    async def _listen(self, crew: Crew) -> None:
+        async for news in crew.news():
+            if isinstance(news, Ended):
+                self._ended(news)
+            elif isinstance(news.message, Note):
+                self._noted(news.message)
+            self._changed.set()
+
+    def _ended(self, news: Ended) -> None:
+        members = self._crews[news.index]
+        self._gone.update(members)
+        if news.signal == signal.SIGKILL:
+            self._report.killed += len(members)
+        else:
+            self._report.crashed += len(members)
+            self._watch(f"the process of client {members[0]} ended: {news.cause}")
+
+    def _noted(self, note: Note) -> None:
+        self._over.add(note.member)
+        if note.event == "refused":
+            self._report.refused += 1
+            self._watch(f"client {note.member} refused: {note.reason}")
+
+    # --- the server ---
+
+    async def _serve(self, crew: Crew, certificates: Mapping[int, bytes], started: float) -> None:
+        identity = Identity.generate()
+        certificate = make_certificate(identity, now=int(time.time()))
+        registry = _registry(certificates)
+        tls = self._setting.tls
+        async with open_server(
+            "127.0.0.1:0",
+            members=registry.members,
+            context=server_context(identity, certificate, list(certificates.values())) if tls else None,
+            insecure_plain_tcp=not tls,
+            patience=_PATIENCE,
+            capacity=_CAPACITY,
+            journal=Journal(self._journal),
+        ) as server:
+            meeting = Meeting(
+                server.address, certificate if tls else None, 0, dict(registry.members), _PATIENCE
+            )
+            for index in range(len(self._crews)):
+                await crew.send(index, meeting)
+            with trio.move_on_after(_DEADLINES.join):
+                await server.wait_for_clients(self._setting.clients)
+            self._report.start_seconds = time.perf_counter() - started
+            await self._session(server, registry)
+            await self._see_the_end()
+
+    def _journal(self, event: str, facts: Mapping[str, Fact]) -> None:
+        if event in ("left", "excluded", "refused", "missing"):
+            self._watch(" ".join([event, *(f"{key} {value}" for key, value in facts.items())]))
+
+    async def _session(self, server: Server, registry: Registry) -> None:
+        setting, started = self._setting, time.perf_counter()
+        self._watch("exchanging keys")
+        machine = setting.make_server(registry)
+        limit = (3 + 3 * setting.sums) * _DEADLINES.mask
+        with trio.move_on_after(limit):
+            try:
+                async with server.session(
+                    machine, deadlines=_DEADLINES, expected=setting.clients, observer=self._observe
+                ) as session:
+                    for index in range(setting.sums):
+                        self._report.sums.append(await self._sum(session, index))
+                    self._report.bytes_up = {stage.value: n for stage, n in session.bytes_up.items()}
+                    self._report.bytes_down = {stage.value: n for stage, n in session.bytes_down.items()}
+            except SumFailed as error:  # There was no session, hence no sum.
+                self._report.sums += [self._failure(k, error) for k in range(setting.sums)]
+        self._report.hung += setting.sums - len(self._report.sums)
+        self._report.seconds = time.perf_counter() - started
+
+    async def _sum(self, session: Session, index: int) -> SumOutcome:
+        self._watch(f"sum {index + 1} of {self._setting.sums}, {len(session.members)} clients")
+        started = time.perf_counter()
+        try:
+            total = await session.ask(KIND, index.to_bytes(4, "big"), round_number=index)
+        except SumFailed as error:
+            return self._failure(index, error)
+        seconds = time.perf_counter() - started
+        return SumOutcome(
+            sum=index,
+            contributors=len(session.contributors),
+            contributor_ids=session.contributors,
+            dropped=self._setting.clients - len(session.contributors),
+            expected_sha256=fingerprint(plain_sum(self._setting, session.contributors, index)),
+            total_sha256=fingerprint(total[PART]),
+            seconds=seconds,
+        )
+
+    def _failure(self, index: int, error: SumFailed) -> SumOutcome:
+        counted = isinstance(error, TooFewClients)
+        return SumOutcome(
+            sum=index,
+            contributors=0,
+            dropped=self._setting.clients,
+            aborted=True,
+            survivors=error.present if counted else None,
+            threshold=error.needed if counted else None,
+            reason=str(error),
+        )
+
+    def _observe(self, event: ServerEvent) -> None:
+        match event:
+            case SessionReady():
+                self._report.cohort, self._report.threshold = len(event.members), event.threshold
+            case SumAborted():
+                self._aborted.add(event.sum_index)
+            case SumReleased():
+                self._report.released_after_abort += event.sum_index in self._aborted
+
+    async def _see_the_end(self) -> None:
+        """Everybody who is left hears that the session is over."""
+        with trio.move_on_after(_ENDING):
+            while self._waited_for():
+                self._changed = trio.Event()
+                await self._changed.wait()
+        self._report.hung += len(self._waited_for())
+
+    def _waited_for(self) -> set[int]:
+        return set(range(self._setting.clients)) - self._gone - self._over
+
+
+def _registry(certificates: Mapping[int, bytes]) -> Registry:
+    return Registry(0, {member: certificate_key(pem) for member, pem in certificates.items()})
+
+
+def run_drill(setting: DrillSetting, watch: Watch) -> DrillReport:
+    return trio.run(Drill(setting, watch).run)

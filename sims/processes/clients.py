@@ -1,0 +1,140 @@
+"""A worker's duty: to host clients of a session, each with a connection of its own.
+
+What clients are asked for and how they answer is a *role*, which the worker makes for itself: nothing but
+its name and a small setting cross the process border. Identities are made in the worker too. It tells their
+certificates, and is told in return who else there is and where the server is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import trio
+from numpy.typing import ArrayLike
+
+from secagg import Identity, Policy, Registry, Table, Trust, VolatileMemory
+from secagg.events import Asked
+from secagg.net.address import Address
+from secagg.net.certificates import make_certificate
+from secagg.net.client import Client, open_client
+from secagg.net.journal import Fact, Journal
+from secagg.net.link import Progress
+from secagg.net.settings import Patience
+from secagg.net.tls import client_context
+from secagg.net.work import inline
+from sims.processes.line import Line
+
+PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.certificates")
+_TOLD: Final = ("session over", "session lost", "refused", "dismissed")
+
+
+class Role(Protocol):
+    """What a worker's clients do."""
+
+    table: Table
+    policy: Policy
+
+    def answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike]: ...
+    def progress(self, member: int) -> Progress: ...
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Which clients a worker hosts, and `role(setting)` makes what they do."""
+
+    members: tuple[int, ...]
+    role: Callable[[Any], Role]
+    setting: Any
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Said first: the certificates of a worker's clients."""
+
+    of: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Told in return: where the server is. Without a server's certificate, there is no TLS."""
+
+    address: Address
+    server: bytes | None
+    version: int
+    keys: Mapping[int, bytes]
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(self.version, self.keys)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Said when a client's part in a session has come to an end, and why."""
+
+    member: int
+    event: str
+    reason: str
+
+
+async def host_clients(seat: Seat, line: Line) -> None:
+    """Until the line is closed."""
+    role = seat.role(seat.setting)
+    identities = {member: Identity.generate() for member in seat.members}
+    now = int(time.time())
+    certificates = {member: make_certificate(key, now=now) for member, key in identities.items()}
+    await line.send(Certificates(certificates))
+    meeting = await line.receive()
+    assert isinstance(meeting, Meeting)
+    async with trio.open_nursery() as nursery:
+        for member, identity in identities.items():
+            nursery.start_soon(_take_part, member, identity, certificates[member], role, meeting, line)
+        await line.receive()  # There is nothing more to hear but that the line is closed.
+
+
+async def _take_part(
+    member: int, identity: Identity, certificate: bytes, role: Role, meeting: Meeting, line: Line
+) -> None:
+    notes, hear = trio.open_memory_channel[Note](64)
+    signed = role.policy.trust is Trust.MALICIOUS
+    tls = {} if meeting.server is None else {"context": client_context(identity, certificate, meeting.server)}
+    async with (
+        trio.open_nursery() as nursery,
+        open_client(
+            meeting.address,
+            member=member,
+            table=role.table,
+            policy=role.policy,
+            memory=VolatileMemory(),
+            identity=identity if signed else None,
+            registry=meeting.registry if signed else None,
+            patience=meeting.patience,
+            journal=Journal(partial(_note, notes, member)),
+            progress=role.progress(member),
+            insecure_plain_tcp=meeting.server is None,
+            work=inline,
+            **tls,
+        ) as client,
+    ):
+        nursery.start_soon(_pass_on, hear, line)
+        await _answer(client, member, role)
+
+
+async def _answer(client: Client, member: int, role: Role) -> None:
+    async for asked in client:
+        await client.answer(asked, role.answer(member, asked))
+
+
+def _note(notes: trio.MemorySendChannel[Note], member: int, event: str, facts: Mapping[str, Fact]) -> None:
+    if event in _TOLD:
+        notes.send_nowait(Note(member, event, str(facts.get("reason", ""))))
+
+
+async def _pass_on(notes: trio.MemoryReceiveChannel[Note], line: Line) -> None:
+    async for note in notes:
+        await line.send(note)
