@@ -12,7 +12,7 @@ key, a seed, a share or a value of an input.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 SERVER: Final = "server"
 Peer: TypeAlias = int | Literal["server"]
@@ -69,6 +69,26 @@ class ForeignLedger(LedgerError):
     """A ledger belongs to somebody else, whose spend is not ours."""
 
 
+class KeyFileError(LocalError):
+    """A file of a key or of certificates cannot be used. The message names the file, never what is in it."""
+
+
+class CertificateError(LocalError):
+    """Not a certificate of the one form that identities have here, or not valid now."""
+
+
+class RegistryError(LocalError):
+    """Our own registry of identities cannot be used."""
+
+
+class ForeignRegistry(RegistryError):
+    """A registry that our authority did not sign: whoever did may have made up all of its members."""
+
+
+class ExpiredRegistry(RegistryError):
+    """A registry whose time is over: identities that it lists may have been revoked since."""
+
+
 # --- theirs -------------------------------------------------------------------------------------
 
 
@@ -87,6 +107,10 @@ class MalformedMessage(PeerError):
 
 class OversizeMessage(PeerError):
     """Larger than this side agreed to hold in memory."""
+
+
+class SlowReader(PeerError):
+    """Does not take what it is sent, which this side would have to keep in memory."""
 
 
 class WrongVersion(PeerError):
@@ -237,7 +261,19 @@ class SumFailed(SecaggError):
 
 
 class TooFewClients(SumFailed):
-    """Fewer clients than the threshold were left."""
+    """Fewer clients than the threshold were left.
+
+    `present` of them, where `needed` would have been enough; None where it is not a matter of numbers alone.
+    """
+
+    def __init__(self, why: str, *, present: int | None = None, needed: int | None = None) -> None:
+        super().__init__(why)
+        self.present = present
+        self.needed = needed
+
+    @classmethod
+    def only(cls, present: int, did: str, needed: int) -> Self:
+        return cls(f"only {present} clients {did}; {needed} are needed", present=present, needed=needed)
 
 
 class CorruptTotal(SumFailed):

@@ -1,38 +1,49 @@
 """The registry: which identities exist, signed by an authority that is not the server.
 
 A server that could add identities would fill a cohort with its own. Clients hold the registry, compare its
-digest when they join, and never go back to an older version.
+digest when they join, and never go back to an older version. A registry may expire, so that a client who is
+kept from the newer ones does not trust revoked identities for ever; as nothing here has a clock, whoever
+starts a client calls `check_current`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
 from secagg.codec import Reader, encode_fields
-from secagg.errors import MalformedMessage, ParameterError, PeerError, WrongRegistry
+from secagg.errors import BadSignature, ExpiredRegistry, MalformedMessage, ParameterError, WrongRegistry
 from secagg.hashing import digest
 from secagg.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, verify
 from secagg.thresholds import Trust
 
 MAX_ID: Final = (1 << 32) - 1
+NEVER_EXPIRES: Final = 0
+MAX_EXPIRES: Final = 253_402_300_799  # the last second of the year 9999, the last that calendars here know
 _RECORD: Final = 4 + KEY_BYTES
 _PURPOSE: Final = "registry"
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Version and members (id -> Ed25519 public key) of a deployment."""
+    """Version and members (id -> Ed25519 public key) of a deployment, and when it expires.
+
+    `expires` is in seconds of Unix time; 0 is never.
+    """
 
     version: int
     members: Mapping[int, bytes]
+    expires: int = NEVER_EXPIRES
 
     def __post_init__(self) -> None:
         if not 0 <= self.version < 1 << 63:
             raise ParameterError("the version of a registry must be from 0 to 2^63 - 1")
+        if not 0 <= self.expires <= MAX_EXPIRES:
+            raise ParameterError("a registry must expire by the year 9999, or never")
         for member, key in self.members.items():
             if not 0 <= member <= MAX_ID or len(key) != KEY_BYTES:
                 raise ParameterError("a member of a registry has a 32-bit id and a 32-byte key")
@@ -46,25 +57,60 @@ class Registry:
 
     @cached_property
     def digest(self) -> bytes:
-        return digest("registry", self.version.to_bytes(8, "big"), self.records)
+        return digest(
+            "registry", self.version.to_bytes(8, "big"), self.expires.to_bytes(8, "big"), self.records
+        )
 
     def sign(self, authority: Identity) -> bytes:
         """The registry as a file that clients verify with the authority's public key."""
         signature = authority.sign(_PURPOSE, self.digest)
-        return encode_fields(self.version, self.records, signature)
+        return encode_fields(self.version, self.expires, self.records, signature)
+
+    def check_current(self, now: int) -> None:
+        """Raise `ExpiredRegistry` if it is no longer valid at `now`, in seconds of Unix time."""
+        if self.expires != NEVER_EXPIRES and now >= self.expires:
+            end = datetime.fromtimestamp(self.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            raise ExpiredRegistry(
+                f"registry {self.version} expired at {end}; get a newer one from the authority, who makes it "
+                "with secagg enrol --expires"
+            )
+
+
+@dataclass(frozen=True)
+class SignedRegistry:
+    """What a registry's file says. Nobody may act on it before `verified`."""
+
+    claimed: Registry
+    signature: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> SignedRegistry:
+        """Raises `WrongRegistry` if `data` is no registry, whoever signed it."""
+        try:
+            version, expires, records, signature = _parse(data)
+            registry = Registry(version, dict(_members(records)), expires)
+            if registry.records != records:
+                raise MalformedMessage("server", "members of the registry are not in order")
+        except (MalformedMessage, ParameterError) as error:
+            raise _wrong(error) from None
+        return cls(registry, signature)
+
+    def verified(self, *, authority: bytes) -> Registry:
+        """The registry; raises `WrongRegistry` unless the key `authority` signed it."""
+        try:
+            verify(authority, self.signature, _PURPOSE, self.claimed.digest, peer="server")
+        except BadSignature as error:
+            raise _wrong(error) from None
+        return self.claimed
 
 
 def verify_registry(data: bytes, *, authority: bytes) -> Registry:
     """The registry in `data`; raises `WrongRegistry` unless `authority` signed it."""
-    try:
-        version, records, signature = _parse(data)
-        registry = Registry(version, dict(_members(records)))
-        if registry.records != records:
-            raise WrongRegistry("server", "members of the registry are not in order")
-        verify(authority, signature, _PURPOSE, registry.digest, peer="server")
-    except (PeerError, ParameterError) as error:
-        raise WrongRegistry("server", f"not a registry signed by the authority ({error})") from None
-    return registry
+    return SignedRegistry.parse(data).verified(authority=authority)
+
+
+def _wrong(why: Exception) -> WrongRegistry:
+    return WrongRegistry("server", f"not a registry signed by the authority ({why})")
 
 
 def check_identity(member: int, trust: Trust, identity: Identity | None, registry: Registry | None) -> None:
@@ -80,14 +126,14 @@ def check_identity(member: int, trust: Trust, identity: Identity | None, registr
         raise ParameterError(f"the registry does not list this identity as client {member}")
 
 
-def _parse(data: bytes) -> tuple[int, bytes, bytes]:
+def _parse(data: bytes) -> tuple[int, int, bytes, bytes]:
     reader = Reader(data, sender="server")
-    reader.array(3)
-    version, records, signature = reader.uint(), reader.blob(), reader.blob()
+    reader.array(4)
+    version, expires, records, signature = reader.uint(), reader.uint(), reader.blob(), reader.blob()
     reader.end()
     if len(records) % _RECORD or len(signature) != SIGNATURE_BYTES:
         raise MalformedMessage("server", "a registry of the wrong length")
-    return version, records, signature
+    return version, expires, records, signature
 
 
 def _members(records: bytes) -> list[tuple[int, bytes]]:

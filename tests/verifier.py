@@ -118,7 +118,8 @@ class Replay:
         self.specs = {kind: self.spec_digest(kind) for kind in sorted(data["table"])}
         table = [field for kind, spec in self.specs.items() for field in (kind.encode(), spec)]
         members = b"".join(u32(k) + self.keys[k] for k in sorted(self.keys))
-        registry = digest("registry", data["registry"]["version"].to_bytes(8, "big"), members)
+        stamps = [data["registry"][name].to_bytes(8, "big") for name in ("version", "expires")]
+        registry = digest("registry", *stamps, members)
         offer = [data["trust"], data["session_sums"], digest("table", *table), registry if self.keys else b""]
         invitation = self.expect("server", ids, INVITATION, *offer, self.next_frame()[-32:])
         self.context = self.invited = digest("invitation", invitation)

@@ -119,11 +119,11 @@ def describe_registry(registry: Registry | None) -> dict[str, Any] | None:
     if registry is None:
         return None
     members = {str(member): key.hex() for member, key in sorted(registry.members.items())}
-    return {"version": registry.version, "members": members}
+    return {"version": registry.version, "expires": registry.expires, "members": members}
 
 
 def read_registry(description: Mapping[str, Any] | None) -> Registry | None:
     if description is None:
         return None
     members = {int(member): bytes.fromhex(key) for member, key in description["members"].items()}
-    return Registry(description["version"], members)
+    return Registry(description["version"], members, description["expires"])

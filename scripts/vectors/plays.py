@@ -17,7 +17,7 @@ In the fourth, two are: enough for a threshold, but not for the promise, so it i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
@@ -71,10 +71,11 @@ class Play:
 
     @property
     def registry(self) -> Registry | None:
-        """One identity more than takes part."""
+        """One identity more than takes part; it expires in the year 2100."""
         if self.trust is Trust.CURIOUS:
             return None
-        return seeded_registry(SEED, [*self.members, self.members[-1] + 1], version=2)
+        listed = [*self.members, self.members[-1] + 1]
+        return replace(seeded_registry(SEED, listed, version=2), expires=4_102_444_800)
 
 
 # --- on a complete graph ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from scripts.vectors.anchors import ANCHORS
-from scripts.vectors.describe import describe_part, describe_table
+from scripts.vectors.describe import describe_part, describe_registry, describe_table
 from scripts.vectors.plays import PLAYS, TABLE
 from scripts.vectors.samples import sample_messages
 from secagg import messages as m
@@ -94,8 +94,9 @@ def _tagged_digests() -> list[dict[str, Any]]:
 def _named_digests() -> dict[str, Any]:
     invitation, key_list, query = b"an invitation", b"a key list", b"a query"
     registry = PLAYS[Trust.MALICIOUS].registry
+    described = describe_registry(registry)
     assert registry is not None
-    members = {str(member): key.hex() for member, key in registry.members.items()}
+    assert described is not None
     return {
         "invitation": {"frame": invitation.hex(), "digest": invitation_digest(invitation).hex()},
         "session": {
@@ -112,7 +113,7 @@ def _named_digests() -> dict[str, Any]:
         },
         "specs": {kind: spec.digest.hex() for kind, spec in TABLE.items()},
         "table": {"table": describe_table(TABLE), "digest": TABLE.digest.hex()},
-        "registry": {"version": registry.version, "members": members, "digest": registry.digest.hex()},
+        "registry": {**described, "digest": registry.digest.hex()},
     }
 
 

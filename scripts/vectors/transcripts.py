@@ -195,7 +195,7 @@ def transcript(play: Play) -> dict[str, Any]:
         "dropout": play.dropout,
         "policy": describe_policy(play.policy),
         "table": describe_table(play.table),
-        "registry": describe_registry(play.registry) or {"version": 0, "members": {}},
+        "registry": describe_registry(play.registry) or {"version": 0, "expires": 0, "members": {}},
         "session": cohort.session.hex(),
         "clients": recording.secrets,
         "sums": recording.sums,

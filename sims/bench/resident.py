@@ -26,6 +26,11 @@ class Growth:
         return _resident("VmHWM") - self._start
 
 
+def peak_bytes() -> int:
+    """The peak of the resident set since the process began."""
+    return _resident("VmHWM")
+
+
 def _reset_peak() -> None:
     """Forget what importing took for a moment. Some sandboxes forbid it: then that is what is reported."""
     try:

@@ -53,17 +53,21 @@ class DrillReport:
     hung: int = 0
     orphans: int = 0
     released_after_abort: int = 0
-    seconds: float = 0.0
-    start_seconds: float = 0.0
+    start_seconds: float = 0.0  # until all processes were connected
+    setup_seconds: float = 0.0  # for keys and shares
+    elapsed_seconds: float = 0.0  # with what it took to check the totals
     bytes_up: Mapping[str, int] = field(default_factory=dict)
     bytes_down: Mapping[str, int] = field(default_factory=dict)
-    wire_bytes_in: int = 0
-    wire_bytes_out: int = 0
     server_peak_bytes: int = 0
 
     @property
     def exact(self) -> bool:
         return all(each.exact for each in self.sums)
+
+    @property
+    def seconds(self) -> float:
+        """What the session took: keys, shares and sums."""
+        return self.setup_seconds + sum(each.seconds for each in self.sums)
 
     @property
     def aborted(self) -> int:
@@ -104,6 +108,8 @@ class DrillReport:
             "released_after_abort": self.released_after_abort,
             "seconds": self.seconds,
             "start_seconds": self.start_seconds,
+            "setup_seconds": self.setup_seconds,
+            "elapsed_seconds": self.elapsed_seconds,
             "bytes_up": dict(self.bytes_up),
             "bytes_down": dict(self.bytes_down),
             "server_peak_bytes": self.server_peak_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import trio
@@ -18,11 +19,11 @@ from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
+from sims.bench.resident import peak_bytes
 from sims.drill.fate import draw
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.drill.role import DrillRole, Part, plain_sum
 from sims.drill.setting import KIND, PART, DrillSetting
-from sims.memory import peak_bytes
 from sims.processes import Crew, Ended, Said, open_crew
 from sims.processes.clients import PRELOAD, Certificates, Meeting, Note, Seat, host_clients
 
@@ -138,15 +139,17 @@ class Drill:
             self._watch(" ".join([event, *(f"{key} {value}" for key, value in facts.items())]))
 
     async def _session(self, server: Server, registry: Registry) -> None:
-        setting, started = self._setting, time.perf_counter()
+        setting = self._setting
         self._watch("exchanging keys")
         machine = setting.make_server(registry)
+        started = time.perf_counter()
         limit = (3 + 3 * setting.sums) * _DEADLINES.mask
         with trio.move_on_after(limit):
             try:
                 async with server.session(
                     machine, deadlines=_DEADLINES, expected=setting.clients, observer=self._observe
                 ) as session:
+                    self._report.setup_seconds = time.perf_counter() - started
                     for index in range(setting.sums):
                         self._report.sums.append(await self._sum(session, index))
                     self._report.bytes_up = {stage.value: n for stage, n in session.bytes_up.items()}
@@ -154,7 +157,7 @@ class Drill:
             except SumFailed as error:  # There was no session, hence no sum.
                 self._report.sums += [self._failure(k, error) for k in range(setting.sums)]
         self._report.hung += setting.sums - len(self._report.sums)
-        self._report.seconds = time.perf_counter() - started
+        self._report.elapsed_seconds = time.perf_counter() - started
 
     async def _sum(self, session: Session, index: int) -> SumOutcome:
         self._watch(f"sum {index + 1} of {self._setting.sums}, {len(session.members)} clients")
@@ -162,7 +165,7 @@ class Drill:
         try:
             total = await session.ask(KIND, index.to_bytes(4, "big"), round_number=index)
         except SumFailed as error:
-            return self._failure(index, error)
+            return replace(self._failure(index, error), seconds=time.perf_counter() - started)
         seconds = time.perf_counter() - started
         return SumOutcome(
             sum=index,
@@ -175,14 +178,14 @@ class Drill:
         )
 
     def _failure(self, index: int, error: SumFailed) -> SumOutcome:
-        counted = isinstance(error, TooFewClients)
+        survivors = error.present if isinstance(error, TooFewClients) else None
         return SumOutcome(
             sum=index,
             contributors=0,
-            dropped=self._setting.clients,
+            dropped=self._setting.clients - (survivors or 0),
             aborted=True,
-            survivors=error.present if counted else None,
-            threshold=error.needed if counted else None,
+            survivors=survivors,
+            threshold=error.needed if isinstance(error, TooFewClients) else None,
             reason=str(error),
         )
 

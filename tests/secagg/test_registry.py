@@ -7,26 +7,28 @@ from typing import Any
 import pytest
 
 from secagg.codec import encode_fields
-from secagg.errors import ParameterError, WrongRegistry
+from secagg.errors import ExpiredRegistry, ParameterError, WrongRegistry
 from secagg.hashing import digest
 from secagg.keys import Identity
-from secagg.registry import MAX_ID, Registry, check_identity, verify_registry
+from secagg.registry import MAX_EXPIRES, MAX_ID, Registry, SignedRegistry, check_identity, verify_registry
 from secagg.testing.seeded import seeded_identity
 from secagg.thresholds import Trust
 
 AUTHORITY = seeded_identity(b"authority", 0)
 KEYS = {k: seeded_identity(b"registry", k).public for k in range(4)}
+EXPIRES = 1_800_000_000
 ROWS = [k.to_bytes(4, "big") + KEYS[k] for k in range(4)]
 
 
 def registry(**changes: Any) -> Registry:
-    return Registry(**{"version": 5, "members": KEYS, **changes})
+    return Registry(**{"version": 5, "members": KEYS, "expires": EXPIRES, **changes})
 
 
-def signed_file(records: bytes, *, version: int = 5, signer: Identity = AUTHORITY) -> bytes:
+def signed_file(records: bytes, *, version: int = 5, expires: int = EXPIRES) -> bytes:
     """A file whose signature is good for exactly these records, in this order."""
-    signature = signer.sign("registry", digest("registry", version.to_bytes(8, "big"), records))
-    return encode_fields(version, records, signature)
+    stamps = [number.to_bytes(8, "big") for number in (version, expires)]
+    signature = AUTHORITY.sign("registry", digest("registry", *stamps, records))
+    return encode_fields(version, expires, records, signature)
 
 
 def assert_refused(data: bytes, why: str) -> None:
@@ -69,25 +71,38 @@ def test_another_signer_is_refused() -> None:
 
 def test_a_signature_for_another_purpose_is_refused() -> None:
     signature = AUTHORITY.sign("advert", registry().digest)
-    assert_refused(encode_fields(5, registry().records, signature), "does not verify")
+    assert_refused(encode_fields(5, EXPIRES, registry().records, signature), "does not verify")
 
 
 def test_a_signature_on_another_version_is_refused() -> None:
     signature = AUTHORITY.sign("registry", registry().digest)
-    assert_refused(encode_fields(6, registry().records, signature), "does not verify")
+    assert_refused(encode_fields(6, EXPIRES, registry().records, signature), "does not verify")
+
+
+@pytest.mark.parametrize("expires", [0, EXPIRES - 1, EXPIRES + 1])
+def test_a_signature_on_another_expiry_is_refused(expires: int) -> None:
+    signature = AUTHORITY.sign("registry", registry().digest)
+    assert_refused(encode_fields(5, expires, registry().records, signature), "does not verify")
+
+
+def test_a_file_without_an_expiry_is_refused() -> None:
+    signature = AUTHORITY.sign("registry", registry().digest)
+    assert_refused(encode_fields(5, registry().records, signature), "not an array of 4 fields")
 
 
 def test_members_out_of_order_are_refused_even_if_signed() -> None:
     """The digest is over the sorted members, so the signature on it would be good for any order."""
     swapped = b"".join([ROWS[1], ROWS[0], *ROWS[2:]])
     signature = AUTHORITY.sign("registry", registry().digest)
-    assert_refused(encode_fields(5, swapped, signature), "not in order")
+    assert_refused(encode_fields(5, EXPIRES, swapped, signature), "not in order")
     assert_refused(signed_file(swapped), "not in order")
 
 
 def test_a_member_listed_twice_is_refused_even_if_signed() -> None:
     twice = b"".join([ROWS[0], *ROWS])
-    assert_refused(encode_fields(5, twice, AUTHORITY.sign("registry", registry().digest)), "not in order")
+    assert_refused(
+        encode_fields(5, EXPIRES, twice, AUTHORITY.sign("registry", registry().digest)), "not in order"
+    )
     other_key = ROWS[0][:4] + bytes(range(32))
     assert_refused(signed_file(b"".join([other_key, *ROWS])), "not in order")
 
@@ -103,11 +118,15 @@ def test_records_of_another_length_are_refused(records: bytes) -> None:
 
 @pytest.mark.parametrize("signature", [b"", bytes(63), bytes(65)])
 def test_a_signature_of_another_length_is_refused(signature: bytes) -> None:
-    assert_refused(encode_fields(5, registry().records, signature), "a registry of the wrong length")
+    assert_refused(encode_fields(5, EXPIRES, registry().records, signature), "a registry of the wrong length")
 
 
 def test_a_version_beyond_its_range_is_refused() -> None:
     assert_refused(signed_file(b"".join(ROWS), version=1 << 63), "version of a registry")
+
+
+def test_an_expiry_beyond_its_range_is_refused() -> None:
+    assert_refused(signed_file(b"".join(ROWS), expires=MAX_EXPIRES + 1), "by the year 9999, or never")
 
 
 @pytest.mark.parametrize("version", [-1, 1 << 63])
@@ -131,10 +150,13 @@ def test_two_members_have_two_keys() -> None:
         registry(members={0: KEYS[0], 1: KEYS[0]})
 
 
-def test_version_members_and_keys_are_in_the_digest() -> None:
+def test_version_expiry_members_and_keys_are_in_the_digest() -> None:
     registries = [
         registry(),
         registry(version=6),
+        registry(expires=0),
+        registry(expires=EXPIRES + 1),
+        registry(version=EXPIRES, expires=5),
         registry(members={k: KEYS[k] for k in range(3)}),
         registry(members={**KEYS, 3: bytes(32)}),
         registry(members={0: KEYS[1], 1: KEYS[0], 2: KEYS[2], 3: KEYS[3]}),
@@ -150,6 +172,52 @@ def test_a_registry_cannot_be_changed() -> None:
     assert 9 not in one.members
     with pytest.raises(TypeError):
         one.members[9] = bytes(32)  # type: ignore[index]
+
+
+# --- when it expires --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expires", [-1, MAX_EXPIRES + 1])
+def test_a_registry_expires_by_the_year_9999(expires: int) -> None:
+    registry(expires=MAX_EXPIRES).check_current(MAX_EXPIRES - 1)
+    with pytest.raises(ParameterError, match="by the year 9999, or never"):
+        registry(expires=expires)
+
+
+@pytest.mark.parametrize("now", [EXPIRES, EXPIRES + 1, 1 << 62])
+def test_an_expired_registry_is_not_current(now: int) -> None:
+    with pytest.raises(ExpiredRegistry, match="registry 5 expired at 2027-01-15 08:00 UTC; get a newer one"):
+        registry().check_current(now)
+
+
+def test_the_last_expiry_there_is_can_be_printed() -> None:
+    with pytest.raises(ExpiredRegistry, match="expired at 9999-12-31 23:59 UTC"):
+        registry(expires=MAX_EXPIRES).check_current(MAX_EXPIRES)
+
+
+def test_a_registry_is_current_until_it_expires() -> None:
+    registry().check_current(0)
+    registry().check_current(EXPIRES - 1)
+
+
+def test_a_registry_without_an_expiry_is_always_current() -> None:
+    assert Registry(5, KEYS).expires == 0
+    Registry(5, KEYS).check_current(1 << 62)
+
+
+# --- a file that nobody has verified yet --------------------------------------------------------------
+
+
+def test_a_registry_of_another_authority_parses_but_does_not_verify() -> None:
+    signed = SignedRegistry.parse(registry().sign(Identity.generate()))
+    assert signed.claimed == registry()
+    with pytest.raises(WrongRegistry, match="signature for 'registry' does not verify"):
+        signed.verified(authority=AUTHORITY.public)
+
+
+def test_something_else_does_not_parse() -> None:
+    with pytest.raises(WrongRegistry, match="not a registry"):
+        SignedRegistry.parse(b"-----BEGIN CERTIFICATE-----")
 
 
 # --- whose identity a client has -------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""``secagg drill``: real processes over TLS, some of which are killed."""
+
+import argparse
+import json
+
+from sims.cli.errors import UserError
+from sims.cli.numbers import proportion
+from sims.cli.options import Whole, add_trust
+from sims.cli.registry import Subparsers
+
+BROKEN_PROMISE = 1
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "drill",
+        help="kill clients of a real session, and see that every sum is exact or aborted",
+        description="Starts a process for each client, connects them to a server over TLS, and kills some at "
+        "random points of the protocol. Exits with 1 if any sum was not as it must be.",
+    )
+    Whole("--clients", 3, 1024, 30, "size of the cohort").add(parser)
+    Whole("--sums", 1, 64, 5, "sums in the session").add(parser)
+    Whole("--dim", 1, 1 << 24, 1000, "elements of the vectors").add(parser)
+    parser.add_argument(
+        "--kill",
+        type=proportion,
+        default=proportion("0.2"),
+        metavar="X",
+        help="part of the clients that is killed over the whole session (default 0.2)",
+    )
+    add_trust(parser)
+    parser.add_argument(
+        "--corrupt",
+        type=proportion,
+        default=proportion("0.1"),
+        metavar="X",
+        help="part of the clients that may collude with the server (default 0.1)",
+    )
+    Whole("--workers", 0, 1024, 0, "processes that host all clients; with 0, one for each client").add(parser)
+    Whole("--neighbours", 0, 1024, 0, "least neighbours on a ring; with 0, everybody's").add(parser)
+    Whole("--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh").add(parser)
+    parser.add_argument(
+        "--insecure-plain-tcp", action="store_true", help="without TLS, to see what TLS costs"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.set_defaults(run=run, extra="sims")
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg import Trust
+    from secagg.errors import LocalError
+    from sims.console import Console
+    from sims.drill.setting import DrillSetting
+    from sims.drill.view import show, watch
+    from sims.processes import CrewFailed
+
+    console = Console(stderr=args.json)
+    try:
+        setting = DrillSetting(
+            clients=args.clients,
+            dim=args.dim,
+            sums=args.sums,
+            kill=args.kill,
+            corrupt=int(args.corrupt * args.clients),
+            trust=Trust.parse(args.trust),
+            seed=args.seed,
+            workers=args.workers,
+            neighbours=args.neighbours,
+            tls=not args.insecure_plain_tcp,
+        )
+        report = watch(setting, console)
+    except (LocalError, CrewFailed) as error:
+        raise UserError(f"secagg drill: {error}") from None
+    if args.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        show(report, console)
+    return 0 if report.as_promised else BROKEN_PROMISE

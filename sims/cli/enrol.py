@@ -1,0 +1,195 @@
+"""``secagg enrol``: the registry of all clients, which the authority signs."""
+
+import argparse
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sims.cli.errors import UserError
+from sims.cli.numbers import whole
+from sims.cli.registry import Subparsers
+from sims.words import counted
+
+if TYPE_CHECKING:
+    from sims.deploy.enrolment import Changes, Enrolled
+
+MAX_ID = (1 << 32) - 1
+NEVER = "never"
+UNCHANGED = "unchanged"
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "enrol",
+        help="enrol clients in the registry, or remove them",
+        description="Make or change the registry: the list of all clients, signed by an authority, by which "
+        "clients know each other and a server cannot invent any. The registry's version goes up with every "
+        "change. Beside it, in a file that ends in .pem, are the certificates of all members. A server needs "
+        "both files; a client needs the registry, and everybody the authority's certificate.",
+        epilog="The authority is a key of its own, made with secagg keygen: it must be neither the server's "
+        "nor a client's. Both files are replaced as a whole, the certificates first: if the command is "
+        "interrupted between the two, the old registry is still there, and giving the command again "
+        "completes it. The exit status is 2 if something is wrong.",
+    )
+    parser.add_argument(
+        "--authority",
+        type=Path,
+        default=Path("authority.key"),
+        metavar="FILE",
+        help="the authority's private key; with --show, its certificate will do (default authority.key)",
+    )
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        default=Path("registry.secagg"),
+        metavar="FILE",
+        help="the registry to make or to change (default registry.secagg)",
+    )
+    _add_changes(parser)
+    parser.add_argument("--show", action="store_true", help="list the members and change nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
+    parser.set_defaults(run=run)
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--member",
+        type=_member,
+        action="append",
+        metavar="ID=CERTIFICATE",
+        help=f"enrol the owner of this certificate as client ID, 0 to {MAX_ID}; an ID that is taken gets the "
+        "new certificate; may be given many times (default None)",
+    )
+    parser.add_argument(
+        "--remove",
+        type=whole(0, MAX_ID),
+        action="append",
+        metavar="ID",
+        help="remove this client; may be given many times (default None)",
+    )
+    parser.add_argument(
+        "--expires",
+        type=_expires,
+        default=UNCHANGED,
+        metavar="YYYY-MM-DD",
+        help="from 00:00 UTC of this day on, nobody accepts the registry; or never, as in a new registry "
+        f"(default {UNCHANGED})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import LocalError
+
+    try:
+        enrolled = _show(args) if args.show else _enrol(args)
+    except LocalError as error:
+        raise UserError(f"secagg enrol: {error}") from None
+    if args.json:
+        print(json.dumps(_as_json(enrolled, args.registry), indent=2))
+    else:
+        print("\n".join(_lines(enrolled, args)))
+    return 0
+
+
+def _enrol(args: argparse.Namespace) -> "Enrolled":
+    from secagg.net.keyfiles import read_key
+    from sims.deploy.enrolment import enrol
+
+    return enrol(args.registry, read_key(args.authority), _changes(args), now=int(time.time()))
+
+
+def _show(args: argparse.Namespace) -> "Enrolled":
+    from secagg.net.certificates import certificate_key
+    from secagg.net.keyfiles import read_certificate, read_key
+    from sims.deploy.enrolment import look
+
+    if args.member or args.remove or args.expires != UNCHANGED:
+        raise UserError("secagg enrol: --show changes nothing; leave out --member, --remove and --expires")
+    if args.authority.suffix == ".pem":
+        return look(args.registry, certificate_key(read_certificate(args.authority)))
+    return look(args.registry, read_key(args.authority).public)
+
+
+def _changes(args: argparse.Namespace) -> "Changes":
+    from sims.deploy.enrolment import Changes
+
+    given = args.member or []
+    members = dict(given)
+    if len(members) != len(given):
+        raise UserError("secagg enrol: --member gives two certificates for one ID")
+    expires = None if args.expires == UNCHANGED else args.expires
+    return Changes(members, frozenset(args.remove or ()), expires)
+
+
+# --- what is printed --------------------------------------------------------------------------------
+
+
+def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
+    from secagg.net.registryfile import bundle_path
+
+    registry = enrolled.registry
+    return {
+        "registry": str(path),
+        "certificates": str(bundle_path(path)),
+        "version": registry.version,
+        "digest": registry.digest.hex(),
+        "expires": _day(registry.expires),
+        "changed": enrolled.changed,
+        "members": [_row(enrolled, member) for member in sorted(registry.members)],
+    }
+
+
+def _row(enrolled: "Enrolled", member: int) -> dict[str, Any]:
+    from secagg.net.certificates import expiry
+
+    key, end = enrolled.registry.members[member], expiry(enrolled.certificates[member])
+    return {"id": member, "key": key.hex(), "certificate_expires": _day(end)}
+
+
+def _lines(enrolled: "Enrolled", args: argparse.Namespace) -> list[str]:
+    about = _as_json(enrolled, args.registry)
+    unchanged = "" if args.show or enrolled.changed else " (unchanged)"
+    rows = {
+        "registry": f"{about['registry']}, version {about['version']}{unchanged}",
+        "certificates": about["certificates"],
+        "members": counted(len(about["members"]), "client"),
+        "expires": about["expires"],
+        "digest": about["digest"],
+    }
+    lines = [f"{name:<14}{text}" for name, text in rows.items()]
+    shown = about["members"] if args.show else []
+    return [*lines, *(_member_line(row) for row in shown)]
+
+
+def _member_line(row: dict[str, Any]) -> str:
+    return f"{row['id']:<14}{row['key']}, certificate until {row['certificate_expires']}"
+
+
+def _day(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}" if seconds else NEVER
+
+
+# --- what is read -----------------------------------------------------------------------------------
+
+
+def _member(text: str) -> tuple[int, Path]:
+    member, equals, path = text.partition("=")
+    if not equals or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an ID and a file such as 7=client-7.pem")
+    return whole(0, MAX_ID)(member), Path(path)
+
+
+def _expires(text: str) -> int | str:
+    if text in (UNCHANGED, NEVER):
+        return 0 if text == NEVER else text
+    try:
+        seconds = int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a day such as 2030-12-31 nor {NEVER}"
+        ) from None
+    if seconds <= 0:  # and 0 would stand for never
+        raise argparse.ArgumentTypeError(f"{text!r} is past")
+    return seconds

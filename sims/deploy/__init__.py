@@ -1,0 +1,1 @@
+"""What an operator of secure sums does: keys, enrolment."""

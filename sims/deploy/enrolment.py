@@ -1,0 +1,183 @@
+"""Enrolment: the authority says which identities take part, and signs it.
+
+The authority is a key of its own. It is neither the server, who could otherwise enrol clients that it plays
+itself, nor one of the clients.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from secagg.errors import CertificateError, KeyFileError, RegistryError
+from secagg.keys import Identity
+from secagg.net.certificates import certificate_key, check_dates, split_bundle
+from secagg.net.keyfiles import read_certificate
+from secagg.net.registryfile import BUNDLE, bundle_path, read_bundle, read_signed, write_registry
+from secagg.registry import NEVER_EXPIRES, Registry
+
+FIRST_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be different: certificates of new or changed members, members to remove, a new expiry."""
+
+    members: Mapping[int, Path]
+    remove: frozenset[int] = frozenset()
+    expires: int | None = None  # None: as it is; in a new registry, never
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """A registry, the certificates of its members, and whether it is another one than before."""
+
+    registry: Registry
+    certificates: Mapping[int, bytes]
+    changed: bool
+
+
+def look(path: Path, authority: bytes) -> Enrolled:
+    """The registry at `path` and its certificates, if the key `authority` signed it. It may have expired."""
+    registry = read_signed(path, authority=authority)
+    return Enrolled(registry, read_bundle(path, registry), changed=False)
+
+
+def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
+    """Make the registry at `path`, or change the one that is there; `now` is in seconds of Unix time.
+
+    A registry that changes gets the next version. A new certificate of the same key leaves it as it is.
+    """
+    _check_changes(bundle_path(path), changes)
+    given = {member: _given(file, authority, now) for member, file in changes.members.items()}
+    with _alone(path):
+        stored = _stored(bundle_path(path))
+        old = read_signed(path, authority=authority.public) if path.exists() else None
+        if old is None:
+            _check_new(path, stored, given)
+        new = _changed(old, changes, given)
+        _check_unexpired(new, now)
+        certificates = {
+            member: given.get(member, stored.get(key, b"")) for member, key in new.members.items()
+        }
+        _check_complete(bundle_path(path), certificates)
+        write_registry(path, new, authority, certificates)
+    return Enrolled(new, certificates, changed=new != old)
+
+
+# --- what there is ----------------------------------------------------------------------------------
+
+
+def _given(file: Path, authority: Identity, now: int) -> bytes:
+    """The certificate in a file that somebody handed in."""
+    certificate = read_certificate(file)
+    try:
+        check_dates(certificate, now=now)
+    except CertificateError as error:
+        raise KeyFileError(f"{file} is {error}; ask its owner for a current one") from None
+    if certificate_key(certificate) == authority.public:
+        raise KeyFileError(f"{file} is the authority's own: it must be neither a client nor the server")
+    return certificate
+
+
+def _stored(bundle: Path) -> dict[bytes, bytes]:
+    """Key -> certificate, for all that are there. Some may be of no member, after a crash."""
+    if not bundle.exists():
+        return {}
+    try:
+        return {certificate_key(each): each for each in split_bundle(BUNDLE.read(bundle))}
+    except CertificateError as error:
+        raise RegistryError(f"{bundle} is damaged: it has in it {error}; restore it") from None
+
+
+def _changed(old: Registry | None, changes: Changes, given: Mapping[int, bytes]) -> Registry:
+    members = dict(old.members) if old else {}
+    for member in changes.remove:
+        if member not in members:
+            raise RegistryError(f"member {member} cannot be removed: there is no such member")
+        del members[member]
+    for member, certificate in given.items():
+        members[member] = certificate_key(certificate)
+    _check_keys_differ(members)
+    expires = (old.expires if old else NEVER_EXPIRES) if changes.expires is None else changes.expires
+    if old is None:
+        return Registry(FIRST_VERSION, members, expires)
+    same = (members, expires) == (dict(old.members), old.expires)
+    return old if same else Registry(old.version + 1, members, expires)
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def _check_changes(bundle: Path, changes: Changes) -> None:
+    for member, file in changes.members.items():
+        if member in changes.remove:
+            raise RegistryError(f"member {member} cannot be enrolled and removed at once")
+        if file.resolve() == bundle.resolve():
+            raise RegistryError(f"{file} would be overwritten: give the registry another name")
+
+
+def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, bytes]) -> None:
+    """A crash when the registry was first made may have left certificates, but only those of its members."""
+    if not given:
+        raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
+    beside = bundle_path(path)
+    if beside.exists() and not (stored and stored.keys() <= set(map(certificate_key, given.values()))):
+        raise RegistryError(
+            f"{path} does not exist, but {beside} does: restore the one, or move the other away"
+        )
+
+
+def _check_keys_differ(members: Mapping[int, bytes]) -> None:
+    owners: dict[bytes, int] = {}
+    for member, key in sorted(members.items()):
+        if key in owners:
+            raise RegistryError(f"members {owners[key]} and {member} would have the same key: enrol it once")
+        owners[key] = member
+
+
+def _check_unexpired(registry: Registry, now: int) -> None:
+    if registry.expires != NEVER_EXPIRES and registry.expires <= now:
+        raise RegistryError(
+            "the registry would have expired already: give a later day with --expires, or never"
+        )
+
+
+def _check_complete(bundle: Path, certificates: Mapping[int, bytes]) -> None:
+    missing = sorted(member for member, certificate in certificates.items() if not certificate)
+    if missing:
+        raise RegistryError(
+            f"{bundle} has no certificate of member {missing[0]}: restore the file, give that certificate "
+            "again with --member, or remove the member"
+        )
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Two at a time could make two registries of one version. The lock is gone with its process."""
+    handle = _open_directory(path.parent)
+    try:
+        _lock(handle, path.parent)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_directory(directory: Path) -> int:
+    try:
+        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise RegistryError(f"the directory {directory} cannot be used: {error.strerror}") from None
+
+
+def _lock(handle: int, directory: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RegistryError(f"somebody else is changing a registry in {directory}; try again") from None
+    except OSError as error:
+        raise RegistryError(f"the directory {directory} cannot be locked: {error.strerror}") from None

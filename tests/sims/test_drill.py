@@ -1,0 +1,236 @@
+"""Drills: that what is killed is what was asked for, and that the report tells what happened."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from secagg import Trust
+from secagg import messages as m
+from secagg.errors import ParameterError
+from sims.cli import main
+from sims.drill.fate import SETUP, Fate, draw, point_of, points
+from sims.drill.report import DrillReport, SumOutcome, fingerprint
+from sims.drill.role import DrillRole, Part, numbers, plain_sum
+from sims.drill.run import run_drill
+from sims.drill.setting import DrillSetting
+
+SETTING = DrillSetting(
+    clients=8, dim=5, sums=2, kill=Fraction(1, 4), corrupt=1, trust=Trust.MALICIOUS, seed=3
+)
+
+
+def silent(_what: str) -> None:
+    pass
+
+
+# --- the real thing ----------------------------------------------------------------------------------
+
+
+def check(report: DrillReport) -> None:
+    """Nothing is wrong but what was made to go wrong, looked at without the report's own verdict."""
+    setting = report.setting
+    for each in report.sums:
+        if each.aborted:
+            assert each.survivors is not None
+            assert each.threshold is not None
+            assert each.survivors < each.threshold
+            assert each.total_sha256 is None
+        else:
+            total = plain_sum(setting, each.contributor_ids, each.sum)
+            assert each.total_sha256 == each.expected_sha256 == fingerprint(total)
+            assert each.contributors == len(each.contributor_ids) >= report.threshold
+    assert len(report.sums) == setting.sums
+    assert (report.hung, report.orphans, report.released_after_abort) == (0, 0, 0)
+    assert (report.crashed, report.refused) == (0, 0)
+    assert report.as_promised
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_killed_clients_leave_exact_sums(trust: Trust) -> None:
+    report = run_drill(replace(SETTING, trust=trust), silent)
+
+    check(report)
+    assert report.killed == 2
+    assert report.aborted == 0
+
+
+def test_too_many_kills_abort_sums_and_release_nothing() -> None:
+    report = run_drill(replace(SETTING, kill=Fraction(7, 8)), silent)
+
+    check(report)
+    assert report.aborted >= 1
+
+
+def test_a_worker_takes_its_clients_with_it() -> None:
+    report = run_drill(replace(SETTING, workers=4), silent)
+
+    check(report)
+    assert report.killed == 2
+    assert all(each.dropped in (0, 2) for each in report.sums)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("trust", list(Trust))
+def test_thirty_clients(trust: Trust, seed: int) -> None:
+    setting = replace(SETTING, clients=30, sums=5, kill=Fraction(1, 5), corrupt=3, trust=trust, seed=seed)
+
+    report = run_drill(setting, silent)
+
+    check(report)
+    assert report.killed == 6
+
+
+# --- fates -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_many_are_doomed_as_was_asked_for(seed: int) -> None:
+    setting = replace(SETTING, clients=30, kill=Fraction(1, 5), seed=seed)
+
+    fates = draw(setting, setting.crews())
+
+    assert len(fates) == 6
+    assert {fate.point for fate in fates.values()} <= {point for part in points(setting) for point in part}
+
+
+def test_a_crowded_process_is_spared_if_too_many_would_die() -> None:
+    crews = [(0, 1, 2), (3,), (4, 5, 6, 7)]
+
+    fates = draw(SETTING, crews)
+
+    assert list(fates) == [3]
+
+
+def test_fates_differ_by_seed() -> None:
+    settings = [replace(SETTING, clients=30, kill=Fraction(1, 2), seed=seed) for seed in (1, 2)]
+
+    assert draw(settings[0], settings[0].crews()) != draw(settings[1], settings[1].crews())
+
+
+@pytest.mark.parametrize(
+    ("point", "sent", "comes"),
+    [
+        ((1, 2), 49, False),
+        ((1, 2), 50, True),
+        ((1, 4), 0, True),
+        ((0, 4), 100, False),
+        ((2, 2), 0, True),
+        ((SETUP, 1), 100, False),
+    ],
+)
+def test_a_fate_comes_at_its_point_or_later(point: tuple[int, int], sent: int, comes: bool) -> None:
+    assert Fate((1, 2), 0.5).has_come(point, sent, 100) is comes
+
+
+def test_messages_have_their_places() -> None:
+    assert point_of(m.Advertisement, 3) == (SETUP, 0)
+    assert point_of(m.Shares, 3) == (SETUP, 1)
+    assert point_of(m.MaskedInput, 3) == (3, 2)
+    assert point_of(m.Confirmation, 3) == (3, 3)
+    assert point_of(m.Reveal, 3) == (3, 4)
+    assert point_of(m.Leave, 3) is None
+
+
+def test_a_client_kills_itself_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    role = DrillRole(Part(SETTING, {5: Fate((SETUP, 1), 0.0)}))
+    frame = m.Shares(bytes(32), b"x", b"").encode()
+
+    role.progress(4)(frame, 0)
+    assert killed == []
+
+    role.progress(5)(m.Advertisement(bytes(32), b"x").encode(), 50)
+    assert killed == []
+
+    role.progress(5)(frame, 0)
+    assert killed == [(os.getpid(), signal.SIGKILL)]
+
+
+# --- inputs ------------------------------------------------------------------------------------------
+
+
+def test_everybody_adds_other_numbers_in_every_sum() -> None:
+    drawn = {numbers(SETTING, member, k).tobytes() for member in range(8) for k in range(2)}
+
+    assert len(drawn) == 16
+    assert np.array_equal(plain_sum(SETTING, [1, 4], 1), numbers(SETTING, 1, 1) + numbers(SETTING, 4, 1))
+
+
+def test_a_lost_and_a_doubled_client_change_the_fingerprint() -> None:
+    right = fingerprint(plain_sum(SETTING, range(8), 0))
+
+    assert fingerprint(plain_sum(SETTING, range(7), 0)) != right
+    assert fingerprint(plain_sum(SETTING, [*range(8), 3], 0)) != right
+
+
+# --- the report --------------------------------------------------------------------------------------
+
+GOOD = SumOutcome(sum=0, contributors=8, dropped=0, expected_sha256="a", total_sha256="a")
+ABORTED = SumOutcome(sum=1, contributors=0, dropped=4, aborted=True, survivors=4, threshold=5)
+
+
+def test_a_good_report() -> None:
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED])
+
+    assert report.as_promised
+    assert report.exact
+    assert report.aborted == 1
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        DrillReport(setting=SETTING, sums=[replace(GOOD, total_sha256="b")]),
+        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)]),
+        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=None)]),
+        DrillReport(setting=SETTING, sums=[GOOD], hung=1),
+        DrillReport(setting=SETTING, sums=[GOOD], orphans=1),
+        DrillReport(setting=SETTING, sums=[GOOD], released_after_abort=1),
+        DrillReport(setting=SETTING, sums=[GOOD], crashed=1),
+        DrillReport(setting=SETTING, sums=[GOOD], refused=1),
+    ],
+)
+def test_a_bad_report(report: DrillReport) -> None:
+    assert not report.as_promised
+
+
+# --- the command -------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--clients", "5", "--sums", "1", "--kill", "0", "--dim", "3", "--json"]
+
+    assert main(["drill", *options]) == 0
+
+    report = json.loads(capsys.readouterr().out)
+    wanted = {"exact", "aborted", "hung", "orphans", "released_after_abort", "seconds"}
+    assert wanted <= set(report)
+    assert set(report["sums"][0]) >= {"expected_sha256", "total_sha256", "contributors", "dropped"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--kill", "1.5"], "'1.5' is not at least 0 and below 1"),
+        (["--clients", "2"], "from 3 to 1024"),
+        (["--neighbours", "4"], "neighbours cannot be chosen under malicious_server"),
+        (["--clients", "4", "--corrupt", "0.9"], "a total could show one honest input"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    options: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["drill", *options]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_setting_is_checked_before_any_process_starts() -> None:
+    with pytest.raises(ParameterError, match="one honest input"):
+        replace(SETTING, corrupt=7)
