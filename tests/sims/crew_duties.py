@@ -1,0 +1,160 @@
+"""What the workers of the crews under test do, and a program that opens one and waits to be killed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import re
+import resource
+import secrets
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import trio
+
+from sims.processes import Line, LineClosed, open_crew
+from sims.processes.lifeline import signal_on_death_of_parent
+
+SECRET = "the-input-of-a-client"
+
+
+async def echo(seat: object, line: Line) -> None:
+    """Give back the seat, then every message."""
+    await line.send((seat, os.getpid()))
+    while True:
+        await line.send(await line.receive())
+
+
+def echo_without_loop(seat: object, line: Line) -> None:
+    line.put((seat, os.getpid()))
+    while True:
+        line.put(line.get())
+
+
+async def end_somehow(how: str, line: Line) -> None:
+    """Say one thing, and then end in one of many ways."""
+    await line.send(how)
+    match how:
+        case "return":
+            return
+        case "raise":
+            raise ValueError(SECRET)
+        case "raise in a task":
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_raise)
+        case "exit 3":
+            sys.exit(3)
+        case "exit at once":
+            os._exit(4)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case "wait":
+            await line.receive()
+
+
+async def _raise() -> None:
+    raise KeyError(SECRET)
+
+
+def say_farewell(seat: object, line: Line) -> None:
+    """Leave a word with the crew or, if that is closed, in a file."""
+    line.put("here")
+    try:
+        line.get()
+    except LineClosed:
+        if seat is None:
+            line.put("farewell")
+        else:
+            time.sleep(0.1)  # This one takes the time that it is given.
+            Path(str(seat)).write_text("farewell")
+
+
+def be_stubborn(how: str, line: Line) -> None:
+    """Ignore the line and every polite signal."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if how == "refuse to die with the parent":
+        signal_on_death_of_parent(0)
+    line.put("here")
+    match how:
+        case "read":
+            os.read(os.pipe()[0], 1)
+        case "compute":  # one C call after the other
+            while True:
+                sum(range(10**5))
+        case "hold the lock":  # a single C call, in which no other thread of the process ever runs
+            re.match(r"(a+)+$", "a" * 60 + "b")
+        case "babble":
+            while True:
+                line.put(bytes(1 << 16))
+    time.sleep(3600)
+
+
+def list_descriptors(seat: object, line: Line) -> None:
+    """Say what this process has open, and how large a core file it may write."""
+    listed = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the folder itself
+            listed[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    line.put((line.fileno(), listed, resource.getrlimit(resource.RLIMIT_CORE)[0]))
+    line.get()
+
+
+def draw(seat: object, line: Line) -> None:
+    """Draw from every generator there is."""
+    import numpy as np
+
+    line.put((random.random(), secrets.token_hex(16), float(np.random.random())))
+
+
+def write(seat: object, line: Line) -> None:
+    """Say what is to be read, print, and raise where nothing but a hook of Python's sees it."""
+    line.put(os.read(0, 1))
+    print("on standard output")  # noqa: T201
+    thread = threading.Thread(target=_fail)
+    thread.start()
+    thread.join()
+
+
+def _fail() -> NoReturn:
+    raise ValueError(SECRET)
+
+
+def breed(seat: object, line: Line) -> None:
+    """Leave a process behind that has a copy of the line and ends by nothing but SIGKILL."""
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+    line.put(pid)
+
+
+async def open_and_wait(*hows: str) -> None:
+    """Open a crew of stubborn workers, name all processes, and wait for the end."""
+    try:
+        async with open_crew(be_stubborn, hows, grace=0.1) as crew:
+            for _ in hows:
+                await anext(crew.news())
+            _tell(crew.forks_pid, *crew.pids())
+            await trio.sleep_forever()
+    except KeyboardInterrupt:
+        _tell("interrupted", crew.leftovers())
+
+
+def _tell(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    # The duty has to be a function of an importable module, and this one is executed.
+    from tests.sims import crew_duties
+
+    trio.run(crew_duties.open_and_wait, *sys.argv[1:])
