@@ -6,7 +6,11 @@ from importlib.util import find_spec
 from sims.cli.errors import UserError
 
 # The modules that each extra of pyproject.toml brings.
-MODULES = {"fl": ("torch",), "sims": ("dp_accounting", "matplotlib", "rich", "scipy")}
+MODULES = {
+    "deploy": ("pydantic",),
+    "fl": ("torch",),
+    "sims": ("dp_accounting", "matplotlib", "pydantic", "rich", "scipy"),
+}
 
 
 def require(extra: str) -> None:

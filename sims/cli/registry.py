@@ -23,7 +23,20 @@ from typing import TypeAlias
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 # In the order in which the help shows them.
-COMMANDS = ("demo", "preflight", "params", "noise", "check-noise", "bench", "version")
+COMMANDS = (
+    "demo",
+    "preflight",
+    "params",
+    "noise",
+    "check-noise",
+    "keygen",
+    "enrol",
+    "serve",
+    "join",
+    "drill",
+    "bench",
+    "version",
+)
 
 
 def add_all(subparsers: Subparsers) -> None:

@@ -6,7 +6,18 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sims.cli.registry import Subparsers
 
-DISTRIBUTIONS = ("secagg", "cryptography", "dp-accounting", "msgpack", "numpy", "rich", "scipy", "torch")
+DISTRIBUTIONS = (
+    "secagg",
+    "cryptography",
+    "dp-accounting",
+    "msgpack",
+    "numpy",
+    "pydantic",
+    "rich",
+    "scipy",
+    "torch",
+    "trio",
+)
 
 
 def add(subparsers: Subparsers) -> None:

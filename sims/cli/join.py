@@ -1,0 +1,48 @@
+"""``secagg join``: a client of secure sums, from a configuration."""
+
+import argparse
+from pathlib import Path
+
+from sims.cli.errors import UserError
+from sims.cli.options import Whole
+from sims.cli.registry import Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "join",
+        help="take part in the secure sums of a server",
+        description="Take part in a server's sums over TLS, as CONFIG says: who this client is, what it "
+        "insists on, and where its values come from. A server that cannot be reached is tried again and "
+        "again. SIGTERM leaves the session, tells the server, and ends with exit status 0.",
+        epilog="Everything is verified before a connection is made. docs/deployment.md explains the "
+        "configuration. The exit status is 2 if something is wrong that only an operator can put right.",
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as join.toml")
+    Whole("--sessions", 0, 1 << 31, 0, "leave after so many sessions; 0 is never").add(parser)
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="verify everything and exit, without connecting")
+    only.add_argument(
+        "--new-ledger",
+        action="store_true",
+        help="make the ledger and exit: once, for a new client; a ledger that was lost is to be restored",
+    )
+    parser.set_defaults(run=run, extra="deploy")
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import SecaggError
+    from sims.deploy.clientplan import new_ledger, verified
+    from sims.deploy.join import join
+
+    try:
+        if args.check:
+            verified(args.config)
+            print(f"{args.config}: everything is in order")
+        elif args.new_ledger:
+            print(f"ledger  {new_ledger(args.config)}")
+        else:
+            join(args.config, sessions=args.sessions)
+    except SecaggError as error:
+        raise UserError("\n".join(f"secagg join: {line}" for line in str(error).splitlines())) from None
+    return 0

@@ -1,0 +1,46 @@
+"""``secagg serve``: a server of secure sums, from a configuration."""
+
+import argparse
+from pathlib import Path
+
+from sims.cli.errors import UserError
+from sims.cli.registry import Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve secure sums to the clients of a registry",
+        description="Serve secure sums over TLS, session after session, as CONFIG says: who may connect, "
+        "what is asked, and where totals and the ledger are kept. SIGTERM abandons the sum that is under "
+        "way, tells the clients, and ends with exit status 0.",
+        epilog="Everything is verified before the first client is let in. docs/deployment.md explains the "
+        "configuration. The exit status is 2 if something is wrong that only an operator can put right.",
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as serve.toml")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="verify everything and exit, without listening")
+    only.add_argument(
+        "--new-ledger",
+        action="store_true",
+        help="make the ledger and exit: once, for a new server; a ledger that was lost is to be restored",
+    )
+    parser.set_defaults(run=run, extra="deploy")
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import SecaggError
+    from sims.deploy.serve import serve
+    from sims.deploy.serverplan import new_ledger, verified
+
+    try:
+        if args.check:
+            verified(args.config)
+            print(f"{args.config}: everything is in order")
+        elif args.new_ledger:
+            print(f"ledger  {new_ledger(args.config)}")
+        else:
+            serve(args.config)
+    except SecaggError as error:
+        raise UserError("\n".join(f"secagg serve: {line}" for line in str(error).splitlines())) from None
+    return 0

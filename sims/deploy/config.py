@@ -1,0 +1,227 @@
+"""The files `serve.toml` and `join.toml`: what an operator decides.
+
+Every key is checked, and a key that does not exist is a mistake, because a limit that is misspelt would be no
+limit. Names of files are relative to the file that they are in.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
+
+from secagg.errors import LocalError
+from secagg.net.address import Address
+from secagg.net.files import Kind
+from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.noise.accounting import Adjacency
+from secagg.policy import Policy
+from secagg.terms import LIVENESS_BITS, SECURITY_BITS
+from secagg.thresholds import Trust
+from sims.deploy.problems import ConfigError, Problems, shown
+
+CONFIG: Final = Kind("a configuration", "write one, or correct the path", ConfigError)
+STDOUT: Final = "-"
+
+
+def _file(value: object, info: ValidationInfo) -> Path:
+    if isinstance(value, Path):
+        return value  # from a program, not from a file
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"must be the name of a file, in quotes, not {shown(value)}")
+    assert info.context is not None  # `load` gives one
+    directory: Path = info.context["directory"]
+    return directory / value
+
+
+def _log(value: object, info: ValidationInfo) -> Path | None:
+    return None if value == STDOUT else _file(value, info)
+
+
+def _address(value: object) -> Address:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a text such as 'localhost:7443', not {shown(value)}")
+    try:
+        return Address.parse(value)
+    except LocalError as error:
+        raise ValueError(str(error)) from None
+
+
+File = Annotated[Path, BeforeValidator(_file)]
+# None is the standard output.
+Log = Annotated[Path | None, BeforeValidator(_log)]
+Place = Annotated[Address, PlainValidator(_address)]
+TrustName = Literal["curious_server", "malicious_server"]
+
+
+class Section(BaseModel):
+    """A table of a configuration: no unknown keys, and no number that is a text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+# --- what both have ---------------------------------------------------------------------------------
+
+
+class PatienceSection(Section):
+    handshake: float = Patience.handshake
+    silence: float = Patience.silence
+    grace: float = Patience.grace
+    farewell: float = Patience.farewell
+
+    def made(self) -> Patience:
+        return Patience(**self.model_dump())
+
+
+# --- a server ---------------------------------------------------------------------------------------
+
+
+class ServerSection(Section):
+    """Where it listens, who it is, and where it keeps what."""
+
+    listen: Place
+    key: File
+    certificate: File
+    authority: File
+    registry: File
+    table: File
+    ledger: File
+    totals: File
+    log: Log = None
+
+
+class SessionSection(Section):
+    """The terms of a session, as `ServerMachine` takes them, and how sessions follow each other."""
+
+    trust: TrustName
+    corrupt: int
+    dropout: float
+    min_cohort: int
+    max_cohort: int
+    min_contributors: int
+    graph: Literal["auto", "complete", "ring"] = "auto"
+    neighbours: int = 2
+    security_bits: int = SECURITY_BITS
+    liveness_bits: int = LIVENESS_BITS
+    sums: int | None = None  # None: every question once
+    sessions: int = 0  # 0: for ever
+    pause: float = 60.0
+    first_round: int = 0
+
+
+class AskSection(Section):
+    """One question."""
+
+    kind: str
+    payload: File | None = None
+
+
+class DeadlinesSection(Section):
+    join: float = Deadlines.join
+    share: float = Deadlines.share
+    mask: float = Deadlines.mask
+    confirm: float = Deadlines.confirm
+    reveal: float = Deadlines.reveal
+
+    def made(self) -> Deadlines:
+        return Deadlines(**self.model_dump())
+
+
+class CapacitySection(Section):
+    uploads: int = Capacity.uploads
+    slowest: float = Capacity.slowest
+    strangers: int = Capacity.strangers
+
+    def made(self) -> Capacity:
+        return Capacity(**self.model_dump())
+
+
+class ServeConfig(Section):
+    """All of `serve.toml`."""
+
+    server: ServerSection
+    session: SessionSection
+    ask: list[AskSection]
+    deadlines: DeadlinesSection = DeadlinesSection()
+    patience: PatienceSection = PatienceSection()
+    capacity: CapacitySection = CapacitySection()
+
+
+# --- a client ---------------------------------------------------------------------------------------
+
+
+class ClientSection(Section):
+    """Who it is, whom it talks to, and where it keeps what."""
+
+    member: int
+    server: Place
+    key: File
+    certificate: File
+    server_certificate: File
+    authority: File
+    registry: File
+    table: File
+    ledger: File
+    log: Log = None
+
+
+class PolicySection(Section):
+    """The fields of a `Policy`."""
+
+    trust: TrustName
+    corrupt: int
+    min_cohort: int
+    max_cohort: int
+    min_contributors: int
+    max_sums: int
+    unnoised_sums: int
+    max_rho: float | None = None
+    adjacency: Literal["zero-out", "add-remove", "replace"] = "zero-out"
+    max_query_bytes: int = Policy.max_query_bytes
+    security_bits: int = SECURITY_BITS
+
+    def made(self) -> Policy:
+        given = self.model_dump()
+        return Policy(**{**given, "trust": Trust(self.trust), "adjacency": Adjacency(self.adjacency)})
+
+
+class InputSection(Section):
+    """Where a client's values come from: one of the two."""
+
+    values: File | None = None
+    answer: str | None = None
+
+
+class JoinConfig(Section):
+    """All of `join.toml`."""
+
+    client: ClientSection
+    policy: PolicySection
+    input: InputSection
+    patience: PatienceSection = PatienceSection()
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load(path: Path, model: type[M]) -> M:
+    """The configuration in a file. Raises `ConfigError` with everything that is wrong with it."""
+    try:
+        return model.model_validate(_toml(path), context={"directory": path.parent})
+    except ValidationError as error:
+        problems = Problems(path)
+        problems.add_all(error, model)
+        raise problems.error() from None
+
+
+def _toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(CONFIG.read(path).decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not TOML: it is not even UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None

@@ -1,0 +1,152 @@
+"""Who a server or a client is, and whom it believes: checked before it says a word to anybody.
+
+The registry is signed by an authority that is neither the server, who could otherwise enrol clients that it
+plays itself, nor a client. Under `curious_server` nobody signs anything within a session, and the registry
+only says who may connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from secagg.errors import CertificateError
+from secagg.keys import Identity
+from secagg.net.certificates import certificate_key, check_dates
+from secagg.net.keyfiles import read_certificate, read_key
+from secagg.net.registryfile import read_bundle, read_registry
+from secagg.registry import MAX_ID, Registry
+from sims.deploy.config import ClientSection, ServerSection
+from sims.deploy.problems import ConfigError, Problems
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """An identity, its certificate as PEM, and the registry."""
+
+    identity: Identity = field(repr=False)
+    certificate: bytes
+    registry: Registry
+
+
+@dataclass(frozen=True)
+class ServerCredentials(Credentials):
+    clients: Mapping[int, bytes]  # member -> certificate
+
+
+@dataclass(frozen=True)
+class ClientCredentials(Credentials):
+    server: bytes  # its certificate
+
+
+def server_credentials(section: ServerSection, problems: Problems, *, now: int) -> ServerCredentials | None:
+    """None if there are problems; `now` is in seconds of Unix time."""
+    own = _own(section, "server", problems, now)
+    registry, authority = _registry(section, "server", problems, now)
+    clients = None
+    if registry is not None:
+        with problems.about("server.registry"):
+            clients = read_bundle(section.registry, registry)
+    if own is not None:
+        _check_server(own.identity.public, section.key, "server.key", registry, authority, problems)
+    if own is None or registry is None or clients is None:
+        return None
+    return ServerCredentials(own.identity, own.certificate, registry, clients)
+
+
+def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
+    """None if there are problems; `now` is in seconds of Unix time."""
+    own = _own(section, "client", problems, now)
+    registry, authority = _registry(section, "client", problems, now)
+    if own is not None and registry is not None:
+        with problems.about("client.member"):
+            _check_member(section, own.identity.public, registry)
+    key, server = "client.server_certificate", None
+    with problems.about(key):
+        server = _certificate(section.server_certificate, now)
+    if server is not None:
+        _check_server(certificate_key(server), section.server_certificate, key, registry, authority, problems)
+    if own is None or registry is None or server is None:
+        return None
+    return ClientCredentials(own.identity, own.certificate, registry, server)
+
+
+# --- one by one -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Own:
+    identity: Identity = field(repr=False)
+    certificate: bytes
+
+
+def _own(section: ServerSection | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
+    """None also if the two do not fit: then nobody can tell who it is."""
+    identity = certificate = None
+    with problems.about(f"{name}.key"):
+        identity = read_key(section.key)
+    with problems.about(f"{name}.certificate"):
+        certificate = _certificate(section.certificate, now)
+    if identity is None or certificate is None:
+        return None
+    if certificate_key(certificate) == identity.public:
+        return _Own(identity, certificate)
+    problems.add(
+        f"{name}.certificate",
+        f"{section.certificate} belongs to another key than the private key in {section.key}; secagg keygen "
+        "makes the two together",
+    )
+    return None
+
+
+def _certificate(path: Path, now: int) -> bytes:
+    certificate = read_certificate(path)
+    try:
+        check_dates(certificate, now=now)
+    except CertificateError as error:
+        raise ConfigError(f"{path} is {error}; its owner makes a new one with secagg keygen") from None
+    return certificate
+
+
+def _registry(
+    section: ServerSection | ClientSection, name: str, problems: Problems, now: int
+) -> tuple[Registry | None, bytes | None]:
+    """The registry, and the key of the authority that signed it."""
+    authority = None
+    with problems.about(f"{name}.authority"):
+        authority = certificate_key(read_certificate(section.authority))
+    if authority is None:
+        return None, None
+    with problems.about(f"{name}.registry"):
+        return read_registry(section.registry, section.authority, now), authority
+    return None, authority
+
+
+def _check_server(
+    key: bytes, path: Path, name: str, registry: Registry | None, authority: bytes | None, problems: Problems
+) -> None:
+    if key == authority:
+        problems.add(
+            name,
+            f"{path} is the authority's own: the registry must be signed by somebody who is not the server",
+        )
+    elif registry is not None and key in registry.members.values():
+        problems.add(name, f"{path} is that of a client: the server needs an identity of its own")
+
+
+def _check_member(section: ClientSection, public: bytes, registry: Registry) -> None:
+    member = section.member
+    if not 0 <= member <= MAX_ID:
+        raise ConfigError(f"must be a whole number from 0 to {MAX_ID}, not {member}")
+    if registry.members.get(member) == public:
+        return
+    enrolled = [other for other, key in registry.members.items() if key == public]
+    if enrolled:
+        raise ConfigError(f"the key in {section.key} is enrolled as member {enrolled[0]}, not {member}")
+    if member in registry.members:
+        raise ConfigError(
+            f"{section.registry} lists member {member} with another key than the one in {section.key}; "
+            "correct the path, or have the authority enrol the new key"
+        )
+    raise ConfigError(f"{section.registry} has no member {member}; have the authority enrol it")

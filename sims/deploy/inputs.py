@@ -1,0 +1,93 @@
+"""A client's values: from a file, or from a function of its owner's. What cannot be used declines its sum.
+
+Nothing about values ever gets into a message: of whatever the owner's code raises, only the type is told.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import InputError
+from secagg.events import Asked
+from secagg.inputs import checked
+from secagg.spec import SumSpec
+from sims.deploy.config import InputSection
+from sims.deploy.problems import ConfigError
+from sims.deploy.questions import without_nonce
+
+Source: TypeAlias = Callable[[Asked], Mapping[str, Any]]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+def open_source(section: InputSection, directory: Path) -> Source:
+    """Where the values come from. Raises `ConfigError` if that is not clear, or cannot be imported.
+
+    A file may appear later, and a function's module may be in `directory`.
+    """
+    if (section.values is None) == (section.answer is None):
+        raise ConfigError("needs either values, a file, or answer, a function, and not both")
+    if section.values is not None:
+        return _from_file(section.values)
+    assert section.answer is not None
+    return _imported(section.answer, directory)
+
+
+def usable(source: Source, asked: Asked) -> Arrays:
+    """The values for a question, as arrays that fit its spec. Raises `InputError` with a reason to log."""
+    try:
+        question = replace(asked, payload=without_nonce(asked.payload))
+        return _fitting(source(question), asked.spec)
+    except (InputError, ConfigError) as error:
+        raise InputError(str(error)) from None
+    except Exception as error:
+        raise InputError(f"{type(error).__name__} was raised") from None
+
+
+def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
+    """The arrays of the spec; there may be others, for other kinds of sums."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"the values are not a mapping but {type(values).__name__}")
+    absent = [part.name for part in spec.parts if part.name not in values]
+    if absent:
+        raise InputError(f"there is no array {absent[0]!r}")
+    return {part.name: checked(part, values[part.name]) for part in spec.parts}
+
+
+def _from_file(path: Path) -> Source:
+    def read(_asked: Asked) -> Mapping[str, Any]:
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                return dict(archive)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
+        except Exception as error:  # there are many ways to be something else
+            what = f"({type(error).__name__})"
+            raise InputError(f"{path} does not hold arrays as numpy.savez writes them {what}") from None
+
+    return read
+
+
+def _imported(name: str, directory: Path) -> Source:
+    module_name, colon, function_name = name.partition(":")
+    if not (colon and module_name and function_name):
+        raise ConfigError(f"answer must be 'package.module:function', not {name!r}")
+    # Behind everything that is installed, so that no file there can pass for a library.
+    sys.path.append(str(directory.resolve()))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        what = f"{error}" if isinstance(error, ModuleNotFoundError) else type(error).__name__
+        raise ConfigError(f"answer: {module_name} cannot be imported ({what})") from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ConfigError(f"answer: {module_name} has no function {function_name!r}")
+    source: Source = function
+    return source

@@ -1,0 +1,103 @@
+"""A client that an operator starts: it takes part in its server's sums, session after session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import trio
+
+from secagg.errors import InputError
+from secagg.events import Asked
+from secagg.ledger import ClientLedger
+from secagg.net.client import Client, open_client
+from secagg.net.journal import Fact, Journal
+from secagg.net.tls import client_context
+from sims.deploy.clientplan import Plan, verified
+from sims.deploy.inputs import usable
+from sims.deploy.log import Log, open_log
+from sims.deploy.watch import run_watched
+
+
+def join(path: Path, *, sessions: int = 0) -> None:
+    """Take part until SIGTERM, or in so many sessions. Raises `ConfigError`, or another `SecaggError`."""
+    plan = verified(path)
+    with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
+        guest = Guest(plan, ledger, log, sessions=sessions)
+        run_watched(guest.run, registry=plan.credentials.registry, journal=guest.journal)
+
+
+class Guest:
+    """Answers questions, and counts sessions."""
+
+    def __init__(self, plan: Plan, ledger: ClientLedger, log: Log, *, sessions: int) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._log = log
+        self._sessions = sessions
+        self._in_session = False
+        self._held = 0
+        self._enough = trio.Event()
+        self.journal = Journal(self._note)
+
+    def _note(self, event: str, facts: Mapping[str, Fact]) -> None:
+        self._log(event, facts)
+        if event == "session":
+            self._in_session = True
+        elif event == "session over" and self._in_session:
+            self._in_session = False
+            self._held += 1
+            if self._held == self._sessions:
+                self._enough.set()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._leave_in_time, nursery.cancel_scope)
+            await self._take_part()
+
+    async def _leave_in_time(self, scope: trio.CancelScope) -> None:
+        await self._enough.wait()
+        scope.cancel()
+
+    async def _take_part(self) -> None:
+        plan, section, own = self._plan, self._plan.config.client, self._plan.credentials
+        identity, registry = plan.signer
+        async with open_client(
+            section.server,
+            member=section.member,
+            table=plan.table,
+            policy=plan.policy,
+            memory=self._ledger,
+            identity=identity,
+            registry=registry,
+            context=client_context(own.identity, own.certificate, own.server),
+            patience=plan.patience,
+            journal=self.journal,
+        ) as client:
+            self._tell_started()
+            async for asked in client:
+                await self._answer(client, asked)
+
+    def _tell_started(self) -> None:
+        section, spend = self._plan.config.client, self._ledger.spend
+        self.journal.note(
+            "started",
+            member=section.member,
+            server=str(section.server),
+            trust=str(self._plan.policy.trust),
+            registry=self._plan.credentials.registry.version,
+            unnoised_sums=spend.unnoised,
+            rho=spend.rho,
+        )
+
+    async def _answer(self, client: Client, asked: Asked) -> None:
+        about: dict[str, Fact] = {"sum": asked.sum_index, "kind": asked.kind}
+        try:
+            # A thread that computes cannot be stopped, but it can be left behind when the process ends.
+            values = await trio.to_thread.run_sync(usable, self._plan.source, asked, abandon_on_cancel=True)
+            answered = await client.answer(asked, values)
+        except InputError as error:
+            self.journal.note("declined", **about, reason=str(error))
+            await client.decline(asked)
+            return
+        self.journal.note("answered" if answered else "too late", **about)

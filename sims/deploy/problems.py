@@ -1,0 +1,146 @@
+"""What is wrong with a configuration: everything at once, each with its key and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeAlias, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from secagg.errors import LocalError, PeerError, SecaggError
+
+Place: TypeAlias = tuple[int | str, ...]
+
+# What pydantic calls an input of the wrong type, and what it should have been.
+_TYPES: Final = {
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be a text in quotes",
+    "bool_type": "must be true or false",
+    "list_type": "must be an array of tables",
+    "model_type": "must be a table",
+}
+_LONGEST: Final = 60
+
+
+class ConfigError(LocalError):
+    """A deployment cannot start, or go on. Each line of the message is a sentence for its operator."""
+
+
+class Problems:
+    """Gathers what is wrong with the configuration in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: list[str] = []
+
+    def add(self, key: str, why: str) -> None:
+        self._found.append(f"{self._path}: {key}: {why}" if key else f"{self._path}: {why}")
+
+    def about(self, key: str) -> _About:
+        """A block: what it raises is wrong with `key`, and whatever comes behind the block goes on."""
+        return _About(self, key)
+
+    def take(self, key: str, error: SecaggError) -> None:
+        """This is wrong with `key`."""
+        self.add(key, error.why if isinstance(error, PeerError) else str(error))
+
+    def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
+        """Everything that pydantic found."""
+        details = error.errors(include_url=False)
+        likely = {place: _likely(model, place) for place in _places(details, "extra_forbidden")}
+        meant = {(*place[:-1], name) for place, name in likely.items()}
+        for detail in details:
+            place = detail["loc"]
+            if detail["type"] == "missing" and place in meant:
+                continue  # it is there, under a name that is almost right
+            self.add(_key(place), _why(detail, model, likely.get(place)))
+
+    def check(self) -> None:
+        """Raise `ConfigError` if there are any."""
+        if self._found:
+            raise self.error()
+
+    def error(self) -> ConfigError:
+        return ConfigError("\n".join(self._found))
+
+
+class _About:
+    """Made by `Problems.about`."""
+
+    def __init__(self, problems: Problems, key: str) -> None:
+        self._problems = problems
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, SecaggError):
+            self._problems.take(self._key, error)
+            return True
+        return False
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """What to do about an unknown name, given those that there are."""
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+
+
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _places(details: Sequence[ErrorDetails], kind: str) -> list[Place]:
+    return [detail["loc"] for detail in details if detail["type"] == kind]
+
+
+def _key(place: Place) -> str:
+    """`server.listen`, or `sum#2.part#1.bits` for what is in the second [[sum]]."""
+    steps = [f"#{step + 1}" if isinstance(step, int) else f".{step}" for step in place]
+    return "".join(steps).removeprefix(".")
+
+
+def _why(detail: ErrorDetails, model: type[BaseModel], likely: str | None) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        names = _names(model, detail["loc"])
+        hint = f"did you mean {likely}?" if likely else f"there are {', '.join(names)}"
+        return f"is not known here; {hint}"
+    if kind == "missing":
+        return "is missing"
+    if kind in _TYPES:
+        return f"{_TYPES[kind]}, not {shown(value)}"
+    if kind == "literal_error":
+        expected = detail["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{shown(value)} is no choice; {nearest(str(value), expected)}"
+    if kind == "value_error":
+        return str(detail["ctx"]["error"])
+    return detail["msg"].replace("Input should", "must")
+
+
+def _likely(model: type[BaseModel], place: Place) -> str | None:
+    close = get_close_matches(str(place[-1]), _names(model, place), n=1)
+    return close[0] if close else None
+
+
+def _names(model: type[BaseModel], place: Place) -> list[str]:
+    """The keys that there are beside `place`."""
+    for step in place[:-1]:
+        if isinstance(step, str):
+            model = _model_in(model.model_fields[step].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel]:
+    """The model of a field that holds one, or a list of them, or perhaps none."""
+    candidates = (annotation, *get_args(annotation))
+    return next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))

@@ -1,0 +1,129 @@
+"""A server that an operator starts: session after session, the same questions in each of them.
+
+A sum or a session that fails is a line in the log, and the next one comes. What ends a server are signals,
+and what only its operator can put right: a ledger or a directory that cannot be written, an expired registry.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import trio
+
+from secagg.errors import SumFailed
+from secagg.ledger import ServerLedger
+from secagg.net.journal import Fact, Journal
+from secagg.net.server import Server, open_server
+from secagg.net.session import Session
+from secagg.net.tls import server_context
+from sims.deploy.log import open_log
+from sims.deploy.problems import ConfigError, Problems
+from sims.deploy.questions import Question, Questions, round_after
+from sims.deploy.serverplan import Plan, verified
+from sims.deploy.totals import Totals
+from sims.deploy.watch import run_watched
+
+
+def serve(path: Path) -> None:
+    """Serve until SIGTERM, or until all sessions are held. Raises `ConfigError`, or another `LocalError`."""
+    plan = verified(path)
+    section = plan.config.server
+    problems = Problems(path)
+    with problems.about("server.totals"):
+        Totals(section.totals).prepare()
+        Totals(section.totals).check_writable()
+    problems.check()
+    with open_log(section.log) as log, plan.open_ledger() as ledger:
+        journal = Journal(log)
+        host = Host(plan, ledger, journal)
+        run_watched(host.run, registry=plan.credentials.registry, journal=journal)
+
+
+class Host:
+    """Holds sessions."""
+
+    def __init__(self, plan: Plan, ledger: ServerLedger, journal: Journal) -> None:
+        self._plan = plan
+        self._section = plan.config.session
+        self._ledger = ledger
+        self._journal = journal
+        self._totals = Totals(plan.config.server.totals)
+        first = max(self._section.first_round, round_after(plan.config.server.ledger))
+        self._questions = Questions(plan.config.ask, sums=plan.sums, next_round=first)
+
+    async def run(self) -> None:
+        """Until all sessions are held, or for ever. Raises `ConfigError` if nobody can listen there."""
+        held = 0
+        async with AsyncExitStack() as stack:
+            server = await self._listen(stack)
+            self._tell_started(server)
+            while True:
+                held += await self._hold_session(server)
+                if 0 < self._section.sessions == held:
+                    return
+                await trio.sleep(self._section.pause)
+
+    async def _listen(self, stack: AsyncExitStack) -> Server:
+        plan, own = self._plan, self._plan.credentials
+        opened = open_server(
+            plan.config.server.listen,
+            members=own.registry.members,
+            context=server_context(own.identity, own.certificate, list(own.clients.values())),
+            patience=plan.patience,
+            capacity=plan.capacity,
+            journal=self._journal,
+        )
+        try:
+            return await stack.enter_async_context(opened)
+        except OSError as error:
+            where = f"{plan.path}: server.listen: nobody can listen on {plan.config.server.listen}"
+            raise ConfigError(f"{where}: {error.strerror or error}") from None
+
+    def _tell_started(self, server: Server) -> None:
+        registry = self._plan.credentials.registry
+        self._journal.note(
+            "started",
+            address=str(server.address),
+            trust=self._section.trust,
+            members=len(registry.members),
+            registry=registry.version,
+        )
+
+    async def _hold_session(self, server: Server) -> bool:
+        """Whether there was one."""
+        least = self._section.min_cohort
+        if len(server.connected) < least:
+            self._journal.note("waiting", clients=least)
+            await server.wait_for_clients(least)
+        expected = min(self._section.max_cohort, len(self._plan.credentials.registry.members))
+        try:
+            async with server.session(
+                self._plan.machine(), deadlines=self._plan.deadlines, ledger=self._ledger, expected=expected
+            ) as session:
+                for question in self._questions.of_session():
+                    await self._ask(session, question)
+        except SumFailed:
+            return False  # which the journal knows already
+        return True
+
+    async def _ask(self, session: Session, question: Question) -> None:
+        about: dict[str, Fact] = {"kind": question.kind, "round": question.round_number}
+        if len(session.members) < self._section.min_contributors:
+            self._journal.note("not asked", **about, reason="too few clients are left in the session")
+            return
+        self._totals.check_writable()
+        try:
+            payload = question.payload()
+        except ConfigError as error:
+            self._journal.note("not asked", **about, reason=str(error))
+            return
+        self._journal.note("asking", **about, clients=len(session.members))
+        try:
+            total = await session.ask(question.kind, payload, round_number=question.round_number)
+        except SumFailed as error:
+            self._journal.note("no total", **about, reason=str(error))
+            return
+        with trio.CancelScope(shield=True):  # what clients have paid for is not lost to a signal
+            path = await trio.to_thread.run_sync(self._totals.store, total, question)
+        self._journal.note("stored", **about, clients=total.count, file=str(path))

@@ -1,0 +1,88 @@
+"""What ends a server or a client from outside: a signal, or the day on which its registry expires."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeAlias
+
+import trio
+
+from secagg.errors import SecaggError
+from secagg.net.journal import Journal
+from secagg.registry import NEVER_EXPIRES, Registry
+
+Clock: TypeAlias = Callable[[], float]
+
+_LOOK: Final = 60.0  # seconds between two looks at the calendar, which may be set meanwhile
+_TELL: Final = 600.0  # seconds between two tellings of what was repeated
+
+
+def run_watched(
+    work: Callable[[], Awaitable[None]], *, registry: Registry, journal: Journal, clock: Clock = time.time
+) -> None:
+    """Run `work` until it is done, or until SIGTERM or SIGINT; a second one ends the process at once.
+
+    Raises what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` tells Unix time.
+    """
+    try:
+        trio.run(_watched, work, registry, journal, clock)
+    except BaseExceptionGroup as group:
+        error = _one_of(group)
+        if isinstance(error, SecaggError):
+            journal.note("gave up", error=type(error).__name__, reason=str(error))
+        raise error from None
+    journal.note("stopped")
+
+
+async def _watched(
+    work: Callable[[], Awaitable[None]], registry: Registry, journal: Journal, clock: Clock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_heed_signals, nursery.cancel_scope, journal)
+        nursery.start_soon(_heed_calendar, registry, clock)
+        nursery.start_soon(_tell_repeats, journal)
+        await work()
+        nursery.cancel_scope.cancel()
+
+
+async def _heed_signals(
+    scope: trio.CancelScope, journal: Journal, *, task_status: trio.TaskStatus[None]
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for number in received:
+            journal.note("stopping", signal=signal.Signals(number).name)
+            scope.cancel()
+            return
+
+
+async def _heed_calendar(registry: Registry, clock: Clock) -> None:
+    """Raises `ExpiredRegistry` when it is time, and so cancels all others."""
+    while registry.expires != NEVER_EXPIRES:
+        registry.check_current(int(clock()))
+        await trio.sleep(min(_LOOK, max(registry.expires - clock(), 0.0)))
+
+
+async def _tell_repeats(journal: Journal) -> None:
+    while True:
+        await trio.sleep(_TELL)
+        journal.repeated()
+
+
+def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """If a user can be told why the tasks failed, one of the reasons; else the whole group."""
+    leaves = list(_leaves(group))
+    interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
+    if interrupts:
+        return interrupts[0]
+    return leaves[0] if all(isinstance(leaf, SecaggError) for leaf in leaves) else group
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

@@ -1,0 +1,369 @@
+"""The parts of a deployment one by one: log, totals, questions, inputs, and what ends it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+
+from secagg.errors import ExpiredRegistry, InputError, LedgerError
+from secagg.events import Asked
+from secagg.ledger import ServerLedger
+from secagg.net.journal import Fact, Journal
+from secagg.registry import Registry
+from secagg.spec import Count, LInf, Part, SumSpec, Table, Total
+from sims.deploy.config import AskSection, InputSection
+from sims.deploy.inputs import Source, open_source, usable
+from sims.deploy.log import Log, open_log
+from sims.deploy.problems import ConfigError
+from sims.deploy.questions import NONCE_BYTES, Question, Questions, fresh, round_after, without_nonce
+from sims.deploy.totals import Totals
+from sims.deploy.watch import run_watched
+
+# --- the log ---
+
+
+def noon() -> datetime:
+    return datetime(2030, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def test_a_log_is_json_for_machines() -> None:
+    stream = StringIO()
+
+    Log(stream, plain=False, clock=noon)("connected", {"member": 3, "reason": "a\nb"})
+
+    assert stream.getvalue().count("\n") == 1
+    assert json.loads(stream.getvalue()) == {
+        "time": "2030-01-02T12:00:00.123Z",
+        "event": "connected",
+        "member": 3,
+        "reason": "a\nb",
+    }
+
+
+def test_a_log_is_words_on_a_terminal() -> None:
+    stream = StringIO()
+    log = Log(stream, plain=True, clock=noon)
+
+    log("connected", {"member": 3, "reason": "\x1b[2J"})
+    log("stopped", {})
+
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith('  connected       member 3  reason "\\u001b[2J"')
+    assert second.endswith("  stopped")
+
+
+def test_a_log_in_a_file_is_appended_to(tmp_path: Path) -> None:
+    for event in ("one", "two"):
+        with open_log(tmp_path / "log") as log:
+            log(event, {})
+
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["one", "two"]
+    assert (tmp_path / "log").stat().st_mode & 0o007 == 0
+
+
+def test_a_log_that_is_full_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+
+    with open_log(Path("/dev/full")) as log:
+        log("one", {})
+        log("two", {})
+
+    assert capsys.readouterr().err == (
+        "secagg: the log cannot be written any more: No space left on device\n"
+    )
+
+
+# --- totals ---
+
+TOTAL = Total({"file": np.array([1.5, 2.5]), "count": np.array([7], np.uint64)}, count=3, invited=4)
+QUESTION = Question("mean", 12, 3, None)
+
+
+def test_a_total_is_stored_under_its_round(tmp_path: Path) -> None:
+    """Whatever its parts are called."""
+    path = Totals(tmp_path).store(TOTAL, QUESTION)
+
+    assert path == tmp_path / "00000012-03-mean.npz"
+    assert path.stat().st_mode & 0o077 == 0
+    with np.load(path, allow_pickle=False) as archive:
+        assert {name: archive[name].tolist() for name in archive} == {
+            "file": [1.5, 2.5],
+            "count": [7],
+            "_kind": "mean",
+            "_round": 12,
+            "_clients": 3,
+            "_invited": 4,
+        }
+
+
+def test_a_total_is_never_overwritten(tmp_path: Path) -> None:
+    before = Totals(tmp_path).store(TOTAL, QUESTION).read_bytes()
+
+    with pytest.raises(ConfigError, match="exists already, and is never overwritten"):
+        Totals(tmp_path).store(Total({"file": np.zeros(2)}, count=1, invited=1), QUESTION)
+
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes() == before
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    Totals(tmp_path / "new").prepare()
+    Totals(tmp_path / "new").check_writable()
+
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+# --- questions ---
+
+
+def test_every_payload_is_new() -> None:
+    asked = {fresh(b"model") for _ in range(100)}
+
+    assert len(asked) == 100
+    assert {without_nonce(payload) for payload in asked} == {b"model"}
+    assert {len(payload) for payload in asked} == {NONCE_BYTES + 5}
+
+
+def test_a_question_without_a_nonce_is_noticed() -> None:
+    assert without_nonce(bytes(NONCE_BYTES)) == b""
+    with pytest.raises(ConfigError, match="does not begin with a nonce of 16 bytes"):
+        without_nonce(bytes(NONCE_BYTES - 1))
+
+
+def test_a_payload_is_read_for_each_question(tmp_path: Path) -> None:
+    question = Question("mean", 0, 0, tmp_path / "model")
+    for contents in (b"first", b"second"):
+        (tmp_path / "model").write_bytes(contents)
+        assert without_nonce(question.payload()) == contents
+    (tmp_path / "model").unlink()
+    with pytest.raises(ConfigError, match="does not exist; write it"):
+        question.payload()
+
+
+def test_every_pass_through_the_questions_is_a_round() -> None:
+    asks = [AskSection(kind="a"), AskSection(kind="b")]
+    questions = Questions(asks, sums=5, next_round=7)
+
+    first, second = list(questions.of_session()), list(questions.of_session())
+
+    assert [(each.kind, each.round_number) for each in first] == [
+        ("a", 7), ("b", 7), ("a", 8), ("b", 8), ("a", 9),
+    ]  # fmt: skip
+    assert [each.sum_index for each in first] == [0, 1, 2, 3, 4]
+    assert second[0].round_number == 10
+
+
+def test_rounds_go_on_behind_those_of_the_ledger(tmp_path: Path) -> None:
+    from secagg import messages as m
+
+    table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(1.0)),))})
+    path = tmp_path / "ledger"
+    with ServerLedger.create(path) as ledger:
+        assert round_after(path) == 0
+        for number in (3, 9, 4):
+            ledger.note_asked(m.Query(bytes(32), 0, number, "mean", b"\x07", b"").encode(), table)
+        assert round_after(path) == 10
+
+
+# --- inputs ---
+
+SPEC = SumSpec(
+    parts=(
+        Part(name="x", size=2, bits=32, bound=LInf(1.0)),
+        Part(name="n", size=1, bits=32, bound=Count(9)),
+    )
+)
+
+
+def asked(payload: bytes = b"") -> Asked:
+    return Asked(sum_index=0, round=0, kind="mean", payload=fresh(payload), spec=SPEC, invited=3)
+
+
+def test_values_from_a_file_are_read_for_each_question(tmp_path: Path) -> None:
+    path = tmp_path / "values.npz"
+    source = open_source(InputSection(values=path), tmp_path)
+    for number in (1, 2):
+        np.savez(path, x=[0.5, 0.25], n=[number], other=[3])
+        values = usable(source, asked())
+        assert {name: array.tolist() for name, array in values.items()} == {"x": [0.5, 0.25], "n": [number]}
+
+
+def broken_archive(path: Path) -> None:
+    np.savez(path, x=[0.5, 0.25], n=[1])
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def one_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda path: None, "cannot be read: No such file or directory"),
+        (lambda path: path.write_bytes(b"nonsense"), r"\(ValueError\)"),
+        (lambda path: path.write_bytes(b""), r"\(EOFError\)"),
+        (broken_archive, r"\(BadZipFile\)"),
+        (one_array, "does not hold arrays as numpy.savez writes them"),
+        (lambda path: np.savez(path, x=[0.5, 0.25]), "there is no array 'n'"),
+        (lambda path: np.savez(path, x=[0.5], n=[1]), r"part 'x' needs shape \(2,\), not \(1,\)"),
+        (lambda path: np.savez(path, x=[0.5, np.nan], n=[1]), "part 'x' holds NaN or infinity"),
+        (lambda path: np.savez(path, x=[0.5, 0.5], n=[10]), "part 'n' needs integers from 0 to 9"),
+        (lambda path: np.savez(path, x=np.array([{}, {}]), n=[1]), r"\(ValueError\)"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why_and_no_more(tmp_path: Path, write: Any, reason: str) -> None:
+    path = tmp_path / "values.npz"
+    write(path)
+
+    with pytest.raises(InputError, match=reason):
+        usable(open_source(InputSection(values=path), tmp_path), asked())
+
+
+def raising(_asked: Asked) -> Mapping[str, Any]:
+    raise RuntimeError("secret 271828")
+
+
+class Hostile:
+    """Something that numpy cannot make an array of."""
+
+    def __array__(self, *_arguments: object, **_options: object) -> None:
+        raise OverflowError("secret 271828")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (raising, "RuntimeError was raised"),
+        (lambda _asked: [1.0], "the values are not a mapping but list"),
+        (lambda _asked: {"x": Hostile(), "n": [1]}, "OverflowError was raised"),
+    ],
+)
+def test_a_function_that_fails_says_only_how(source: Source, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        usable(source, asked())
+
+    assert str(caught.value) == reason
+    assert caught.value.__suppress_context__
+
+
+def test_a_function_gets_what_was_broadcast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "deploy_answers.py").write_text(
+        "def answer(asked):\n    return {'x': [len(asked.payload) / 10, 0], 'n': [asked.invited]}\n"
+    )
+    source = open_source(InputSection(answer="deploy_answers:answer"), tmp_path)
+
+    values = usable(source, asked(b"model"))
+
+    assert (values["x"].tolist(), values["n"].tolist()) == ([0.5, 0.0], [3])
+
+
+def test_a_question_of_another_kind_of_server_is_declined() -> None:
+    short = Asked(sum_index=0, round=0, kind="mean", payload=b"short", spec=SPEC, invited=3)
+
+    with pytest.raises(InputError, match="does not begin with a nonce"):
+        usable(lambda _asked: {"x": [0, 0], "n": [1]}, short)
+
+
+# --- what ends it ---
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.journal = Journal(self._take)
+
+    def _take(self, event: str, _facts: Mapping[str, Fact]) -> None:
+        self.events.append(event)
+
+
+def test_work_that_is_done_ends_by_itself() -> None:
+    notes = Notes()
+
+    run_watched(trio.lowlevel.checkpoint, registry=Registry(1, {}), journal=notes.journal)
+
+    assert notes.events == ["stopped"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cancels_the_work(number: signal.Signals) -> None:
+    notes = Notes()
+
+    async def work() -> None:
+        signal.raise_signal(number)
+        await trio.sleep_forever()
+
+    run_watched(work, registry=Registry(1, {}), journal=notes.journal)
+
+    assert notes.events == ["stopping", "stopped"]
+
+
+def test_a_registry_that_expires_ends_the_work() -> None:
+    notes = Notes()
+    registry = Registry(4, {}, expires=1_000_000)
+    moments = iter([999_999.99, 999_999.99])
+
+    with pytest.raises(ExpiredRegistry, match="registry 4 expired at 1970-01-12"):
+        run_watched(
+            trio.sleep_forever,
+            registry=registry,
+            journal=notes.journal,
+            clock=lambda: next(moments, 1_000_000.0),
+        )
+
+    assert notes.events == ["gave up"]
+
+
+def test_a_registry_that_is_still_good_ends_nothing() -> None:
+    registry = Registry(4, {}, expires=int(time.time()) + 1000)
+
+    run_watched(trio.lowlevel.checkpoint, registry=registry, journal=Notes().journal)
+
+
+def test_why_a_task_failed_is_told_as_it_is() -> None:
+    notes = Notes()
+
+    async def fail() -> None:
+        raise LedgerError("the disk is full")
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.sleep_forever()
+
+    with pytest.raises(LedgerError, match="the disk is full"):
+        run_watched(work, registry=Registry(1, {}), journal=notes.journal)
+    assert notes.events == ["gave up"]
+
+
+def test_an_error_of_the_program_is_not_hidden() -> None:
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_watched(work, registry=Registry(1, {}), journal=Notes().journal)
+    assert caught.group_contains(ZeroDivisionError)
+
+
+def test_an_interrupt_stays_one() -> None:
+    async def work() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_watched(work, registry=Registry(1, {}), journal=Notes().journal)
