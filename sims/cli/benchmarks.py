@@ -313,6 +313,50 @@ def _show_noise(report: Report) -> None:
     show_noise(report, Console())
 
 
+# --- network ---
+
+
+NETWORK_OPTIONS = (
+    Whole("--clients", 3, 1024, 50, "size of the cohort"),
+    Whole("--dim", 1, 1 << 24, 1_000_000, "elements of the vector"),
+    Whole("--sums", 1, 64, 1, "sums in the session"),
+    Whole("--neighbours", 0, 1024, 24, "least neighbours of a client on a ring; with 0, everybody's"),
+    Whole("--workers", 0, 1024, 2, "processes that host the clients; with 0, one for each"),
+    Choice("--trust", TRUST_LEVELS, "what clients guard against; a ring needs a curious_server"),
+    Whole("--runs", 1, MOST_RUNS, TYPICAL_RUNS, "sessions, the medians of which are printed"),
+)
+
+
+def _measure_network(args: argparse.Namespace) -> Report:
+    from secagg import Trust
+    from sims.bench.network import measure
+    from sims.bench.progress import bar
+    from sims.drill.setting import DrillSetting
+
+    setting = DrillSetting(
+        clients=args.clients,
+        dim=args.dim,
+        sums=args.sums,
+        kill=Fraction(0),
+        corrupt=args.clients // 10,
+        trust=Trust.parse(args.trust),
+        seed=0,
+        workers=args.workers,
+        neighbours=args.neighbours,
+    )
+    with bar() as progress:
+        return measure(setting, progress, runs=args.runs)
+
+
+def _show_network(report: Report) -> None:
+    from sims.bench.network import NetworkReport
+    from sims.bench.network_view import show_network
+    from sims.console import Console
+
+    assert isinstance(report, NetworkReport)
+    show_network(report, Console())
+
+
 BENCHMARKS = (
     Benchmark(
         "primitives",
@@ -334,6 +378,13 @@ BENCHMARKS = (
         NOISE_OPTIONS,
         _measure_noise,
         _show_noise,
+    ),
+    Benchmark(
+        "network",
+        "sessions between processes over TLS: by the clock, beside their CPU time in one process",
+        NETWORK_OPTIONS,
+        _measure_network,
+        _show_network,
     ),
     Benchmark(
         "peers",

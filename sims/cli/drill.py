@@ -26,7 +26,7 @@ def add(subparsers: Subparsers) -> None:
         type=proportion,
         default=proportion("0.2"),
         metavar="X",
-        help="part of the clients that is killed over the whole session (default 0.2)",
+        help="part of the clients that is killed over the whole session (default 1/5)",
     )
     add_trust(parser)
     parser.add_argument(
@@ -34,7 +34,7 @@ def add(subparsers: Subparsers) -> None:
         type=proportion,
         default=proportion("0.1"),
         metavar="X",
-        help="part of the clients that may collude with the server (default 0.1)",
+        help="part of the clients that may collude with the server (default 1/10)",
     )
     Whole("--workers", 0, 1024, 0, "processes that host all clients; with 0, one for each client").add(parser)
     Whole("--neighbours", 0, 1024, 0, "least neighbours on a ring; with 0, everybody's").add(parser)
