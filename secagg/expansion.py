@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
 from secagg.masking import PairMasks, Removal, SelfMask, take_off
 from secagg.ring import Residues
+
+MOST_PORTIONS: Final = 256
+Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of masks to add, and to subtract
+Range: TypeAlias = tuple[int, int]  # from here on, and before there
 
 
 class Expander(Protocol):
@@ -24,16 +28,22 @@ class OneProcess:
         take_off(residues, removals, salt=salt)
 
 
-def split(removals: Sequence[Removal], shares: int) -> list[list[Removal]]:
-    """`removals` in `shares` lists with equally many masks; one with many masks may be cut."""
-    total = sum(_masks(removal) for removal in removals)
-    lists: list[list[Removal]] = [[] for _ in range(shares)]
-    done = 0
+def masks_in(removals: Sequence[Removal]) -> int:
+    return sum(_masks(removal) for removal in removals)
+
+
+def divided(removals: Sequence[Removal], ranges: Sequence[Range]) -> list[list[Removal]]:
+    """The masks of each of the ranges, which follow each other; a removal with many masks may be cut."""
+    lists: list[list[Removal]] = [[] for _ in ranges]
+    at = done = 0  # the range that is being filled, and the masks before the removal
     for removal in removals:
         count = _masks(removal)
-        for index, taken in enumerate(lists):
-            start, stop = total * index // shares, total * (index + 1) // shares
-            taken += _cut(removal, max(start - done, 0), min(stop - done, count))
+        while at < len(ranges) and ranges[at][0] < done + count:
+            start, stop = ranges[at]
+            lists[at] += _cut(removal, max(start - done, 0), min(stop - done, count))
+            if stop > done + count:
+                break
+            at += 1
         done += count
     return lists
 
@@ -51,11 +61,43 @@ def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
     return [PairMasks(removal.mask_key, removal.pairs[start:stop])]
 
 
+def portions(total: int, *, sharers: int, least: int) -> list[Range]:
+    """From 0 to `total` in ranges that `sharers` take one after the other, whoever is ready first.
+
+    Large ones come first, so that there are few, and small ones last, so that nobody waits long for the
+    others in the end: "Guided self-scheduling: a practical scheduling scheme for parallel supercomputers".
+    All but the last have at least `least`, and there are at most `MOST_PORTIONS`.
+    """
+    least = max(least, -(-total // MOST_PORTIONS))
+    ranges: list[Range] = []
+    start = 0
+    while start < total:
+        stop = min(start + max(least, (total - start) // (2 * sharers)), total)
+        ranges.append((start, stop))
+        start = stop
+    return ranges
+
+
+def joined(several: Iterable[Seeds]) -> Seeds:
+    plus: list[bytes] = []
+    minus: list[bytes] = []
+    for more_plus, more_minus in several:
+        plus += more_plus
+        minus += more_minus
+    return plus, minus
+
+
+def seeds_between(seeds: Seeds, portion: Range) -> Seeds:
+    """A range of them, where those to subtract come after those to add."""
+    (plus, minus), (start, stop) = seeds, portion
+    return plus[start:stop], minus[max(start - len(plus), 0) : max(stop - len(plus), 0)]
+
+
 @dataclass(frozen=True)
 class Slice:
     """A stretch of a vector: the elements of each part, and the bytes of key stream before the first."""
 
-    ranges: tuple[tuple[int, int], ...]
+    ranges: tuple[Range, ...]
     skip: int
 
     def of(self, residues: Sequence[Residues]) -> list[Residues]:

@@ -3,19 +3,28 @@
     with ProcessPool(4) as pool:
         server = ServerMachine(..., expander=pool)
 
-Each process agrees on its share of the seeds, and expands all of them for its stretches of the vector, which
-return in shared memory. Secrets reach the workers through pipes and nothing else. A worker that dies
-costs time and nothing more: its share is done here. As always with processes that are spawned, a script that
-uses a pool keeps its own work below ``if __name__ == "__main__":``.
+First the processes agree on the seeds, then they expand them, and each time whoever is ready takes the next
+portion: cores differ in speed from moment to moment, and nobody is to wait for another. A vector is cut into
+a stretch for each process, and the masks of each stretch into portions. A process takes those of its own
+stretch first, and then helps with others. What a worker made of them returns in shared memory.
+
+Portions are numbers in pipes that all processes read, one byte each, so that a worker that dies holds no
+lock. It costs time and nothing more: what nobody reports as done is done here. Secrets reach the workers
+through pipes of their own and nothing else, and no process writes to another that does not read. As always
+with processes that are spawned, a script that uses a pool keeps its own work below
+``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
 from threading import Lock
 from types import TracebackType
@@ -24,23 +33,38 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from secagg.errors import ParameterError
-from secagg.expansion import Slice, slices, split
+from secagg.expansion import (
+    Range,
+    Seeds,
+    Slice,
+    divided,
+    joined,
+    masks_in,
+    portions,
+    seeds_between,
+    slices,
+)
 from secagg.keys import public_key
 from secagg.masking import PairMasks, Removal, SelfMask, seeds_of, take_off
 from secagg.masks import apply_masks
 from secagg.ring import Residues
 
 MAX_PROCESSES: Final = 64
-# Bytes of the vector that a worker expands at a time. Containers have little shared memory.
+# Most bytes of a stretch, and stretches that a worker has memory for. Containers have little that is shared.
 _STRETCH: Final = 1 << 21
-# Below this many bytes, handing out stretches costs more than it saves.
-_LARGE: Final = 1 << 18
+_SLOTS: Final = 2
+# Least bytes of a stretch: each mask of each stretch needs a cipher, which costs as much as so many bytes.
+_SHORT: Final = 1 << 17
+_CIPHER: Final = 1 << 15
+# Least of a portion, in bytes of key stream and in agreements: some tenths of a millisecond.
+_GRAIN: Final = 1 << 22
+_AGREEMENTS: Final = 4
 _ALIGNMENT: Final = 64
 _MOST_PARTS: Final = 1024
+_SLOT: Final = _STRETCH + _ALIGNMENT * (_MOST_PARTS + 1)
 _PATIENCE: Final = 5.0  # seconds, with a worker that was asked to end
 _ONES: Final = bytes([1]) * 32
 _Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
-_Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of masks to add, and to subtract
 
 
 class ProcessPool:
@@ -50,10 +74,11 @@ class ProcessPool:
         if not 1 <= processes <= MAX_PROCESSES:
             raise ParameterError(f"processes must be from 1 to {MAX_PROCESSES}")
         self._lock = Lock()  # workers answer in the order in which they are asked
+        self._queues = [_Queue() for _ in range(processes)]
         self._workers: list[_Worker] = []
         try:
-            for _ in range(processes - 1):
-                self._workers.append(_Worker())
+            for number in range(1, processes):
+                self._workers.append(_Worker(number, [queue.end for queue in self._queues]))
         except BaseException:
             self.close()
             raise
@@ -76,7 +101,9 @@ class ProcessPool:
         with self._lock:
             for worker in self._workers:
                 worker.close()
-            self._workers = []
+            for queue in self._queues:
+                queue.close()
+            self._workers, self._queues = [], []
 
     def cpu_seconds(self) -> float:
         """CPU seconds that the workers have spent on masks."""
@@ -84,53 +111,128 @@ class ProcessPool:
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
         with self._lock:
-            self._take_off(residues, removals, salt)
+            if not self._workers or len(residues) > _MOST_PARTS:
+                take_off(residues, removals, salt=salt)
+                return
+            for worker in self._workers:
+                worker.wait()  # for what an interrupted call had left it with
+            try:
+                self._take_off(residues, removals, salt)
+            except BaseException:
+                for queue in self._queues:
+                    queue.clear()  # so that the workers stop as well
+                raise
 
     def _take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], salt: bytes) -> None:
-        """Masks whose seeds were agreed on here come first: meanwhile, the workers agree on the others."""
-        own, *shares = split(removals, 1 + len(self._workers))
-        for worker, share in zip(self._workers, shares, strict=True):
-            worker.wait()  # for what an interrupted call had left it with
-            worker.start(agree, share, salt)
-        mine, theirs = seeds_of(own, salt=salt), None
-        for stretch, *others in self._rounds(residues):
-            team = list(zip(self._workers, others, strict=False))
-            for worker, other in team:
-                worker.start(expand_shared, _layout(other.of(residues)), mine, other.skip, True)
-            _expand(residues, stretch, mine)
-            theirs = theirs or self._collected(shares, salt)
-            for worker, other in team:
-                worker.start(expand_shared, _layout(other.of(residues)), theirs, other.skip, False)
-            _expand(residues, stretch, theirs)
-            for worker, other in team:
-                _add(worker, residues, other, (mine, theirs))
+        seeds = self._agree(removals, salt)
+        total, masks = sum(part.nbytes for part in residues), sum(map(len, seeds))
+        if masks * (total + _CIPHER) < 2 * len(self._queues) * _GRAIN:
+            plus, minus = seeds
+            apply_masks(residues, plus=plus, minus=minus)
+            return
+        for stretches in self._rounds(residues, total):
+            self._expand([stretch.of(residues) for stretch in stretches], stretches, seeds)
 
-    def _rounds(self, residues: Sequence[Residues]) -> Iterator[list[Slice]]:
-        """Stretches that are worked on at the same time, the first of them here."""
-        total = sum(part.nbytes for part in residues)
-        alone = total < _LARGE or len(residues) > _MOST_PARTS
-        team = 1 if alone else 1 + len(self._workers)
-        stretches = slices(residues, team * max(1, -(-total // (team * _STRETCH))))
-        return (stretches[start : start + team] for start in range(0, len(stretches), team))
+    def _agree(self, removals: Sequence[Removal], salt: bytes) -> Seeds:
+        """The seeds of all masks. The order in which masks are added does not matter."""
+        lists = divided(removals, self._portions(masks_in(removals), _AGREEMENTS))
+        found: dict[int, Seeds] = {}
+        if len(lists) > 1:
+            self._queues[0].fill(len(lists))
+            self._start(agree, lists, salt)
+            found |= _agreed(self._queues[0].end, lists, salt)
+            for worker in self._workers:
+                found |= worker.finish() or {}
+        left = [removal for number, each in enumerate(lists) if number not in found for removal in each]
+        return joined([*found.values(), seeds_of(left, salt=salt)])
 
-    def _collected(self, shares: Sequence[Sequence[Removal]], salt: bytes) -> _Seeds:
-        """The seeds that the workers agreed on."""
-        plus: list[bytes] = []
-        minus: list[bytes] = []
-        for worker, share in zip(self._workers, shares, strict=True):
-            more_plus, more_minus = worker.finish() or seeds_of(share, salt=salt)
-            plus += more_plus
-            minus += more_minus
-        return plus, minus
+    def _rounds(self, residues: Sequence[Residues], total: int) -> Iterator[list[Slice]]:
+        """Stretches that are worked on at the same time, one for each process if they are long enough."""
+        count = min(len(self._queues), max(1, total // _SHORT))
+        stretches = slices(residues, count * max(1, -(-total // (count * _STRETCH))))
+        return (stretches[start : start + count] for start in range(0, len(stretches), count))
+
+    def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
+        """One round. What nobody has done in the end, because it died, is done here."""
+        size = sum(part.nbytes for part in views[0]) + _CIPHER
+        ranges = self._portions(sum(map(len, seeds)), -(-_GRAIN // size))
+        job = _Job(
+            tuple((_layout(view), stretch.skip) for view, stretch in zip(views, stretches, strict=True)),
+            [seeds_between(seeds, each) for each in ranges],
+        )
+        left = {(number, portion) for number in range(len(views)) for portion in range(len(ranges))}
+        for queue, _ in zip(self._queues, views, strict=False):
+            queue.fill(len(ranges))
+        self._start(expand_shared, job)
+        for number, view in enumerate(views):
+            for portion in _claims(self._queues[number].end):
+                job.expand(number, portion, view)
+                left.remove((number, portion))
+        for worker in self._workers:
+            for slot, (number, done) in enumerate(worker.finish() or ()):
+                worker.add_to(views[number], slot)
+                left.difference_update((number, portion) for portion in done)
+        for number, portion in left:
+            job.expand(number, portion, views[number])
+
+    def _portions(self, total: int, least: int) -> list[Range]:
+        return portions(total, sharers=len(self._queues), least=least)
+
+    def _start(self, function: Callable[..., object], *args: object) -> None:
+        """The same task for every worker."""
+        task = bytes(ForkingPickler.dumps((function, args)))
+        for worker in self._workers:
+            worker.start(task)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Stretches, as layouts and bytes of key stream before them, and the seeds of each portion."""
+
+    stretches: tuple[tuple[_Layout, int], ...]
+    portions: list[Seeds] = field(repr=False)
+
+    def expand(self, number: int, portion: int, parts: Sequence[Residues]) -> None:
+        """Apply the masks of one portion to `parts`, which are one of the stretches."""
+        plus, minus = self.portions[portion]
+        apply_masks(parts, plus=plus, minus=minus, skip=self.stretches[number][1])
+
+
+class _Queue:
+    """Numbers that several processes take, each number once. They read from `end`."""
+
+    def __init__(self) -> None:
+        self.end, self._start = get_context("spawn").Pipe(duplex=False)
+        os.set_blocking(self.end.fileno(), False)  # in all processes
+
+    def fill(self, count: int) -> None:
+        """With the numbers below `count`, and nothing that an interrupted call had left there."""
+        self.clear()
+        os.write(self._start.fileno(), bytes(range(count)))
+
+    def clear(self) -> None:
+        for _ in _claims(self.end):
+            pass
+
+    def close(self) -> None:
+        self.end.close()
+        self._start.close()
+
+
+def _claims(end: Connection) -> Iterator[int]:
+    """What is left in a queue, taken from it one by one."""
+    with suppress(BlockingIOError):
+        while number := os.read(end.fileno(), 1):
+            yield number[0]
 
 
 class _Worker:
     """This end of one other process. It does one thing after another, and after any failure nothing more."""
 
-    def __init__(self) -> None:
-        self._memory = SharedMemory(create=True, size=_STRETCH + _ALIGNMENT * (_MOST_PARTS + 1))
+    def __init__(self, number: int, queues: Sequence[Connection]) -> None:
+        self._memory = SharedMemory(create=True, size=_SLOTS * _SLOT)
         try:
-            self._begin()
+            self._begin(number, queues)
         except BaseException:
             self._forget_memory()
             raise
@@ -138,11 +240,11 @@ class _Worker:
         self._owed = 1  # answers; the first one when it has come up
         self.cpu_seconds = 0.0
 
-    def _begin(self) -> None:
+    def _begin(self, number: int, queues: Sequence[Connection]) -> None:
         context = get_context("spawn")
         tasks, self._tasks = context.Pipe(duplex=False)
         self._results, results = context.Pipe(duplex=False)
-        ends = (tasks, results, self._memory.name)
+        ends = (tasks, results, self._memory.name, number, queues)
         self._process = context.Process(target=_serve, args=ends, daemon=True)
         self._process.start()
         tasks.close()
@@ -150,45 +252,49 @@ class _Worker:
 
     def wait(self) -> None:
         """Until it is ready for something new. Nobody is interested any more in what it finds until then."""
-        while self._owed > 0:
+        while self._alive and self._owed > 0:
             self.finish()
 
-    def start(self, function: Callable[..., object], *args: object) -> None:
-        """Hand it something to do, after what it already has."""
-        self._owed += 1
-        self._attempt(self._tasks.send, (function, args))
+    def start(self, task: bytes) -> None:
+        """Hand it something to do. It has finished everything else, and reads."""
+        self._attempt(1, self._tasks.send_bytes, task)
 
     def finish(self) -> Any:
         """What it found, or None if it is dead."""
-        self._owed -= 1
-        result, seconds = self._attempt(self._results.recv) or (None, 0.0)
+        result, seconds = self._attempt(-1, self._results.recv) or (None, 0.0)
         self.cpu_seconds += seconds
         return result
 
-    def _attempt(self, step: Callable[..., Any], *args: object) -> Any:
-        """One step of the conversation. Who interrupts it cannot know where it stands, so it ends there."""
+    def _attempt(self, owed: int, step: Callable[..., Any], *args: object) -> Any:
+        """One step of the conversation, after which it owes so many answers more.
+
+        Who is interrupted cannot know where the conversation stands, so it ends there.
+        """
         if not self._alive:
             return None
+        self._alive = False  # until the step is over
         try:
-            return step(*args)
+            result = step(*args)
+            self._owed += owed
+            self._alive = True
         except BaseException as error:
-            self._alive = False
             self._process.kill()
             if isinstance(error, Exception):
                 return None
             raise
+        return result
 
     def warm_up(self) -> None:
         _touch(self._memory)
 
-    def add_to(self, parts: Sequence[Residues]) -> None:
-        """Add what it expanded last."""
-        for part, masks in zip(parts, _views(self._memory, _layout(parts)), strict=True):
+    def add_to(self, parts: Sequence[Residues], slot: int) -> None:
+        """Add what it expanded last for one of its stretches."""
+        for part, masks in zip(parts, _views(self._memory, _layout(parts), slot), strict=True):
             part += masks
 
     def close(self) -> None:
         """Ask it to end; whoever holds its pipe open in another process, it does not live on."""
-        self._attempt(self._tasks.send, None)
+        self._attempt(0, self._tasks.send, None)
         self._alive = False
         self._process.join(_PATIENCE)
         self._process.kill()
@@ -203,34 +309,32 @@ class _Worker:
             self._memory.unlink()
 
 
-def _expand(residues: Sequence[Residues], stretch: Slice, seeds: _Seeds) -> None:
-    plus, minus = seeds
-    apply_masks(stretch.of(residues), plus=plus, minus=minus, skip=stretch.skip)
-
-
-def _add(worker: _Worker, residues: Sequence[Residues], stretch: Slice, waves: Sequence[_Seeds]) -> None:
-    """What a worker expanded in several waves; if it is dead, it is done here."""
-    if all(worker.finish() for _ in waves):
-        worker.add_to(stretch.of(residues))
-        return
-    for seeds in waves:
-        _expand(residues, stretch, seeds)
-
-
 # --- in a worker --------------------------------------------------------------------------------------
 
 
-def _serve(tasks: Connection, results: Connection, memory: str) -> None:
+@dataclass(frozen=True)
+class _Desk:
+    """What a worker works with: memory that is shared, its number, and the queues of all processes."""
+
+    memory: SharedMemory
+    number: int
+    queues: Sequence[Connection]
+
+
+def _serve(
+    tasks: Connection, results: Connection, memory: str, number: int, queues: list[Connection]
+) -> None:
     """A worker's life."""
     shared = SharedMemory(memory)
     _touch(shared)
+    desk = _Desk(shared, number, queues)
     with suppress(EOFError, OSError, KeyboardInterrupt):
         _warm_up()
         results.send((None, 0.0))
         while (task := tasks.recv()) is not None:
             function, args = task
             started = time.process_time()
-            result = function(shared, *args)
+            result = function(desk, *args)
             results.send((result, time.process_time() - started))
     shared.close()
 
@@ -241,20 +345,40 @@ def _warm_up() -> None:
     take_off([np.zeros(1, np.uint8)], removals, salt=b"")
 
 
-def agree(_: SharedMemory, removals: Sequence[Removal], salt: bytes) -> _Seeds:
+def agree(desk: _Desk, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
     """A worker's share of the seeds."""
-    return seeds_of(removals, salt=salt)
+    return _agreed(desk.queues[0], lists, salt)
 
 
-def expand_shared(memory: SharedMemory, layout: _Layout, seeds: _Seeds, skip: int, fresh: bool) -> bool:
-    """Masks of one stretch, summed up in shared memory: from zero, or with what is there."""
-    parts = _views(memory, layout)
-    if fresh:
-        for part in parts:
-            part.fill(0)
-    plus, minus = seeds
-    apply_masks(parts, plus=plus, minus=minus, skip=skip)
-    return True
+def _agreed(queue: Connection, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
+    """The seeds of those lists that this process took."""
+    return {number: seeds_of(lists[number], salt=salt) for number in _claims(queue)}
+
+
+def expand_shared(desk: _Desk, job: _Job) -> list[tuple[int, list[int]]]:
+    """A worker's share of the masks, summed up in shared memory: its own stretch, and others as they fit.
+
+    Returns the stretches in the order in which they are there, each with the portions that it contains.
+    """
+    found: list[tuple[int, list[int]]] = []
+    for step in range(len(job.stretches)):
+        number = (desk.number + step) % len(job.stretches)
+        if len(found) < _SLOTS and (done := _expand_slot(desk, job, number, slot=len(found))):
+            found.append((number, done))
+    return found
+
+
+def _expand_slot(desk: _Desk, job: _Job, number: int, *, slot: int) -> list[int]:
+    """One stretch. Its memory is not touched before there is anything to do."""
+    done: list[int] = []
+    parts = _views(desk.memory, job.stretches[number][0], slot)
+    for portion in _claims(desk.queues[number]):
+        if not done:
+            for part in parts:
+                part.fill(0)
+        job.expand(number, portion, parts)
+        done.append(portion)
+    return done
 
 
 # --- shared memory ------------------------------------------------------------------------------------
@@ -269,10 +393,10 @@ def _layout(parts: Sequence[Residues]) -> _Layout:
     return tuple((len(part), part.dtype.str) for part in parts)
 
 
-def _views(memory: SharedMemory, layout: _Layout) -> list[Residues]:
+def _views(memory: SharedMemory, layout: _Layout, slot: int) -> list[Residues]:
     """The parts of a stretch in shared memory, each of them aligned."""
     views: list[Residues] = []
-    offset = 0
+    offset = slot * _SLOT
     for size, dtype in layout:
         views.append(np.ndarray(size, dtype, memory.buf, offset))
         offset += -(-views[-1].nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from sims.bench.limits import Mask
 from sims.bench.markdown import megabytes, milliseconds, significant
 from sims.bench.sums import SumReport
 from sims.bench.survey import Survey
@@ -143,6 +144,15 @@ def _processes(found: Survey) -> Iterator[Bar]:
     yield _exact(name, *found.two_processes)
     figure = "server unmask by the clock, 2 processes / 1"
     yield _at_most(name, figure, _over(two, one), two / one, TWO_PROCESSES)
+    yield Bar(name, "its masks as bare AES and additions, 2 processes / 1", _cores(found, two / one))
+
+
+def _cores(found: Survey, ratio: float) -> str:
+    """What the machine allowed at the same time, and how far `ratio` is from it."""
+    limit = found.cores
+    masks = found.one_process[0].server_masks * Mask.of(found.plan.in_processes(1).spec).bytes
+    spent = _over(masks / limit.two, masks / limit.one)
+    return f"{spent} = {significant(limit.ratio)}; ours is {significant(ratio / limit.ratio)} of it"
 
 
 def _noise(found: Survey) -> Iterator[Bar]:

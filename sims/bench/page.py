@@ -51,6 +51,10 @@ which is when it costs the server most.
   AES-128-CTR, the best over blocks of 64 KiB to 4 MiB, and one addition of numpy for each mask, in the same
   run and in the same process. That addition takes whole vectors, and a machine adds block by block what is
   still in the cache: with vectors longer than the cache, it can come out below the limit.
+* **Processes**: sums in one process and in two take turns. Two cores are not always twice as fast as one,
+  least of all those of a virtual machine, so between any two sums bare AES and additions show what a second
+  process gains at that time: each counts the blocks that it gets done in a tenth of a second, alone and
+  beside the other. Nothing is promised of the machine, and no bar is lowered for it.
 * **Bytes up** are all that a client sends, in all stages; ideal are d times the bits of an element.
 * **Server peak** is how much the resident memory of a process grew that holds the server and nothing else."""
 

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from sims.bench import peers, primitives, sums
+from sims.bench.cores import Cores, Rates
 from sims.bench.encoding import EncodingCosts, measure_encoding
 from sims.bench.flower import FlowerCosts, FlowerError, check_installed
 from sims.bench.machine import Machine
 from sims.bench.packing import PackingCost, measure_packing
 from sims.bench.peers import Row
-from sims.bench.plan import SEVERAL, Plan
+from sims.bench.plan import Plan
 from sims.bench.primitives import PrimitivesReport
 from sims.bench.progress import Progress, labelled
 from sims.bench.rehearsal import SumSetting
@@ -29,6 +30,7 @@ class Survey:
     `rows`      the vectors' lengths for which Flower finished too.
     `absent`    why there are no others, or "" if there are.
     `majority`  Flower's costs for `plan.peer_dim` with a majority of the shares as its threshold.
+    `cores`     what bare AES and additions reached in one process and in two, in turns with the sums.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class Survey:
     narrow: SumReport
     one_process: Sequence[SumReport]
     two_processes: Sequence[SumReport]
+    cores: Rates
     crowd: SumReport
     by_clients: Sequence[SumReport]
     packing: Sequence[PackingCost]
@@ -69,6 +72,7 @@ class Survey:
             "narrow": self.narrow.as_json(),
             "one_process": [each.as_json() for each in self.one_process],
             "two_processes": [each.as_json() for each in self.two_processes],
+            "processes_limit": {**asdict(self.cores), "ratio": self.cores.ratio},
             "crowd": self.crowd.as_json(),
             "by_clients": [each.as_json() for each in self.by_clients],
             "packing": [asdict(each) for each in self.packing],
@@ -86,7 +90,7 @@ def survey(plan: Plan, progress: Progress) -> Survey:
     encoding = measure_encoding(plan.noisy)
     lengths = _Lengths(plan, progress)
     narrow = _often(plan, plan.narrow, progress)
-    one, two = _processes(plan, progress)
+    one, two, cores = _processes(plan, progress)
     crowd = sums.measure(plan.crowd, _labelled(progress, plan.crowd))
     by_clients = [_often(plan, plan.cohort(clients), progress) for clients in plan.cohorts]
     return Survey(
@@ -99,6 +103,7 @@ def survey(plan: Plan, progress: Progress) -> Survey:
         narrow=narrow,
         one_process=one,
         two_processes=two,
+        cores=cores,
         crowd=crowd,
         by_clients=by_clients,
         packing=packing,
@@ -115,11 +120,15 @@ def _often(plan: Plan, setting: SumSetting, progress: Progress) -> SumReport:
     return measure_often(setting, _labelled(progress, setting), runs=plan.runs_of(setting))
 
 
-def _processes(plan: Plan, progress: Progress) -> tuple[list[SumReport], list[SumReport]]:
-    """The same sum in one process and in two, in turns."""
-    settings = [plan.in_processes(processes) for processes in (1, 2)] * min(plan.most_runs, SEVERAL)
-    reports = [sums.measure(each, _labelled(progress, each)) for each in settings]
-    return reports[::2], reports[1::2]
+def _processes(plan: Plan, progress: Progress) -> tuple[list[SumReport], list[SumReport], Rates]:
+    """The same sum in one process and in two, in turns, and between them what the cores can do."""
+    reports: list[SumReport] = []
+    with Cores() as cores:
+        for setting in [plan.in_processes(processes) for processes in (1, 2)] * plan.most_runs:
+            cores.sample()
+            reports.append(sums.measure(setting, _labelled(progress, setting)))
+        cores.sample()
+    return reports[::2], reports[1::2], cores.rates()
 
 
 class _Lengths:

@@ -2,45 +2,62 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.expansion import slices, split
-from secagg.masking import PairMasks, Removal, SelfMask
+from secagg.expansion import MOST_PORTIONS, divided, masks_in, portions, slices
+from secagg.masking import Pair, PairMasks, Removal, SelfMask
 from secagg.masks import apply_masks
 
 SEED = bytes(range(32))
 
 
-def masks(removals: list[Removal]) -> int:
-    return sum(len(removal.pairs) if isinstance(removal, PairMasks) else 1 for removal in removals)
-
-
-@given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 6))
-def test_every_share_has_the_same_number_of_masks_and_together_they_are_all(
-    counts: list[int], shares: int
-) -> None:
+@given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(1, 20), max_size=9))
+def test_every_range_gets_its_masks_and_together_they_are_all(counts: list[int], sizes: list[int]) -> None:
     """A count of 0 stands for a self mask, any other for that many pairs."""
     pairs = tuple((bytes(32), b"%d" % k, False) for k in range(9))
     removals: list[Removal] = [
         PairMasks(b"%d" % at, pairs[:count]) if count else SelfMask(b"%d" % at, b"")
         for at, count in enumerate(counts)
     ]
-    lists = split(removals, shares)
-    sizes = [masks(share) for share in lists]
-    assert len(lists) == shares
-    assert sum(sizes) == masks(removals)
-    assert max(sizes) - min(sizes) <= 1
-    pieces = [piece for share in lists for piece in share]
-    joined = {removal: [p for p in pieces if secret(p) == secret(removal)] for removal in removals}
-    for removal, found in joined.items():
-        if isinstance(removal, PairMasks):
-            assert [pair for piece in found if isinstance(piece, PairMasks) for pair in piece.pairs] == list(
-                removal.pairs
-            )
-        else:
-            assert found == [removal]
+    ends = [0, *accumulate(sizes), max(sum(sizes), masks_in(removals))]
+    ranges = list(pairwise(ends))
+    lists = divided(removals, ranges)
+    numbered = [(secret(each), pair) for each in removals for pair in pairs_of(each)]
+    assert masks_in(removals) == len(numbered)
+    assert len(lists) == len(ranges)
+    for found, (start, stop) in zip(lists, ranges, strict=True):
+        assert [(secret(each), pair) for each in found for pair in pairs_of(each)] == numbered[start:stop]
+        assert len(found) == len({secret(each) for each in found}), "none is cut within a range"
+
+
+def test_a_removal_without_masks_is_in_no_list() -> None:
+    removals: list[Removal] = [SelfMask(b"1", b""), PairMasks(b"2", ()), SelfMask(b"3", b"")]
+    assert divided(removals, [(0, 2)]) == [[removals[0], removals[2]]]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 64), st.integers(1, 10**4))
+def test_portions_shrink_and_follow_each_other(total: int, sharers: int, least: int) -> None:
+    found = portions(total, sharers=sharers, least=least)
+    sizes = [stop - start for start, stop in found]
+    assert [0, *(stop for _, stop in found)] == [*(start for start, _ in found), total]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) <= MOST_PORTIONS
+    assert all(size >= least for size in sizes[:-1])
+    if sizes:
+        assert sizes[0] <= max(least, -(-total // MOST_PORTIONS), total // (2 * sharers))
+
+
+def test_portions_for_two() -> None:
+    ranges = [(0, 25), (25, 43), (43, 57), (57, 67), (67, 77), (77, 87), (87, 97), (97, 100)]
+    assert portions(100, sharers=2, least=10) == ranges
+
+
+def pairs_of(removal: Removal) -> tuple[Pair | None, ...]:
+    return removal.pairs if isinstance(removal, PairMasks) else (None,)
 
 
 def secret(removal: Removal) -> bytes:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
-from threading import Thread
+from threading import Thread, Timer
 
 import numpy as np
 import pytest
 
 from secagg import LocalSession, Stage, local_machines
+from secagg import pool as pools
 from secagg.errors import ParameterError
 from secagg.expansion import OneProcess
 from secagg.keys import public_key
 from secagg.masking import PairMasks, Removal, SelfMask, seeds_of
-from secagg.pool import ProcessPool, _serve, _Worker, agree, expand_shared
+from secagg.masks import apply_masks
+from secagg.pool import ProcessPool, _claims, _Job, _Queue, _serve, _Worker, agree, expand_shared
 from secagg.ring import Residues
 from secagg.testing.rig import PART, residue_table
 
@@ -39,7 +43,7 @@ def total() -> list[Residues]:
 
 
 def large() -> list[Residues]:
-    """More than one stretch for each of three processes, with ends of parts that are aligned to nothing."""
+    """More than a round of three processes, with ends of parts that are aligned to nothing."""
     return [
         np.arange(7, dtype=np.uint8),
         np.arange(2_000_003, dtype=np.uint32),
@@ -64,7 +68,9 @@ def pool() -> Iterator[ProcessPool]:
         yield pool
 
 
-@pytest.mark.parametrize("removals", [[], REMOVALS[:1], REMOVALS], ids=["none", "one", "many"])
+@pytest.mark.parametrize(
+    "removals", [[], REMOVALS[:1], REMOVALS[:2], REMOVALS], ids=["none", "one", "two portions", "many"]
+)
 def test_several_processes_take_off_what_one_does(pool: ProcessPool, removals: list[Removal]) -> None:
     residues = total()
     pool.take_off(residues, removals, salt=SALT)
@@ -76,6 +82,50 @@ def test_several_processes_share_a_large_vector(pool: ProcessPool) -> None:
     for _ in range(2):
         pool.take_off(residues, REMOVALS, salt=SALT)
     assert same(residues, taken_off(REMOVALS, taken_off(REMOVALS, large())))
+
+
+MANY: list[Removal] = [SelfMask(bytes(32), b"%d" % k) for k in range(4000)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 1000, (1 << 16) + 1, 3 << 16])
+def test_several_processes_share_many_masks(pool: ProcessPool, size: int) -> None:
+    """There are fewer stretches than processes where a vector is short."""
+    removals = MANY[: 4000 if size < 10_000 else 300]
+    residues: list[Residues] = [np.ones(size, np.uint16), np.ones(size, np.uint8), np.ones(0, np.uint64)]
+    expected = taken_off(removals, [part.copy() for part in residues])
+    pool.take_off(residues, removals, salt=SALT)
+    assert same(residues, expected)
+
+
+def test_a_vector_of_very_many_parts_is_worked_on_here(pool: ProcessPool) -> None:
+    residues: list[Residues] = [np.ones(1, np.uint32) for _ in range(1025)]
+    expected = taken_off(REMOVALS, [part.copy() for part in residues])
+    pool.take_off(residues, REMOVALS, salt=SALT)
+    assert same(residues, expected)
+
+
+def test_nobody_writes_to_one_who_writes() -> None:
+    """Both sides have more to say than a pipe holds. Workers that have to be ended end the wait."""
+    residues = total()
+    with ProcessPool(2) as pool:
+        end = Timer(60, pool._workers[0]._process.kill)
+        end.start()
+        pool.take_off(residues, MANY * 3, salt=SALT)
+        end.cancel()
+        assert pool._workers[0]._alive
+    assert same(residues, taken_off(MANY * 3))
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_workers_do_what_is_left_to_them(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    """Whoever is ready takes the next portion, of another stretch as well; here nobody is but the workers."""
+    residues, here = large(), []
+    with ProcessPool(processes) as pool:
+        monkeypatch.setattr(pools, "_claims", lambda _: iter(()))
+        monkeypatch.setattr(_Job, "expand", lambda *args: here.append(args))
+        pool.take_off(residues, REMOVALS, salt=SALT)
+    assert same(residues, taken_off(REMOVALS, large()))
+    assert here == []
 
 
 def test_a_pool_knows_what_its_workers_spent() -> None:
@@ -130,49 +180,126 @@ def test_the_share_of_a_dead_worker_is_done_here() -> None:
     assert same(residues, taken_off(REMOVALS, large()))
 
 
-def test_a_worker_that_dies_at_work_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("task", [agree, expand_shared])
+def test_a_worker_that_dies_at_work_is_made_up_for(
+    monkeypatch: pytest.MonkeyPatch, task: Callable[..., object]
+) -> None:
+    """What it took from the queues is nowhere any more."""
     residues = large()
+    lost: list[int] = []
     with ProcessPool(2) as pool:
-        worker = pool._workers[0]
-        start = worker.start
+        start = pool._start
 
         def start_to_die(function: Callable[..., object], *args: object) -> None:
-            if function is expand_shared:
-                worker._process.kill()
-            else:
-                start(function, *args)
+            if function is task:
+                pool._workers[0]._process.kill()
+                pool._workers[0]._process.join()
+                lost.extend(n for queue in pool._queues for n in islice(_claims(queue.end), 2))
+            start(function, *args)
 
-        monkeypatch.setattr(worker, "start", start_to_die)
+        monkeypatch.setattr(pool, "_start", start_to_die)
         pool.take_off(residues, REMOVALS, salt=SALT)
+    assert lost
     assert same(residues, taken_off(REMOVALS, large()))
 
 
-def test_a_worker_works_until_its_pipe_is_closed() -> None:
-    """In a thread of this process, so that it is seen at work."""
-    tasks, give = Pipe(duplex=False)
-    take, results = Pipe(duplex=False)
-    memory = SharedMemory(create=True, size=1 << 14)
-    worker = Thread(target=_serve, args=(tasks, results, memory.name))
-    worker.start()
-    assert take.recv() == (None, 0.0)
-    give.send((agree, (REMOVALS, SALT)))
-    seeds, _ = take.recv()
-    assert seeds == seeds_of(REMOVALS, salt=SALT)
-    assert memory.buf is not None
-    memory.buf[:] = bytes([1]) * len(memory.buf)  # whatever was there is overwritten
-    give.send((expand_shared, (((1000, "<u4"), (7, "|u1"), (1, "<u8")), seeds, 0, True)))
-    done, seconds = take.recv()
-    assert done
-    assert seconds > 0
-    give.send((expand_shared, (((1000, "<u4"), (7, "|u1"), (1, "<u8")), seeds, 0, False)))
-    assert take.recv()[0]
-    give.send(None)
-    worker.join()
-    once = taken_off(REMOVALS, [np.zeros_like(p) for p in total()])
-    expected = b"".join(part.tobytes() for part in taken_off(REMOVALS, once))
-    assert bytes(memory.buf[:4000]) == expected[:4000]
-    memory.close()
-    memory.unlink()
+def test_a_worker_that_dies_with_what_it_expanded_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    residues = large()
+    with ProcessPool(2) as pool:
+        expand = _Job.expand
+
+        def expand_and_kill(job: _Job, number: int, portion: int, parts: list[Residues]) -> None:
+            pool._workers[0]._process.kill()
+            expand(job, number, portion, parts)
+
+        monkeypatch.setattr(_Job, "expand", expand_and_kill)
+        pool.take_off(residues, REMOVALS, salt=SALT)
+        assert not pool._workers[0]._alive
+    assert same(residues, taken_off(REMOVALS, large()))
+
+
+class Apprentice:
+    """A worker in a thread of this process, so that it is seen at work."""
+
+    def __init__(self, number: int, queues: int) -> None:
+        tasks, self.give = Pipe(duplex=False)
+        self.take, results = Pipe(duplex=False)
+        self.memory = SharedMemory(create=True, size=2 * pools._SLOT)
+        self.queues = [_Queue() for _ in range(queues)]
+        ends = [queue.end for queue in self.queues]
+        self._thread = Thread(target=_serve, args=(tasks, results, self.memory.name, number, ends))
+        self._thread.start()
+        assert self.take.recv() == (None, 0.0)
+
+    def asked(self, function: Callable[..., object], *args: object) -> object:
+        self.give.send((function, args))
+        result, seconds = self.take.recv()
+        assert seconds > 0
+        return result
+
+    def end(self) -> None:
+        self.give.send(None)
+        self._thread.join()
+        self.memory.close()
+        self.memory.unlink()
+        for queue in self.queues:
+            queue.close()
+
+
+@pytest.fixture
+def apprentice() -> Iterator[Apprentice]:
+    """The second of three."""
+    worker = Apprentice(1, 3)
+    yield worker
+    worker.end()
+
+
+def test_a_worker_agrees_on_what_it_takes(apprentice: Apprentice) -> None:
+    apprentice.queues[0].fill(3)
+    assert next(_claims(apprentice.queues[0].end)) == 0, "somebody else was quicker"
+    found = apprentice.asked(agree, [REMOVALS, REMOVALS[:2], REMOVALS[2:]], SALT)
+    assert found == {1: seeds_of(REMOVALS[:2], salt=SALT), 2: seeds_of(REMOVALS[2:], salt=SALT)}
+    assert apprentice.asked(agree, [REMOVALS], SALT) == {}
+
+
+LAYOUT = ((1000, "<u4"), (7, "|u1"), (1, "<u8"))
+
+
+def seen(memory: SharedMemory, slot: int) -> list[Residues]:
+    return [part.copy() for part in pools._views(memory, LAYOUT, slot)]
+
+
+def test_a_worker_expands_its_own_stretch_and_helps_with_one_more(apprentice: Apprentice) -> None:
+    """Whatever was there is overwritten, and a third stretch finds no room."""
+    assert apprentice.memory.buf is not None
+    apprentice.memory.buf[:] = bytes([1]) * len(apprentice.memory.buf)
+    job = _Job(
+        tuple((LAYOUT, skip) for skip in (0, 16, 5)),
+        [seeds_of(removals, salt=SALT) for removals in (REMOVALS[:2], REMOVALS[2:])],
+    )
+    for queue in apprentice.queues:
+        queue.fill(2)
+    assert next(_claims(apprentice.queues[2].end)) == 0
+
+    assert apprentice.asked(expand_shared, job) == [(1, [0, 1]), (2, [1])]
+
+    for slot, (skip, seeds) in enumerate(((16, seeds_of(REMOVALS, salt=SALT)), (5, job.portions[1]))):
+        expected: list[Residues] = [np.zeros(size, dtype) for size, dtype in LAYOUT]
+        apply_masks(expected, plus=seeds[0], minus=seeds[1], skip=skip)
+        assert same(seen(apprentice.memory, slot), expected)
+    assert list(_claims(apprentice.queues[0].end)) == [0, 1]
+
+
+def test_a_worker_leaves_memory_alone_where_nothing_is_left(apprentice: Apprentice) -> None:
+    assert apprentice.memory.buf is not None
+    apprentice.memory.buf[:] = bytes([1]) * len(apprentice.memory.buf)
+    job = _Job(((LAYOUT, 0), (LAYOUT, 0)), [seeds_of(REMOVALS, salt=SALT)])
+    apprentice.queues[0].fill(1)
+
+    assert apprentice.asked(expand_shared, job) == [(0, [0])]
+
+    assert same(seen(apprentice.memory, 0), taken_off(REMOVALS, [np.zeros(n, t) for n, t in LAYOUT]))
+    assert set(bytes(apprentice.memory.buf[pools._SLOT :])) == {1}
 
 
 def test_a_pool_that_was_closed_goes_on_as_one_process() -> None:
@@ -184,20 +311,51 @@ def test_a_pool_that_was_closed_goes_on_as_one_process() -> None:
     assert same(residues, taken_off(REMOVALS, large()))
 
 
-def test_after_an_interrupt_no_answer_is_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is interrupted while it waits does not know what is still in the pipe."""
+@pytest.mark.parametrize(("pipe", "step"), [("_tasks", "send_bytes"), ("_results", "recv")])
+def test_after_an_interrupt_no_answer_is_taken_for_another(
+    monkeypatch: pytest.MonkeyPatch, pipe: str, step: str
+) -> None:
+    """Whoever is interrupted while it talks to a worker does not know what is still in the pipe."""
 
-    def interrupted() -> object:
+    def interrupted(*_: object) -> object:
         raise KeyboardInterrupt
 
     with ProcessPool(2) as pool:
         with monkeypatch.context() as patch:
-            patch.setattr(pool._workers[0]._results, "recv", interrupted)
+            patch.setattr(getattr(pool._workers[0], pipe), step, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 pool.take_off(large(), REMOVALS, salt=SALT)
         residues = large()
         pool.take_off(residues, REMOVALS, salt=SALT)
+        assert not pool._workers[0]._alive
     assert same(residues, taken_off(REMOVALS, large()))
+
+
+def test_an_interrupt_leaves_the_workers_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with ProcessPool(2) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(_Job, "expand", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pool.take_off(large(), REMOVALS, salt=SALT)
+        assert [list(_claims(queue.end)) for queue in pool._queues] == [[], []]
+        residues = large()
+        pool.take_off(residues, REMOVALS, salt=SALT)
+        assert pool._workers[0]._alive
+    assert same(residues, taken_off(REMOVALS, large()))
+
+
+def test_a_queue_forgets_what_was_left_in_it() -> None:
+    queue = _Queue()
+    queue.fill(256)
+    assert [number for number, _ in zip(_claims(queue.end), range(3), strict=False)] == [0, 1, 2]
+    queue.fill(2)
+    assert list(_claims(queue.end)) == [0, 1]
+    queue._start.close()
+    assert list(_claims(queue.end)) == [], "nobody fills it any more"
+    queue.close()
 
 
 def test_two_threads_may_share_a_pool(pool: ProcessPool) -> None:
@@ -214,11 +372,11 @@ def test_a_pool_that_cannot_be_had_whole_leaves_nothing_behind(monkeypatch: pyte
     begun: list[_Worker] = []
     begin = _Worker._begin
 
-    def begin_twice(worker: _Worker) -> None:
+    def begin_twice(worker: _Worker, number: int, queues: list[Connection]) -> None:
         begun.append(worker)
         if len(begun) == 3:
             raise OSError("no more processes")
-        begin(worker)
+        begin(worker, number, queues)
 
     monkeypatch.setattr(_Worker, "_begin", begin_twice)
     with pytest.raises(OSError, match="no more processes"):
@@ -232,3 +390,4 @@ def test_a_pool_that_cannot_be_had_whole_leaves_nothing_behind(monkeypatch: pyte
 def test_secrets_stay_out_of_what_is_printed() -> None:
     assert "secret" not in repr(self_mask(1))
     assert "mask_key" not in repr(pair_masks(2, 1))
+    assert "seed" not in repr(_Job((), [([b"seed"], [b"seed"])]))

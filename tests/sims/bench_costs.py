@@ -6,6 +6,7 @@ from typing import Any
 
 from secagg import Trust
 from sims.bench.balance import Balance, Entry
+from sims.bench.cores import Rates
 from sims.bench.costs import Cost
 from sims.bench.encoding import EncodingCosts
 from sims.bench.flower import FlowerCosts
@@ -64,6 +65,7 @@ def made_up_survey() -> Survey:
         narrow=report_of(plan.narrow, client_mask_cpu_s=1.7, **at_limit, **in_size),
         one_process=[replace(one, server_unmask_wall_s=wall) for wall in (150.0, 100.0)],
         two_processes=[replace(two, server_unmask_wall_s=wall) for wall in (65.0, 90.0)],
+        cores=Rates(one=17_000.0, two=34_000.0),
         crowd=report_of(plan.crowd, server_peak_bytes=10 * 4 * plan.crowd.dim + 1000 * 14 * 6),
         by_clients=[
             report_of(small, client_mask_cpu_s=2.0, client_setup_cpu_s=4.0),

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
-from sims.bench import flower, noise, peers, primitives, sums
+from sims.bench import flower, network, noise, peers, primitives, sums
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import AROUND, PRIMITIVES, Cost
 from sims.bench.leaves import LEAVES, Leaf
 from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
+from sims.bench.network import NetworkReport
 from sims.bench.noise import NoiseReport, NoiseSetting
 from sims.bench.noise import measure as measure_noise
 from sims.bench.patches import Function, Patches
@@ -23,6 +24,7 @@ from sims.bench.progress import Progress as Bar
 from sims.bench.rehearsal import SumSetting
 from sims.bench.sums import measure as measure_sum
 from sims.cli import main
+from sims.drill.setting import DrillSetting
 from tests.sims.bench_costs import FLOWER, OURS
 
 SIZE = 6
@@ -264,14 +266,36 @@ class FakeNoise:
         return measure_noise(replace(setting, size=100), progress)
 
 
-Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakePeers]
+class FakeNetwork:
+    """The same for `secagg bench network`, and nothing is measured at all."""
+
+    def __init__(self) -> None:
+        self.asked: list[DrillSetting] = []
+
+    def __call__(self, setting: DrillSetting, _: Bar, *, runs: int) -> NetworkReport:
+        self.asked.append(setting)
+        return NetworkReport(
+            setting=setting,
+            cores=2,
+            runs=runs,
+            exact=True,
+            session_cpu_s=2.0,
+            session_wall_s=1.0,
+            setup_wall_s=0.5,
+            bytes_up=1,
+            bytes_down=1,
+            server_peak_bytes=1,
+        )
+
+
+Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakeNetwork, FakePeers]
 
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     """Every benchmark, as `secagg bench` finds them where Flower is installed and OpenDP is not."""
-    found = FakeMeasure(), FakeSum(), FakeNoise(), FakePeers()
-    for module, fake in zip((primitives, sums, noise, peers), found, strict=True):
+    found = FakeMeasure(), FakeSum(), FakeNoise(), FakeNetwork(), FakePeers()
+    for module, fake in zip((primitives, sums, noise, network, peers), found, strict=True):
         monkeypatch.setattr(module, "measure", fake)
     monkeypatch.setattr(noise, "find_spec", lambda _: None)
     monkeypatch.setattr(flower, "installed", lambda: True)
@@ -292,7 +316,7 @@ def test_one_benchmark_prints_its_report_alone(
 
 
 def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    fake, fake_sum, fake_noise, fake_peers = fakes
+    fake, fake_sum, fake_noise, fake_network, fake_peers = fakes
 
     assert main(["bench", "--json"]) == 0
 
@@ -307,12 +331,14 @@ def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.C
         * 5
     )
     assert fake_noise.asked == [NoiseSetting(Fraction(2), 20_000_000)]
+    (network_setting,) = fake_network.asked
+    assert (network_setting.clients, network_setting.dim, network_setting.neighbours) == (50, 10**6, 24)
     (peers_setting,) = fake_peers.asked
     assert peers_setting == PeersSetting(
         clients=50, neighbours=24, corrupt=5, dropout=Fraction(1, 10), dims=(1000, 10**4, 10**5, 10**6)
     )
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["primitives", "sum", "noise", "peers"]
+    assert list(found) == ["primitives", "sum", "noise", "network", "peers"]
     assert found["sum"]["dim"] == 4
     assert found["peers"]["peer"] == "flwr 9.9"
 
@@ -322,7 +348,7 @@ def test_bench_alone_draws_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 0
 
     out = capsys.readouterr().out
-    texts = ("around / primitives = ", "masks off", "discrete Gaussian", "SecAgg+ of flwr 9.9")
+    texts = ("around / primitives = ", "masks off", "discrete Gaussian", "over TLS", "SecAgg+ of flwr 9.9")
     assert sorted(texts, key=out.index) == list(texts)
 
 
@@ -336,8 +362,8 @@ def test_bench_alone_leaves_out_what_is_missing(
     assert main(["bench", "--json"]) == 0
 
     out, err = capsys.readouterr()
-    assert list(json.loads(out)) == ["primitives", "sum", "noise"]
-    assert fakes[3].asked == []
+    assert list(json.loads(out)) == ["primitives", "sum", "noise", "network"]
+    assert fakes[4].asked == []
     assert err == ("secagg bench: peers is left out: Flower is not installed: pip install 'secagg[peers]'\n")
 
 

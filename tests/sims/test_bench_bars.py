@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sims.bench.bars import bars, verdict
+from sims.bench.cores import Rates
 from sims.bench.page import page_text
 from sims.bench.peers import Row
 from sims.bench.survey import Survey
@@ -44,6 +45,22 @@ def test_bars_that_just_hold() -> None:
 
 def test_nothing_is_promised_of_a_flower_that_is_not_there() -> None:
     assert verdict(without_flower()) == "all 16 bars hold"
+
+
+def test_beside_two_processes_stands_what_the_cores_allow() -> None:
+    """It is no bar, and it moves none: whatever the cores do, two thirds are too many."""
+    mask = 100 * 4 + 8  # with the hidden count
+    found = replace(made_up_survey(), cores=Rates(one=17_000.0 * mask, two=20_000.0 * mask))
+
+    index, bar = next((k, bar) for k, bar in enumerate(bars(found)) if "2 processes / 1" in bar.figure)
+    beside = bars(found)[index + 1]
+
+    assert (bar.sum, bar.bar) == (beside.sum, "at most 0.65")
+    assert beside.figure == "its masks as bare AES and additions, 2 processes / 1"
+    assert beside.measured == "0.850 ms / 1.00 ms = 0.850; ours is 0.765 of it"
+    assert not beside.bar
+    slower = [replace(each, server_unmask_wall_s=67.0) for each in found.two_processes]
+    assert verdict(replace(found, two_processes=slower)).startswith("1 of 17 bars do not hold")
 
 
 @pytest.mark.parametrize(

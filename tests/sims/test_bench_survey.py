@@ -12,6 +12,7 @@ import pytest
 
 from sims.bench import flower, machine, packing, sums
 from sims.bench import survey as surveys
+from sims.bench.cores import Cores
 from sims.bench.flower import FlowerCosts, FlowerError
 from sims.bench.machine import Machine
 from sims.bench.packing import measure_packing
@@ -44,6 +45,7 @@ def test_quick_survey_writes_its_page(
     assert (found["crowd"]["clients"], found["crowd"]["dim"]) == (QUICK.crowd.clients, QUICK.crowd.dim)
     processes = [*found["one_process"], *found["two_processes"]]
     assert [each["processes"] for each in processes] == [1, 2]
+    assert found["processes_limit"]["ratio"] > 0
     assert [each["bits"] for each in found["packing"]] == list(range(1, 65))
     assert found["encoding"]["dim"] == QUICK.long_dim
     assert found["primitives"]["clients"] == QUICK.primitives.clients
@@ -123,18 +125,24 @@ def test_flower_that_is_missing_is_not_asked_at_all(monkeypatch: pytest.MonkeyPa
 def test_processes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[int] = []
 
+    class FakeCores(Cores):
+        def sample(self) -> None:
+            order.append(0)
+            super().sample()
+
     def remembered(setting: SumSetting, _: Progress) -> SumReport:
         order.append(setting.processes)
         return report_of(setting)
 
     monkeypatch.setattr(flower, "installed", lambda: False)
     monkeypatch.setattr(sums, "measure", remembered)
+    monkeypatch.setattr(surveys, "Cores", FakeCores)
 
     found = survey(replace(QUICK, most_runs=5), quiet)
 
-    start = order.index(2)
-    assert order[start - 1 : start + 5] == [1, 2, 1, 2, 1, 2]
-    assert order.count(2) == 3
+    start = order.index(0)
+    assert order[start : start + 21] == [0, 1, 0, 2] * 5 + [0]
+    assert (order.count(0), order.count(2)) == (11, 5)
     assert {each.processes for each in found.one_process} == {1}
     assert {each.processes for each in found.two_processes} == {2}
 
