@@ -20,7 +20,14 @@ from sims.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES: tuple[type[m.Message], ...] = (*m.FROM_SERVER, *m.FROM_CLIENT)
-PAGES = ("README.md", "docs/protocol.md", "docs/threat-model.md", "docs/design.md", "docs/benchmarks.md")
+PAGES = (
+    "README.md",
+    "docs/protocol.md",
+    "docs/threat-model.md",
+    "docs/design.md",
+    "docs/deployment.md",
+    "docs/benchmarks.md",
+)
 
 
 def read(page: str) -> str:

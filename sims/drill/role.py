@@ -18,10 +18,10 @@ from sims.drill.fate import SETUP, Fate, point_of
 from sims.drill.setting import PART, DrillSetting
 
 
-def numbers(setting: DrillSetting, member: int, sum_index: int) -> NDArray[np.int64]:
+def numbers(setting: DrillSetting, member: int, sum_index: int) -> NDArray[np.uint32]:
     """What a client adds: other numbers than anybody else, and than in any other sum."""
     chance = np.random.default_rng([setting.seed, member, sum_index])
-    return chance.integers(0, setting.limit, setting.dim, endpoint=True)
+    return chance.integers(0, setting.limit, setting.dim, np.uint32, endpoint=True)
 
 
 def plain_sum(setting: DrillSetting, members: Iterable[int], sum_index: int) -> NDArray[np.int64]:

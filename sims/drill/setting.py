@@ -49,8 +49,8 @@ class DrillSetting:
 
     @property
     def limit(self) -> int:
-        """The largest number that a client adds: all of them together fit."""
-        return ((1 << _BITS) - 1) // self.clients
+        """The largest number that a client adds: all of them together fit. One less than a power of two."""
+        return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
     def table(self) -> Table:
