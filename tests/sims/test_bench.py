@@ -396,8 +396,16 @@ def test_missing_extra(
     [
         (("primitives", "--bits", "3"), "part 'update' has 3 bits, but 100 clients need 8"),
         (("primitives", "--clients", "2"), "'2' is not a whole number from 3 to 1024"),
-        (("--sums", "5"), "belongs behind the name of a benchmark (try secagg bench primitives --sums 5)"),
-        (("--dim", "5"), "(try secagg bench primitives --dim 5 or secagg bench sum --dim 5)"),
+        (
+            ("--sums", "5"),
+            "belongs behind the name of a benchmark "
+            "(try secagg bench primitives --sums 5 or secagg bench network --sums 5)",
+        ),
+        (
+            ("--dim", "5"),
+            "(try secagg bench primitives --dim 5 or secagg bench sum --dim 5 "
+            "or secagg bench network --dim 5)",
+        ),
         (("no-such-benchmark",), "invalid choice: 'no-such-benchmark'"),
     ],
 )
