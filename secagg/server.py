@@ -286,7 +286,7 @@ class ServerMachine:
         try:
             self._topology = lay_out(self._terms, present, self._random)
         except errors.ParameterError as error:
-            raise errors.TooFewClients(str(error)) from None
+            raise errors.TooFewClients(str(error), present=present) from None
         self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
         self._context = self._cohort.session
         self._enter(_S.SHARING, self._cohort.ids)
@@ -331,7 +331,9 @@ class ServerMachine:
             raise errors.CohortChanged("a client left in the midst of a group")
         self._tally.check_reach(survivors, self._cohort.threshold)
         if not self._topology.graph.joins(survivors):
-            raise errors.TooFewClients("the drop-outs cut the ring apart; each part would show its own sum")
+            raise errors.TooFewClients(
+                "the drop-outs cut the ring apart; each part would show its own sum", present=len(survivors)
+            )
         stage = _S.CONFIRMING if self._terms.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         bitmap = survivors.pack(self._cohort.size)

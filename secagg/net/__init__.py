@@ -1,4 +1,29 @@
-"""The secure sum over a network: identities in files, TLS, and the transport that carries the frames.
+"""Sessions over a network: `open_server` and `serve_sums`, `open_client`, and what they are set with.
 
-This is the one place of the package that imports trio. The machines that it drives know nothing of it.
+Frames travel in TLS 1.3 between identities that know each other's certificates (`secagg.net.tls`,
+`secagg.net.certificates`). This is the one part of `secagg` with sockets and an event loop, which is trio's.
 """
+
+from secagg.net.address import Address
+from secagg.net.client import Client, open_client
+from secagg.net.journal import Journal
+from secagg.net.server import Server, open_server, serve_sums
+from secagg.net.session import Session
+from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net.tls import client_context, server_context
+
+__all__ = [
+    "Address",
+    "Capacity",
+    "Client",
+    "Deadlines",
+    "Journal",
+    "Patience",
+    "Server",
+    "Session",
+    "client_context",
+    "open_client",
+    "open_server",
+    "serve_sums",
+    "server_context",
+]

@@ -12,10 +12,11 @@ which this client had to refuse something, is left for good; the next invitation
 
 from __future__ import annotations
 
+import math
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
 import trio
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike
 from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.errors import SERVER, InputError, PeerError, SecaggError, StateError
+from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError
 from secagg.events import Asked, ClientEvent
 from secagg.keys import Identity
 from secagg.memory import Memory
@@ -43,12 +44,17 @@ from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.transitions import ClientState
 
+_FEUD: Final = 600.0  # seconds within which to be replaced twice is to be at war with another process
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 
 
 def _new_name() -> bytes:
     """Of a link: nobody else has it, so that nobody is taken for us, nor we for an earlier process."""
     return secrets.token_bytes(LINK_BYTES)
+
+
+def _is_invitation(frame: bytes) -> bool:
+    return m.message_type(frame, sender=SERVER) is m.Invitation
 
 
 class Client:
@@ -74,7 +80,9 @@ class Client:
         self._turn = trio.Lock()  # of whoever uses the machine
         self._asked: Asked | None = None
         self._handed_out: Asked | None = None
+        self._joined = False
         self._failure: SecaggError | None = None
+        self._replaced = -math.inf  # when another process of this client was last preferred to this one
         self._news = trio.Event()
         self._link = self._new_link(_new_name())
 
@@ -105,6 +113,7 @@ class Client:
             machine = self._machine
             try:
                 answer = await self._work(lambda: machine.answer(asked.sum_index, values))
+                self._link.send(answer.frame)
             except InputError:
                 raise
             except SecaggError as error:
@@ -112,7 +121,6 @@ class Client:
                 self._raise_failure()
                 return False
             self._asked = None
-            self._link.send(answer.frame)
             return True
 
     async def decline(self, asked: Asked) -> bool:
@@ -120,8 +128,12 @@ class Client:
         async with self._turn:
             if self._asked is not asked:
                 return False
+            try:
+                self._link.send(self._machine.decline(asked.sum_index))
+            except SlowReader as error:
+                self._refuse(error)
+                return False
             self._asked = None
-            self._link.send(self._machine.decline(asked.sum_index))
             return True
 
     def _raise_failure(self) -> None:
@@ -143,7 +155,7 @@ class Client:
         try:
             connection, welcome = await self._dial.connect(link.name, link.received)
         except Dismissed as error:
-            self._dismissed(error)
+            await self._dismissed(error)
             return False
         except (ConnectionLost, PeerError) as error:
             self._journal.once("unreachable", reason=str(error))
@@ -155,70 +167,86 @@ class Client:
 
     async def _carry(self, connection: Connection, welcome: Welcome) -> bool:
         if not welcome.resumed and (self._link.sent or self._link.received):
-            self._lose_session("the server does not know it any more", next_link=self._link.name)
+            await self._lose_session("the server does not know it any more", next_link=self._link.name)
         link = self._link
         link.frame_limit = self._machine.frame_limit
         self._journal.once("reconnected" if welcome.resumed else "connected", server=str(self._dial.address))
         async with link.turn:
             why = await link.run(connection, received=welcome.received, deliver=self._take)
         if isinstance(why, Dismissed):
-            self._dismissed(why)
+            await self._dismissed(why)
         else:
             self._journal.once("disconnected", reason=str(why))
         return not isinstance(why, PeerError)
 
-    def _dismissed(self, why: Dismissed) -> None:
+    async def _dismissed(self, why: Dismissed) -> None:
         self._journal.once("dismissed", reason=why.reason.name.lower())
-        if why.reason is Reason.REPLACED:
+        if why.reason is Reason.REPLACED and trio.current_time() < self._replaced + _FEUD:
             self._fail(StateError(f"another process has joined as client {self._machine.member}"))
-        elif why.reason is not Reason.CLOSING:
-            self._lose_session("the server has sent us away", next_link=_new_name())
+            return
+        if why.reason is not Reason.CLOSING:
+            await self._lose_session("the server has sent us away", next_link=_new_name())
+        if why.reason is Reason.REPLACED:
+            # It may have been the greeting of an earlier process, held up on its way. If so, it was the last.
+            self._replaced = trio.current_time()
+            await trio.sleep(self._patience.handshake)
 
     def _new_link(self, name: bytes) -> Link:
         return Link(name, member=self._machine.member, peer=SERVER, progress=self._progress)
 
-    def _lose_session(self, why: str, *, next_link: bytes) -> None:
+    async def _lose_session(self, why: str, *, next_link: bytes) -> None:
         """The session is over for us. Its secrets are erased, and what was to be sent for it is not."""
-        if self._machine.state not in (ClientState.NEW, *_OVER):
-            self._journal.note("session lost", reason=why)
-        self._machine.leave()
-        self._asked = None
-        self._link = self._new_link(next_link)
+        async with self._turn:  # an answer that is being computed ends first, and goes nowhere
+            if self._machine.state not in (ClientState.NEW, *_OVER):
+                self._journal.once("session lost", reason=why)
+            self._machine.leave()
+            self._asked = None
+            self._link = self._new_link(next_link)
 
     # --- the machine ---
 
     async def _take(self, arrival: Arrival) -> None:
         async with self._turn:
-            if self._machine.state in _OVER:
-                if m.message_type(arrival.frame, sender=SERVER) is not m.Invitation:
-                    return  # of a session that we have left
-                self._machine = self._make_machine()
-            machine = self._machine
+            if self._machine.state in _OVER and (self._failure or not _is_invitation(arrival.frame)):
+                return  # of a session that we have left
             try:
-                step = await self._work(lambda: machine.receive(arrival.frame))
+                await self._receive(arrival.frame)
             except SecaggError as error:
                 self._refuse(error)
-                return
-            for frame in step.frames:
-                self._link.send(frame)
-            for event in step.events:
-                self._react(event)
+
+    async def _receive(self, frame: bytes) -> None:
+        if self._machine.state in _OVER:
+            self._machine, self._joined = self._make_machine(), False
+        machine = self._machine
+        step = await self._work(lambda: machine.receive(frame))
+        for reply in step.frames:
+            self._link.send(reply)
+        for event in step.events:
+            self._react(event)
 
     def _refuse(self, error: SecaggError) -> None:
         """The machine has failed. If that was the server's doing, there will be other sessions."""
         self._asked = None
-        self._journal.note("refused", error=type(error).__name__, reason=str(error))
-        self._link.send(self._machine.leave())
+        self._journal.once("refused", error=type(error).__name__, reason=str(error))
+        self._leave()
         if not isinstance(error, PeerError):
             self._fail(error)
+
+    def _leave(self) -> None:
+        """A server that does not even read what we answer will not miss it."""
+        with suppress(SlowReader):
+            self._link.send(self._machine.leave())
 
     def _fail(self, error: SecaggError) -> None:
         self._failure = error
         self._news.set()
 
     def _react(self, event: ClientEvent) -> None:
-        if (entry := client_entry(event)) is not None:
-            self._journal.note(entry.event, **entry.facts)
+        entry = client_entry(event)
+        self._joined = self._joined or isinstance(event, events.Joined)
+        # Before its keys are exchanged, a session costs a server nothing, and must not fill a log.
+        write = self._journal.note if self._joined else self._journal.once
+        write(entry.event, **entry.facts)
         match event:
             case Asked():
                 self._asked = event
@@ -228,13 +256,16 @@ class Client:
 
     async def close(self) -> None:
         """Leave the session, if there is one, and let the server know."""
+        self._failure = self._failure or StateError("this client was closed")  # it joins no other session
         with trio.move_on_after(self._patience.farewell, shield=True):
             async with self._turn:
-                if self._machine.state in (ClientState.NEW, *_OVER):
-                    return
-                self._link.send(self._machine.leave())
-            if self._link.is_up:
-                await self._link.flush()
+                if self._machine.state not in (ClientState.NEW, *_OVER):
+                    self._leave()
+            await self._link.flush()
+
+    def erase(self) -> None:
+        """Whatever became of the goodbye: no secret of a session outlives the client."""
+        self._machine.leave()
 
 
 @asynccontextmanager
@@ -271,9 +302,12 @@ async def open_client(
 
     dial = Dial(address, member=member, context=context, patience=patience)
     client = Client(dial, make_machine, patience=patience, journal=journal, progress=progress, work=work)
-    async with own_nursery() as nursery:
-        nursery.start_soon(client.run)
-        try:
-            yield client
-        finally:
-            await client.close()
+    try:
+        async with own_nursery() as nursery:
+            nursery.start_soon(client.run)
+            try:
+                yield client
+            finally:
+                await client.close()
+    finally:
+        client.erase()

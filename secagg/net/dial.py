@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 import ssl
 from typing import Final
 
@@ -69,8 +71,15 @@ class Dial:
         return encrypted
 
 
-def _network(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+def _network(error: BaseException) -> str:
+    """Why, in the system's words, which are hidden where several addresses were tried."""
+    if isinstance(error, BaseExceptionGroup):
+        return _network(error.exceptions[0])
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)  # its number is not one of the system's errors
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return _network(error.__cause__) if error.__cause__ is not None else type(error).__name__
 
 
 def backoff(attempt: int) -> float:

@@ -61,13 +61,16 @@ class Door:
         except (SecaggError, trio.BrokenResourceError) as error:
             self._journal.once("refused", host=host, reason=_reason(error))
         finally:
-            del self._strangers[scope]
+            self._strangers.pop(scope, None)
         await trio.aclose_forcefully(stream)
         return None
 
     def _make_room(self) -> None:
+        # Whoever has to go counts no more at once, or several could come for the one that goes.
         if len(self._strangers) >= self._capacity.strangers:
-            next(iter(self._strangers)).cancel()
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.cancel()
 
     async def _identify(self, stream: trio.abc.Stream) -> Guest:
         key = b""

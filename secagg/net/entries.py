@@ -39,7 +39,7 @@ def server_entry(event: ServerEvent) -> Entry | None:
     return None
 
 
-def client_entry(event: ClientEvent) -> Entry | None:
+def client_entry(event: ClientEvent) -> Entry:
     match event:
         case events.Joined():
             return _session(event.session, event.cohort, event.threshold)
@@ -53,8 +53,7 @@ def client_entry(event: ClientEvent) -> Entry | None:
             return Entry("counted", {"sum": event.sum_index, "clients": event.contributors})
         case events.Abandoned():
             return Entry("abandoned", {"sum": event.sum_index})
-        case events.SessionOver():
-            return Entry("session over", {})
+    return Entry("session over", {})
 
 
 def _session(session: bytes, clients: int, threshold: int) -> Entry:

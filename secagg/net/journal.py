@@ -7,7 +7,6 @@ happens, so what a peer can repeat is written once and counted from then on.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
@@ -28,8 +27,8 @@ class Journal:
 
     def __init__(self, sink: Sink = to_log) -> None:
         self._sink = sink
-        self._seen: Counter[tuple[str, tuple[tuple[str, Fact], ...]]] = Counter()
-        self.suppressed = 0
+        self._seen: dict[tuple[str, tuple[tuple[str, Fact], ...]], int] = {}  # and how often
+        self._surplus = 0
 
     def note(self, event: str, **facts: Fact) -> None:
         self._sink(event, facts)
@@ -37,19 +36,20 @@ class Journal:
     def once(self, event: str, **facts: Fact) -> None:
         """Write it the first time; the same thing again is only counted."""
         key = (event, tuple(facts.items()))
-        if key not in self._seen and len(self._seen) < _REMEMBERED:
+        if key in self._seen:
+            self._seen[key] += 1
+        elif len(self._seen) < _REMEMBERED:
+            self._seen[key] = 1
             self._sink(event, facts)
         else:
-            self.suppressed += 1
-        if key in self._seen or len(self._seen) < _REMEMBERED:
-            self._seen[key] += 1
+            self._surplus += 1
 
     def repeated(self) -> None:
         """Write how often things were repeated, and begin anew."""
         for (event, facts), times in self._seen.items():
             if times > 1:
                 self._sink("repeated", {"what": event, "times": times, **dict(facts)})
-        if len(self._seen) == _REMEMBERED:
-            self._sink("repeated", {"what": "more than could be told apart", "entries": self.suppressed})
+        if self._surplus:
+            self._sink("repeated", {"what": "more than could be told apart", "entries": self._surplus})
         self._seen.clear()
-        self.suppressed = 0
+        self._surplus = 0

@@ -17,10 +17,11 @@ import trio
 from secagg.errors import SERVER, MalformedMessage, OversizeMessage, Peer, PeerError, SecaggError, SlowReader
 from secagg.net import packets
 from secagg.net.connection import Connection, ConnectionLost
-from secagg.net.packets import MAX_BODY, Kind, Reason
+from secagg.net.packets import MAX_BODY, Begin, Kind, Reason
 from secagg.net.slots import Slot, Slots
 
 MAX_UNREAD: Final = 16
+MAX_SIGNS: Final = 256  # of life, in a second
 _SIGNS: Final = 4  # of life, in the time after which silence is taken for death
 
 
@@ -85,10 +86,12 @@ class Link:
         self._seen = 0  # frames of the other side, with the one that is being delivered
         self._begun = 0  # frames that this connection has begun to send
         self._ack_due = False
+        self._signs = 0  # of life, since the second began
+        self._second = 0.0
         self._wake = trio.Event()
         self._flushed = trio.Event()
         self._scope: trio.CancelScope | None = None
-        self._cut: Cut | None = None
+        self._cut: SecaggError | None = None
 
     @property
     def is_up(self) -> bool:
@@ -100,18 +103,30 @@ class Link:
             raise SlowReader(self.peer, f"does not read; {MAX_UNREAD} messages wait for it")
         self._outbox.append((self._seen, frame))
         self.sent += 1
-        self._flushed = trio.Event()
+        if self._flushed.is_set():
+            self._flushed = trio.Event()  # or whoever waits already would wait for ever
         self._wake.set()
 
     async def flush(self) -> None:
-        """Wait until the other side has everything."""
-        while self._outbox:
+        """Wait until the other side has everything, or is gone."""
+        while self._outbox and self.is_up:
             await self._flushed.wait()
 
     def cut(self, reason: Reason) -> None:
         """End the connection, if there is one."""
+        self._end(Cut(reason))
+
+    def supersede(self) -> None:
+        """End the connection, if there is one, for another of the same process.
+
+        The process is not told: it knows, unless the other connection is an older one that was held up. Then
+        it will connect anew.
+        """
+        self._end(ConnectionLost("another connection took its place"))
+
+    def _end(self, why: SecaggError) -> None:
         if self._scope is not None:
-            self._cut = Cut(reason)
+            self._cut = why
             self._scope.cancel()
 
     async def run(
@@ -123,34 +138,41 @@ class Link:
         """
         assert self.turn.locked()  # or two connections would share the numbers
         ended: list[SecaggError] = []
+        self._cut = None
 
         async def side(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
             try:
                 await work()
             except (ConnectionLost, PeerError) as error:
-                ended.append(error)
+                # Its traceback would keep what had been received, long after the connection is gone.
+                ended.append(error.with_traceback(None))
                 scope.cancel()
 
         try:
             self._rewind(received)
             async with trio.open_nursery() as nursery:
-                self._scope, self._cut = nursery.cancel_scope, None
+                self._scope = nursery.cancel_scope
                 nursery.start_soon(side, lambda: self._write(connection, first), self._scope)
                 nursery.start_soon(side, lambda: self._read(connection, deliver), self._scope)
-        except PeerError as error:
+        except (ConnectionLost, PeerError) as error:
             ended.append(error)
         finally:
             self._scope = None
+            self._flushed.set()  # There is nothing to wait for.
         return self._cut or ended[0]
 
     def _rewind(self, received: int) -> None:
+        if received < self._acked:
+            raise ConnectionLost("it is older than the one that it replaced")  # a greeting that was held up
         self._settle(received, most=self.sent)
         self._begun = received
         self._ack_due = False
+        if self._outbox:
+            self._flushed = trio.Event()
 
     def _settle(self, received: int, *, most: int) -> None:
         """Forget what the other side has."""
-        if not self._acked <= received <= most:
+        if received > most:
             raise MalformedMessage(self.peer, "acknowledged what it cannot have received")
         while self._acked < received:
             self._outbox.popleft()
@@ -176,11 +198,12 @@ class Link:
         seen, frame = self._outbox[self._begun - self._acked]
         self._begun += 1
         head = [packets.begin(len(frame), seen)]
+        view = memoryview(frame)
         for start in range(0, len(frame), MAX_BODY):
             if self._ack_due:
                 self._ack_due = False
                 head.append(packets.ack(self.received))
-            piece = frame[start : start + MAX_BODY]
+            piece = view[start : start + MAX_BODY]
             self._progress(frame, start)
             await connection.write([*head, packets.HEADER.pack(Kind.PIECE, len(piece)), piece])
             head = []
@@ -202,16 +225,19 @@ class Link:
             if kind is not Kind.BEGIN:
                 self._control(kind, body)
                 continue
-            begin = packets.parse_begin(body)
-            self._check_size(begin.size)
-            async with self._room(begin.size) as slot:
-                with slot.reading():
-                    frame = await self._read_frame(connection, begin.size, slot)
-                self._seen = self.received + 1
-                await deliver(Arrival(frame, begin.seen))
+            await self._accept(connection, packets.parse_begin(body), deliver)
             self.received += 1
             self._ack_due = True
             self._wake.set()
+
+    async def _accept(self, connection: Connection, begin: Begin, deliver: Deliver) -> None:
+        """Take one frame in and pass it on. Nothing holds it any more when this returns."""
+        self._check_size(begin.size)
+        async with self._room(begin.size) as slot:
+            with slot.reading():
+                frame = await self._read_frame(connection, begin.size, slot)
+            self._seen = self.received + 1
+            await deliver(Arrival(frame, begin.seen))
 
     def _check_size(self, size: int) -> None:
         if not 1 <= size <= self.frame_limit:
@@ -235,9 +261,10 @@ class Link:
             if kind is not Kind.PIECE:
                 self._control(kind, body)
                 continue
+            # Many small pieces would take many times the memory of the message.
+            if len(body) != min(missing, MAX_BODY):
+                raise MalformedMessage(self.peer, "a piece of another length than announced")
             missing -= len(body)
-            if missing < 0:
-                raise MalformedMessage(self.peer, "a message longer than announced")
             pieces.append(body)
             slot.progress(len(body))
         return b"".join(pieces)
@@ -245,10 +272,23 @@ class Link:
     def _control(self, kind: Kind, body: bytes) -> None:
         match kind:
             case Kind.ALIVE:
-                pass
+                self._count_sign()
             case Kind.ACK:
-                self._settle(packets.parse_count(body), most=self._begun)
+                self._take_ack(packets.parse_count(body))
             case Kind.BYE if self.peer == SERVER:
                 raise Dismissed(packets.parse_reason(body, sender=self.peer))
             case _:
                 raise MalformedMessage(self.peer, f"a packet out of order ({kind.name.lower()})")
+
+    def _take_ack(self, received: int) -> None:
+        if received <= self._acked:
+            raise MalformedMessage(self.peer, "acknowledged the same twice")
+        self._settle(received, most=self._begun)
+
+    def _count_sign(self) -> None:
+        now = trio.current_time()
+        if now >= self._second + 1:
+            self._second, self._signs = now, 0
+        self._signs += 1
+        if self._signs > MAX_SIGNS:
+            raise MalformedMessage(self.peer, "babbles; nobody needs so many signs of life")

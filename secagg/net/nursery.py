@@ -1,7 +1,8 @@
-"""A nursery inside a context manager, whose own errors reach the caller as they are.
+"""A nursery inside a context manager: its tasks live until the block has said goodbye.
 
 Trio gathers what a nursery's tasks and its block raise in one group. Whoever writes `async with
-open_client(...)` knows of no nursery, and expects from the block what the block raised.
+open_client(...)` knows of no nursery, and expects from the block what the block raised. And where the block
+is cancelled, connections have to last a moment longer, or nobody could be told.
 """
 
 from __future__ import annotations
@@ -14,15 +15,30 @@ import trio
 
 @asynccontextmanager
 async def own_nursery() -> AsyncIterator[trio.Nursery]:
-    """Its tasks are cancelled when the block ends."""
+    """Its tasks are cancelled when the block ends, and by nothing else."""
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as outer:
+        nursery: trio.Nursery = await outer.start(_host)
         try:
             yield nursery
-        except trio.Cancelled:
-            raise
         except BaseException as error:
+            if _only_cancelled(error):
+                raise
             failure = error
-        nursery.cancel_scope.cancel()
+        finally:
+            nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+def _only_cancelled(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_only_cancelled, error.exceptions))
+    return isinstance(error, trio.Cancelled)
+
+
+async def _host(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()

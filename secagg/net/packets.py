@@ -43,7 +43,6 @@ class Reason(IntEnum):
     EXCLUDED = 2  # the client broke the protocol; it may come back for the next session
     REPLACED = 3  # the same client has connected anew
     UNKNOWN = 4  # the client is not who it says, or nobody this server knows
-    SLOW = 5  # it does not read what it is sent, or its upload made room for others
 
 
 _SIZES: Final = {

@@ -52,9 +52,9 @@ class Server:
         self._slots = Slots(capacity.uploads, slowest=capacity.slowest)
         self._session: Session | None = None
         self._links: dict[int, Link] = {}
-        self._fading: dict[Link, object] = {}  # without a connection, and since which loss of it
+        self._fading: dict[Link, trio.CancelScope] = {}  # without a connection, and what will end them
         self._strays: Counter[int] = Counter()
-        self._barred: set[int] = set()  # until the next session
+        self._barred: set[int] = set()  # until the session ends
         self._hosting = 0  # connections
         self._changed = trio.Event()
         self.journal = journal
@@ -90,8 +90,7 @@ class Server:
         """
         if self._session is not None:
             raise StateError("a server has one session at a time")
-        self._barred.clear()
-        self._strays.clear()
+        self._pardon()
         session = self._session = Session(
             machine,
             self._exclude,
@@ -103,14 +102,23 @@ class Server:
             work=work,
         )
         try:
-            for link in list(self._links.values()):
-                session.invite(link)
+            # Whoever is without a connection is invited when it has one: its process may be another by then.
+            for member in self.connected:
+                session.invite(self._links[member])
             await session.open()
             yield session
         finally:
             self._session = None
-            session.end()
-            self.journal.repeated()
+            try:
+                session.end()
+            finally:
+                self._pardon()
+                self.journal.repeated()
+
+    def _pardon(self) -> None:
+        """Who was sent away may come again: for the next session, and to wait for it."""
+        self._barred.clear()
+        self._strays.clear()
 
     # --- connections ---
 
@@ -132,11 +140,19 @@ class Server:
 
     async def _host(self, guest: Guest) -> None:
         """Carry a client's frames for as long as the connection lasts."""
+        if guest.hello.received and not self._knows(guest.hello):
+            # Nothing is remembered of this, so that it does not matter if the answer is lost: until the
+            # client has read it, it would speak of frames that a new link never had.
+            await _answer(guest.connection, packets.welcome(resumed=False, received=0))
+            return
         link, resumed = self._link_of(guest.hello)
-        link.cut(Reason.REPLACED)
+        link.supersede()
         async with link.turn:
+            if link.turn.statistics().tasks_waiting:
+                return  # it came again while this one waited, so that only one of its connections ever does
             if self._links.get(link.member) is not link:
-                await _send_away(guest.connection, Reason.REPLACED)
+                barred = link.member in self._barred
+                await _send_away(guest.connection, Reason.EXCLUDED if barred else Reason.REPLACED)
                 return
             self._greet(link, resumed)
             hello = packets.welcome(resumed=resumed, received=link.received)
@@ -145,10 +161,15 @@ class Server:
             why = await link.run(guest.connection, first=hello, received=received, deliver=take)
         await self._part(link, guest.connection, why)
 
+    def _knows(self, hello: Hello) -> bool:
+        link = self._links.get(hello.member)
+        return link is not None and link.name == hello.link
+
     def _link_of(self, hello: Hello) -> tuple[Link, bool]:
         """The link that this client had, or a new one: then its process is new, or we are."""
         old = self._links.get(hello.member)
-        if old is not None and old.name == hello.link:
+        if old is not None and self._knows(hello):
+            self._stop_fading(old)
             return old, True
         if old is not None:
             self._forget(old, "its process was restarted")
@@ -157,10 +178,9 @@ class Server:
         return link, False
 
     def _greet(self, link: Link, resumed: bool) -> None:
-        self._fading.pop(link, None)
         self._stir()
         self.journal.once("reconnected" if resumed else "connected", member=link.member)
-        if not resumed and self._session is not None:
+        if self._session is not None:
             self._session.invite(link)
 
     def _stir(self) -> None:
@@ -168,7 +188,7 @@ class Server:
         self._changed = trio.Event()
 
     async def _take(self, link: Link, arrival: Arrival) -> None:
-        if self._session is not None and self._session.has(link):
+        if self._session is not None and self._session.expects(link, arrival):
             await self._session.take(link, arrival)
             return
         self._strays[link.member] += 1
@@ -189,18 +209,23 @@ class Server:
     def _start_fading(self, link: Link) -> None:
         """Unless it has its next connection already, a link has a short time to find one."""
         if self._links.get(link.member) is link and not link.turn.locked():
-            loss = self._fading[link] = object()
-            self._nursery.start_soon(self._fade, link, loss)
+            scope = self._fading[link] = trio.CancelScope()
+            self._nursery.start_soon(self._fade, link, scope)
 
-    async def _fade(self, link: Link, loss: object) -> None:
-        await trio.sleep(self._patience.grace)
-        if self._fading.get(link) is loss:
+    async def _fade(self, link: Link, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep(self._patience.grace)
             self._forget(link, "lost its connection")
+
+    def _stop_fading(self, link: Link) -> None:
+        """It is found or forgotten; whoever comes and goes all the time leaves nobody waiting behind."""
+        if (scope := self._fading.pop(link, None)) is not None:
+            scope.cancel()
 
     def _forget(self, link: Link, why: str) -> None:
         """A client's process is gone, or as good as gone. If it comes again, it begins anew."""
         del self._links[link.member]
-        self._fading.pop(link, None)
+        self._stop_fading(link)
         if self._session is not None and self._session.has(link):
             self._session.lose(link, why)
         link.cut(Reason.REPLACED)
@@ -213,7 +238,7 @@ class Server:
             self._session.expel(link, error)
         if self._links.get(link.member) is link:
             del self._links[link.member]
-            self._fading.pop(link, None)
+            self._stop_fading(link)
         link.cut(Reason.EXCLUDED)
 
     # --- the end ---
@@ -233,8 +258,13 @@ class Server:
 
 
 async def _send_away(connection: Connection, reason: Reason) -> None:
+    await _answer(connection, packets.bye(reason))
+
+
+async def _answer(connection: Connection, packet: bytes) -> None:
+    """The last packet of a connection, if it can be sent at all."""
     with trio.move_on_after(_PARTING), suppress(ConnectionLost):
-        await connection.write([packets.bye(reason)])
+        await connection.write([packet])
 
 
 @asynccontextmanager

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
-from typing import TypeAlias
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeAlias
 
 import trio
 
 from secagg import events
 from secagg import messages as m
 from secagg.cohort import invitation_digest
-from secagg.errors import Departed, PeerError, SlowReader
+from secagg.errors import Departed, LargeCohort, LocalError, PeerError, SlowReader
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
 from secagg.local import STAGE_OF, Stage
@@ -28,6 +28,8 @@ from secagg.net.work import Work
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState
+
+_MILESTONES: Final = (events.SessionReady, events.SumReleased, events.SumAborted, events.SessionFailed)
 
 Exclude: TypeAlias = Callable[[Link, PeerError], None]
 Observer: TypeAlias = Callable[[ServerEvent], None]
@@ -64,8 +66,9 @@ class Session:
         self._links: dict[int, Link] = {}
         self._since: dict[int, int] = {}  # frames sent on its link before a client could know of the session
         self._pending: list[Callable[[], tuple[ServerEvent, ...]]] = []
-        self._left = 0  # clients that came and left
+        self._left: set[int] = set()  # clients that came and left; for the machine they are gone
         self._complete = trio.Event()
+        self._failure: LocalError | None = None
         self.contributors: tuple[int, ...] = ()  # of the last total
         self._current = Stage.ADVERTISE  # what comes between two stages counts to the first of them
         self.bytes_up: Counter[Stage] = Counter()  # of all clients' frames
@@ -88,6 +91,7 @@ class Session:
         To cancel it abandons the sum, and clients are told.
         """
         async with self._holding():
+            self._raise_failure()
             step = self._machine.ask(kind, payload, round_number=round_number)
             self._complete = trio.Event()
         try:
@@ -126,11 +130,12 @@ class Session:
     def end(self) -> None:
         self._abandon()
         self._send(self._machine.end().outgoing)
+        self._turn_away_latecomers()
 
     def invite(self, link: Link) -> None:
         """A client is connected; in time, it may take part."""
         member = link.member
-        if self._machine.state is not ServerState.INVITING or member in self._links:
+        if self._machine.state is not ServerState.INVITING or member in self._links.keys() | self._left:
             return
         link.frame_limit = max(link.frame_limit, self._machine.frame_limit)
         self._links[member] = link
@@ -140,26 +145,27 @@ class Session:
     def has(self, link: Link) -> bool:
         return self._links.get(link.member) is link
 
+    def expects(self, link: Link, arrival: Arrival) -> bool:
+        """Whether a frame is from one of the clients, and was not made for an earlier session."""
+        return self.has(link) and arrival.seen >= self._since[link.member]
+
     async def take(self, link: Link, arrival: Arrival) -> None:
-        """A frame from one of the clients."""
-        member = link.member
+        """A frame that is expected."""
         async with self._holding():
-            if arrival.seen < self._since[member] or not self.has(link):
-                return  # it was made for an earlier session
             self.bytes_up[self._stage_now()] += len(arrival.frame)
-            self._note(self._machine.receive(member, arrival.frame))
+            self._note_aside(self._machine.receive(link.member, arrival.frame))
 
     def lose(self, link: Link, why: str) -> None:
         """A client has no connection any more, and will not come back to this session."""
         self._journal.once("left", member=link.member, reason=why)
         del self._links[link.member]
-        self._left += 1
+        self._left.add(link.member)
         self._later(lambda: self._machine.drop(link.member))
 
     def expel(self, link: Link, error: PeerError) -> None:
         """A client broke the rules of the transport."""
         del self._links[link.member]
-        self._left += 1
+        self._left.add(link.member)
         self._later(lambda: (events.Excluded(link.member, error), *self._machine.drop(link.member)))
 
     # --- stages ---
@@ -169,20 +175,23 @@ class Session:
         with trio.move_on_after(self._deadlines.of(self._machine.state)):
             await self._complete.wait()
         async with self._holding():
+            self._raise_failure()
             self._complete = trio.Event()
-            joining = self._machine.state is ServerState.INVITING
             step = await self._work(self._machine.close_stage)
             self._act(step)
-            if joining:
-                self._turn_away_latecomers()
+            self._turn_away_latecomers()
         return step.events
 
     def _turn_away_latecomers(self) -> None:
         """Tell whoever was invited and did not come in time not to wait for this session."""
-        farewell = m.Farewell(invitation_digest(self._machine.invitation)).encode()
         for member in set(self._links) - set(self._machine.advertised):
-            self._hand(member, farewell)
-            self._links.pop(member, None)
+            self._turn_away(self._links.pop(member))
+
+    def _turn_away(self, link: Link) -> None:
+        farewell = m.Farewell(invitation_digest(self._machine.invitation)).encode()
+        self.bytes_down[self._stage_now()] += len(farewell)
+        with suppress(SlowReader):  # Who reads nothing will not miss it.
+            link.send(farewell)
 
     @asynccontextmanager
     async def _holding(self) -> AsyncIterator[None]:
@@ -201,7 +210,19 @@ class Session:
 
     def _catch_up(self) -> None:
         while self._pending:
-            self._note(self._pending.pop(0)())
+            self._note_aside(self._pending.pop(0)())
+
+    def _note_aside(self, happened: Iterable[ServerEvent]) -> None:
+        """What a client did. If it cannot be written down, the session fails, and not the client."""
+        try:
+            self._note(happened)
+        except LocalError as error:
+            self._failure = error
+            self._complete.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _act(self, step: ServerStep) -> None:
         """Events first: what is released is in the ledger before anybody acts on it."""
@@ -219,11 +240,14 @@ class Session:
 
     def _everybody_came(self) -> bool:
         """Who has left again is not waited for."""
-        return self._expected is not None and len(self._machine.advertised) + self._left >= self._expected
+        came = self._left.union(self._machine.advertised)
+        return self._expected is not None and len(came) >= self._expected
 
     def _react(self, event: ServerEvent) -> None:
         if (entry := server_entry(event)) is not None:
-            self._journal.once(entry.event, **entry.facts)
+            # What no peer can repeat is written even if others have filled the journal's memory.
+            write = self._journal.note if isinstance(event, _MILESTONES) else self._journal.once
+            write(entry.event, **entry.facts)
         match event:
             case events.StageFull():
                 self._complete.set()
@@ -234,11 +258,13 @@ class Session:
         link = self._links.pop(member, None)
         if link is None:
             return
-        self._left += 1
-        if isinstance(error, Departed):
-            self._journal.once("left", member=member, reason=error.why)
-        else:
+        self._left.add(member)
+        if isinstance(error, LargeCohort):
+            self._turn_away(link)  # It did nothing wrong, and may be needed next time.
+        elif not isinstance(error, Departed):
             self._exclude(link, error)
+            return
+        self._journal.once("left", member=member, reason=error.why)
 
     # --- frames out ---
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -85,4 +84,3 @@ def _check_seconds(settings: Deadlines | Patience) -> None:
         value = getattr(settings, column.name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= DAY:
             raise ParameterError(f"{column.name} must be a number of seconds, above 0 and at most {DAY:g}")
-        assert not math.isnan(value)

@@ -41,9 +41,14 @@ class Slot:
         if caught:
             raise ConnectionLost("its slow upload made room for others")
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it has to make room, and is about to."""
+        return self._scope is not None and self._scope.cancel_called
+
     def overdue(self, slowest: float) -> float:
         """The time at which it is too slow, unless more arrives until then."""
-        if self._scope is None or self._scope.cancel_called:
+        if self._scope is None or self.is_ending:
             return math.inf
         return self._since + GRACE + self._taken / slowest
 
@@ -105,7 +110,8 @@ class Slots:
     def _end_overdue(self) -> None:
         """One for everybody who waits, the slowest first."""
         now = trio.current_time()
+        wanted = len(self._queue) - sum(slot.is_ending for slot in self._held)
         late = sorted(self._held, key=lambda slot: slot.overdue(self._slowest))
-        for slot in late[: len(self._queue)]:
+        for slot in late[: max(wanted, 0)]:
             if slot.overdue(self._slowest) <= now:
                 slot.end()

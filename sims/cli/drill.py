@@ -20,7 +20,7 @@ def add(subparsers: Subparsers) -> None:
     )
     Whole("--clients", 3, 1024, 30, "size of the cohort").add(parser)
     Whole("--sums", 1, 64, 5, "sums in the session").add(parser)
-    Whole("--dim", 1, 1 << 24, 1000, "elements of the vectors").add(parser)
+    Whole("--dim", 1, 1 << 24, 50_000, "elements of the vectors").add(parser)
     parser.add_argument(
         "--kill",
         type=proportion,

@@ -12,18 +12,27 @@ from secagg import messages as m
 from sims.drill.setting import DrillSetting
 
 SETUP: Final = -1
+_OUTSIDE: Final = 0.3  # part of the fates within sums that others bring about
+_LONGEST: Final = 0.5  # seconds
 Point: TypeAlias = tuple[int, int]  # (sum, place of a message in it), in the order of the protocol
 _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
 
 
 @dataclass(frozen=True)
 class Fate:
-    """A client is killed when it has sent a part of its message at this point, or of a later one."""
+    """When a client is killed.
+
+    By its own hand when it has sent a part of its message at this point, or of a later one; or, where `delay`
+    is not None, by another's, so many seconds after the sum at this point was begun.
+    """
 
     point: Point
     part: float  # 0: before the first byte; 1: after the last
+    delay: float | None = None
 
     def has_come(self, point: Point, sent: int, size: int) -> bool:
+        if self.delay is not None:
+            return False
         return point > self.point or (point == self.point and sent >= self.part * size)
 
 
@@ -51,6 +60,12 @@ def draw(setting: DrillSetting, crews: Sequence[Sequence[int]]) -> dict[int, Fat
     for crew in chance.sample(list(crews), len(crews)):
         if len(crew) <= left:
             left -= len(crew)
-            point = chance.choice(chance.choice(points(setting)))
-            fates[chance.choice(crew)] = Fate(point, chance.choice((0.0, chance.random(), 1.0)))
+            fates[chance.choice(crew)] = _draw_one(setting, chance)
     return fates
+
+
+def _draw_one(setting: DrillSetting, chance: random.Random) -> Fate:
+    point = chance.choice(chance.choice(points(setting)))
+    part = chance.choice((0.0, chance.random(), 1.0))
+    outside = point[0] != SETUP and chance.random() < _OUTSIDE
+    return Fate(point, part, chance.random() * _LONGEST if outside else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -20,17 +21,19 @@ from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from sims.bench.resident import peak_bytes
+from sims.descriptors import make_room
 from sims.drill.fate import draw
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.drill.role import DrillRole, Part, plain_sum
 from sims.drill.setting import KIND, PART, DrillSetting
-from sims.processes import Crew, Ended, Said, open_crew
+from sims.processes import Crew, Ended, Said, WorkerGone, open_crew
 from sims.processes.clients import PRELOAD, Certificates, Meeting, Note, Seat, host_clients
 
 # Generous: a stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
 _DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)
 _PATIENCE: Final = Patience(handshake=60, silence=120, grace=1.5)
 _CAPACITY: Final = Capacity(uploads=4, strangers=1024)
+_DESCRIPTORS: Final = 128  # files, besides two for each client
 _ENDING: Final = 30.0  # seconds for clients to hear that the session is over
 
 Watch: TypeAlias = Callable[[str], None]  # told in a few words what happens
@@ -48,10 +51,19 @@ class Drill:
         self._gone: set[int] = set()  # clients whose process has ended
         self._over: set[int] = set()  # clients whose session has ended
         self._changed = trio.Event()
+        self._fates = draw(setting, self._crews)
+        self._kill_later: Callable[[int, float], None]
+        self._to_kill = 0
+        self._report.doomed = {
+            member: fate.point[0]
+            for crew in self._crews
+            for fate in (self._fates[k] for k in crew if k in self._fates)
+            for member in crew
+        }
 
     async def run(self) -> DrillReport:
         """Start everything, sum, and see that nothing is left."""
-        fates = draw(self._setting, self._crews)
+        fates = self._fates
         seats = [
             Seat(crew, DrillRole, Part(self._setting, {k: fates[k] for k in crew if k in fates}))
             for crew in self._crews
@@ -62,6 +74,7 @@ class Drill:
             certificates = await self._certificates(crew)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen, crew)
+                self._kill_later = lambda index, delay: nursery.start_soon(self._kill, crew, index, delay)
                 await self._serve(crew, certificates, started)
                 nursery.cancel_scope.cancel()
         self._report.orphans = crew.leftovers()
@@ -69,6 +82,29 @@ class Drill:
         return self._report
 
     # --- the clients' processes ---
+
+    async def _kill(self, crew: Crew, index: int, delay: float) -> None:
+        await trio.sleep(delay)
+        crew.kill(index)
+        self._to_kill -= 1
+        self._changed.set()
+
+    def _doom(self, sum_index: int) -> None:
+        """Begin to wait for those who are to be killed during this sum, wherever they are in it."""
+        for index, members in enumerate(self._crews):
+            for fate in (self._fates[k] for k in members if k in self._fates):
+                if fate.delay is not None and fate.point[0] == sum_index:
+                    self._to_kill += 1
+                    self._kill_later(index, fate.delay)
+
+    async def _until_killed(self) -> None:
+        """Whoever is to be killed is, before the session ends."""
+        while self._to_kill:
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed = trio.Event()
+        await self._changed.wait()
 
     async def _certificates(self, crew: Crew) -> dict[int, bytes]:
         """Everybody's, of whom something is heard at all."""
@@ -102,10 +138,12 @@ class Drill:
             self._watch(f"the process of client {members[0]} ended: {news.cause}")
 
     def _noted(self, note: Note) -> None:
+        if note.member in self._over:
+            return  # how it ends is told once
         self._over.add(note.member)
-        if note.event == "refused":
+        if note.event != "session over":
             self._report.refused += 1
-            self._watch(f"client {note.member} refused: {note.reason}")
+            self._watch(f"client {note.member}: {note.event}, {note.reason}")
 
     # --- the server ---
 
@@ -127,9 +165,10 @@ class Drill:
                 server.address, certificate if tls else None, 0, dict(registry.members), _PATIENCE
             )
             for index in range(len(self._crews)):
-                await crew.send(index, meeting)
+                with suppress(WorkerGone):  # which the news tell
+                    await crew.send(index, meeting)
             with trio.move_on_after(_DEADLINES.join):
-                await server.wait_for_clients(self._setting.clients)
+                await server.wait_for_clients(self._setting.clients - len(self._gone))
             self._report.start_seconds = time.perf_counter() - started
             await self._session(server, registry)
             await self._see_the_end()
@@ -147,11 +186,15 @@ class Drill:
         with trio.move_on_after(limit):
             try:
                 async with server.session(
-                    machine, deadlines=_DEADLINES, expected=setting.clients, observer=self._observe
+                    machine,
+                    deadlines=_DEADLINES,
+                    expected=setting.clients - len(self._gone),
+                    observer=self._observe,
                 ) as session:
                     self._report.setup_seconds = time.perf_counter() - started
                     for index in range(setting.sums):
                         self._report.sums.append(await self._sum(session, index))
+                    await self._until_killed()
                     self._report.bytes_up = {stage.value: n for stage, n in session.bytes_up.items()}
                     self._report.bytes_down = {stage.value: n for stage, n in session.bytes_down.items()}
             except SumFailed as error:  # There was no session, hence no sum.
@@ -161,6 +204,7 @@ class Drill:
 
     async def _sum(self, session: Session, index: int) -> SumOutcome:
         self._watch(f"sum {index + 1} of {self._setting.sums}, {len(session.members)} clients")
+        self._doom(index)
         started = time.perf_counter()
         try:
             total = await session.ask(KIND, index.to_bytes(4, "big"), round_number=index)
@@ -202,8 +246,7 @@ class Drill:
         """Everybody who is left hears that the session is over."""
         with trio.move_on_after(_ENDING):
             while self._waited_for():
-                self._changed = trio.Event()
-                await self._changed.wait()
+                await self._change()
         self._report.hung += len(self._waited_for())
 
     def _waited_for(self) -> set[int]:
@@ -215,4 +258,10 @@ def _registry(certificates: Mapping[int, bytes]) -> Registry:
 
 
 def run_drill(setting: DrillSetting, watch: Watch) -> DrillReport:
-    return trio.run(Drill(setting, watch).run)
+    make_room(2 * setting.clients + _DESCRIPTORS)
+    try:
+        return trio.run(Drill(setting, watch).run)
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
+        raise

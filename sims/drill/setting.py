@@ -41,6 +41,9 @@ class DrillSetting:
             )
         if self.neighbours and self.trust is Trust.MALICIOUS:
             raise ParameterError("neighbours cannot be chosen under malicious_server: its graph is complete")
+        if self.neighbours == 1 or self.neighbours >= self.clients:
+            most = self.clients - 1
+            raise ParameterError(f"on a ring of {self.clients}, each has from 2 to {most} neighbours")
         self.make_server(self.unsigned_registry)  # raises what cannot work before any process is started
 
     @property

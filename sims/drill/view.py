@@ -51,13 +51,14 @@ def show(report: DrillReport, console: Console) -> None:
     console.print(
         f"{report.aborted} aborted, {report.hung} hung, {report.orphans} orphans, "
         f"{report.released_after_abort} released after an abort, {report.crashed} crashed, "
-        f"{report.refused} refused; start-up {report.start_seconds:.1f} s, session {report.seconds:.1f} s, "
+        f"{report.refused} refused, {report.missed} missed; start-up {report.start_seconds:.1f} s, "
+        f"session {report.seconds:.1f} s, "
         f"{sum(report.bytes_up.values()):,} bytes up, {sum(report.bytes_down.values()):,} down, "
         f"server at most {report.server_peak_bytes / 1e6:.0f} MB.",
         highlight=False,
     )
-    verdict = "[green]as promised[/green]" if report.as_promised else "[red]not as promised[/red]"
-    console.print(f"Everything was {verdict}.")
+    good, bad = "[green]Everything was as promised.[/green]", "[red]Not everything was as promised.[/red]"
+    console.print(good if report.as_promised else bad)
 
 
 def _result(each: SumOutcome) -> str:

@@ -128,6 +128,10 @@ def test_a_fate_comes_at_its_point_or_later(point: tuple[int, int], sent: int, c
     assert Fate((1, 2), 0.5).has_come(point, sent, 100) is comes
 
 
+def test_what_others_bring_about_no_client_does_itself() -> None:
+    assert not Fate((1, 2), 0.5, delay=0.1).has_come((1, 4), 100, 100)
+
+
 def test_messages_have_their_places() -> None:
     assert point_of(m.Advertisement, 3) == (SETUP, 0)
     assert point_of(m.Shares, 3) == (SETUP, 1)
@@ -172,24 +176,58 @@ def test_a_lost_and_a_doubled_client_change_the_fingerprint() -> None:
 
 # --- the report --------------------------------------------------------------------------------------
 
-GOOD = SumOutcome(sum=0, contributors=8, dropped=0, expected_sha256="a", total_sha256="a")
+GOOD = SumOutcome(
+    sum=0,
+    contributors=8,
+    dropped=0,
+    contributor_ids=tuple(range(8)),
+    expected_sha256="a",
+    total_sha256="a",
+)
 ABORTED = SumOutcome(sum=1, contributors=0, dropped=4, aborted=True, survivors=4, threshold=5)
 
 
+DOOMED = {0: SETUP, 1: 0, 2: 1, 3: 1}
+
+
 def test_a_good_report() -> None:
-    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED])
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], doomed=DOOMED)
 
     assert report.as_promised
     assert report.exact
-    assert report.aborted == 1
+    assert (report.completed, report.aborted, report.missed) == (1, 1, 0)
+
+
+def test_a_server_that_loses_its_clients_is_no_excuse() -> None:
+    """Four of eight left, says the server; but only three were to be killed."""
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], doomed={0: SETUP, 1: 0, 2: 1})
+
+    assert not report.as_promised
+
+
+def test_who_is_missing_and_was_not_to_be_killed_shows() -> None:
+    outcome = replace(GOOD, contributors=6, contributor_ids=(0, 1, 2, 3, 4, 5))
+
+    assert DrillReport(setting=SETTING, sums=[outcome], doomed={6: 0, 7: SETUP}).as_promised
+    assert DrillReport(setting=SETTING, sums=[outcome], doomed={6: 0, 7: 1}).missed == 1
+
+
+def test_a_ring_may_be_cut_by_a_kill() -> None:
+    setting = replace(SETTING, trust=Trust.CURIOUS, neighbours=4)
+    cut = replace(ABORTED, survivors=7, threshold=None)
+
+    assert DrillReport(setting=setting, sums=[cut], doomed={0: 0}).as_promised
+    assert not DrillReport(setting=setting, sums=[cut]).as_promised
 
 
 @pytest.mark.parametrize(
     "report",
     [
         DrillReport(setting=SETTING, sums=[replace(GOOD, total_sha256="b")]),
-        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)]),
-        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=None)]),
+        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)], doomed={0: 0, 1: 0, 2: 0, 3: 0}),
+        DrillReport(
+            setting=SETTING, sums=[replace(ABORTED, threshold=None)], doomed={0: 0, 1: 0, 2: 0, 3: 0}
+        ),
         DrillReport(setting=SETTING, sums=[GOOD], hung=1),
         DrillReport(setting=SETTING, sums=[GOOD], orphans=1),
         DrillReport(setting=SETTING, sums=[GOOD], released_after_abort=1),
@@ -221,6 +259,7 @@ def test_the_command_prints_what_it_promises(capsys: pytest.CaptureFixture[str])
         (["--kill", "1.5"], "'1.5' is not at least 0 and below 1"),
         (["--clients", "2"], "from 3 to 1024"),
         (["--neighbours", "4"], "neighbours cannot be chosen under malicious_server"),
+        (["--neighbours", "30", "--trust", "curious_server"], "each has from 2 to 29 neighbours"),
         (["--clients", "4", "--corrupt", "0.9"], "a total could show one honest input"),
     ],
 )

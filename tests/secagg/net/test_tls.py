@@ -207,7 +207,7 @@ def test_a_client_without_a_certificate_is_refused() -> None:
     assert_the_server_refuses(server, client, "PEER_DID_NOT_RETURN_A_CERTIFICATE")
 
 
-@pytest.mark.parametrize("made", [NOW - 9 * DAY, NOW + 9 * DAY])
+@pytest.mark.parametrize("made", [NOW - 9 * DAY, NOW + 9 * DAY], ids=["expired", "not yet valid"])
 def test_a_client_whose_certificate_is_not_valid_now_is_refused(made: int) -> None:
     other = make_certificate(ALICE, now=made, days=5)
     server = server_context(SERVER, SERVER_PEM, [other])
@@ -290,7 +290,7 @@ def test_another_server_is_refused(identity: Identity, certificate: bytes) -> No
     assert_the_client_refuses(server, client, "CERTIFICATE_VERIFY_FAILED")
 
 
-@pytest.mark.parametrize("made", [NOW - 9 * DAY, NOW + 9 * DAY])
+@pytest.mark.parametrize("made", [NOW - 9 * DAY, NOW + 9 * DAY], ids=["expired", "not yet valid"])
 def test_a_server_whose_certificate_is_not_valid_now_is_refused(made: int) -> None:
     other = make_certificate(SERVER, now=made, days=5)
     server, client = met(server_context(SERVER, other, [ALICE_PEM]), client_context(ALICE, ALICE_PEM, other))

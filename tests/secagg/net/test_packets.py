@@ -1,0 +1,132 @@
+"""Packets: what is well-formed comes back as it was, everything else is refused by its header."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.errors import SERVER, MalformedMessage, WrongVersion
+from secagg.net import packets
+from secagg.net.packets import HEADER, LINK_BYTES, MAX_BODY, Kind, Reason
+
+counts = st.integers(0, (1 << 64) - 1)
+links = st.binary(min_size=LINK_BYTES, max_size=LINK_BYTES)
+
+# The only sizes that a body may have.
+SIZES = {
+    Kind.HELLO: {6 + 1 + 4 + LINK_BYTES + 8},
+    Kind.WELCOME: {9},
+    Kind.BEGIN: {12},
+    Kind.PIECE: range(1, MAX_BODY + 1),
+    Kind.ACK: {8},
+    Kind.ALIVE: {0},
+    Kind.BYE: {1},
+}
+
+
+def parts(packet: bytes) -> tuple[Kind, bytes]:
+    kind, size = packets.parse_header(packet[: HEADER.size], sender=3)
+    body = packet[HEADER.size :]
+    assert len(body) == size
+    return kind, body
+
+
+@given(st.integers(0, (1 << 32) - 1), links, counts)
+def test_a_hello_comes_back(member: int, link: bytes, received: int) -> None:
+    kind, body = parts(packets.hello(member, link, received))
+    assert kind is Kind.HELLO
+    assert packets.parse_hello(body, sender=3) == packets.Hello(member, link, received)
+
+
+@given(st.booleans(), counts)
+def test_a_welcome_comes_back(resumed: bool, received: int) -> None:
+    kind, body = parts(packets.welcome(resumed=resumed, received=received))
+    assert kind is Kind.WELCOME
+    assert packets.parse_welcome(body, sender=SERVER) == packets.Welcome(resumed, received)
+
+
+@given(st.integers(0, (1 << 32) - 1), counts)
+def test_an_announcement_comes_back(size: int, seen: int) -> None:
+    kind, body = parts(packets.begin(size, seen))
+    assert kind is Kind.BEGIN
+    assert packets.parse_begin(body) == packets.Begin(size, seen)
+
+
+@given(counts)
+def test_an_acknowledgement_comes_back(received: int) -> None:
+    kind, body = parts(packets.ack(received))
+    assert kind is Kind.ACK
+    assert packets.parse_count(body) == received
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_reason_comes_back(reason: Reason) -> None:
+    kind, body = parts(packets.bye(reason))
+    assert kind is Kind.BYE
+    assert packets.parse_reason(body, sender=SERVER) is reason
+
+
+def test_a_sign_of_life_has_no_body() -> None:
+    assert parts(packets.packet(Kind.ALIVE)) == (Kind.ALIVE, b"")
+
+
+@given(st.binary(min_size=HEADER.size, max_size=HEADER.size))
+def test_a_header_is_one_of_few_or_refused(header: bytes) -> None:
+    code, size = struct.unpack(">BI", header)
+    if code in list(Kind) and size in SIZES[Kind(code)]:
+        assert packets.parse_header(header, sender=3) == (Kind(code), size)
+    else:
+        with pytest.raises(MalformedMessage):
+            packets.parse_header(header, sender=3)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_has_its_sizes_and_no_other(kind: Kind) -> None:
+    edges = {0, *SIZES[kind]} if len(SIZES[kind]) == 1 else {0, 1, 2, MAX_BODY - 1, MAX_BODY}
+    for size in {*edges, *(size + 1 for size in edges), (1 << 32) - 1}:
+        header = HEADER.pack(kind, size)
+        if size in SIZES[kind]:
+            assert packets.parse_header(header, sender=3) == (kind, size)
+            continue
+        with pytest.raises(MalformedMessage) as caught:
+            packets.parse_header(header, sender=3)
+        assert caught.value.peer == 3
+
+
+@pytest.mark.parametrize("code", [0, 8, 71, 255])
+def test_an_unknown_kind_is_refused(code: int) -> None:
+    for size in (0, 1, 9):
+        with pytest.raises(MalformedMessage):
+            packets.parse_header(HEADER.pack(code, size), sender=3)
+
+
+def test_a_hello_of_another_protocol_is_refused() -> None:
+    body = parts(packets.hello(1, bytes(LINK_BYTES), 0))[1]
+    for at in range(6):
+        spoiled = bytearray(body)
+        spoiled[at] ^= 0x20
+        with pytest.raises(MalformedMessage):
+            packets.parse_hello(bytes(spoiled), sender=3)
+
+
+@pytest.mark.parametrize("version", [0, packets.TRANSPORT_VERSION + 1, 255])
+def test_a_hello_of_another_version_is_refused(version: int) -> None:
+    body = bytearray(parts(packets.hello(1, bytes(LINK_BYTES), 0))[1])
+    body[6] = version
+    with pytest.raises(WrongVersion, match=f"version {version}"):
+        packets.parse_hello(bytes(body), sender=3)
+
+
+@pytest.mark.parametrize("answer", [2, 128, 255])
+def test_a_welcome_says_yes_or_no(answer: int) -> None:
+    with pytest.raises(MalformedMessage, match="neither yes nor no"):
+        packets.parse_welcome(bytes([answer]) + bytes(8), sender=SERVER)
+
+
+@pytest.mark.parametrize("code", sorted(set(range(256)) - set(Reason))[::50])
+def test_an_unknown_reason_is_refused(code: int) -> None:
+    with pytest.raises(MalformedMessage, match="unknown reason"):
+        packets.parse_reason(bytes([code]), sender=SERVER)
