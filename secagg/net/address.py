@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Self
@@ -21,12 +22,15 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
+        scheme, slashes, _ = text.partition("://")
+        if slashes:
+            raise ParameterError(f"{text!r} is no address: write host:port, without {scheme}://")
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
             raise ParameterError(f"{text!r} is no address: write an IPv6 host in brackets, as [::1]:7443")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        if not (colon and host and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16):
             raise ParameterError(f"{text!r} is no address: write host:port, with a port from 0 to 65535")
         return cls(host, int(port))
 

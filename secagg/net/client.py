@@ -123,6 +123,10 @@ class Client:
             self._asked = None
             return True
 
+    async def flush(self) -> None:
+        """Wait until the server has everything that was sent, or the connection is lost."""
+        await self._link.flush()
+
     async def decline(self, asked: Asked) -> bool:
         """Sit this sum out. False if the question is no longer open."""
         async with self._turn:

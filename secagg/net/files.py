@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,10 @@ PUBLIC: Final = 0o644
 _OTHERS: Final = 0o077
 
 
+def _no_secret(_data: bytes) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a file is: `name` with its article, what to do if there is none, and the error that says so."""
@@ -30,15 +34,20 @@ class Kind:
     remedy: str
     error: type[LocalError]
 
-    def read(self, path: Path, *, private: bool = False) -> bytes:
-        """All of the file. One with a secret in it must not be open to other users."""
+    def read(self, path: Path, *, secret: Callable[[bytes], bool] = _no_secret) -> bytes:
+        """All of the file. If `secret` finds one in it, the file must not be open to other users."""
         with self._clear_errors(path, "read"):
             # Whoever opens a pipe would wait for its writer, were it not for O_NONBLOCK.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                self._check_mode(path, os.fstat(handle).st_mode, private=private)
+                mode = os.fstat(handle).st_mode
+                self._check_regular(path, mode)
                 with open(handle, "rb", closefd=False) as file:
-                    return file.read()
+                    data = file.read()
+                # Whoever named the wrong file shall not be told to lock that one away.
+                if secret(data):
+                    self._check_private(path, mode)
+                return data
             finally:
                 os.close(handle)
 
@@ -52,10 +61,12 @@ class Kind:
         with self._clear_errors(path, "written"), _draft(path, data, mode) as draft:
             draft.replace(path)
 
-    def _check_mode(self, path: Path, mode: int, *, private: bool) -> None:
+    def _check_regular(self, path: Path, mode: int) -> None:
         if not stat.S_ISREG(mode):
             raise self.error(f"{path} is {_sort(mode)}, not {self.name}")
-        if private and mode & _OTHERS:
+
+    def _check_private(self, path: Path, mode: int) -> None:
+        if mode & _OTHERS:
             raise self.error(
                 f"{path} is open to other users (mode {stat.S_IMODE(mode):04o}); run chmod 600 on it, and "
                 "make another key if somebody may have copied it"
@@ -72,8 +83,9 @@ class Kind:
         except IsADirectoryError:
             raise self.error(f"{path} is a directory, not {self.name}") from None
         except FileNotFoundError:
-            if path.parent.exists():
-                raise self.error(f"{path} does not exist; {self.remedy}") from None
+            if path.parent.exists():  # but some, such as /proc, take no new files
+                what = f"does not exist; {self.remedy}" if done == "read" else f"cannot be {done} there"
+                raise self.error(f"{path} {what}") from None
             raise self.error(
                 f"the directory {path.parent} does not exist; create it, or name another"
             ) from None

@@ -47,7 +47,7 @@ def write_key(path: Path, identity: Identity) -> None:
 
 def read_key(path: Path) -> Identity:
     """The identity whose private key is in the file; raises `KeyFileError` if there is none."""
-    data = KEY.read(path, private=True)
+    data = KEY.read(path, secret=_holds_private_key)
     labels = _LABEL.findall(data)
     if labels != [b"PRIVATE KEY"]:
         raise KeyFileError(f"{path} {_what_instead(labels)}; {_REMEDY}")
@@ -71,8 +71,7 @@ def read_certificate(path: Path) -> bytes:
     Whether it has expired is for `check_dates` to say.
     """
     data = CERTIFICATE.read(path)
-    labels = _LABEL.findall(data)
-    if any(label.endswith(b"PRIVATE KEY") for label in labels):
+    if _holds_private_key(data):
         raise KeyFileError(
             f"{path} is a private key, which nobody else may see; give its certificate instead"
         )
@@ -80,6 +79,11 @@ def read_certificate(path: Path) -> bytes:
         return certificate_pem(data)
     except CertificateError as error:
         raise KeyFileError(f"{path} is {error}; {_REMEDY}") from None
+
+
+def _holds_private_key(data: bytes) -> bool:
+    """Of any kind, encrypted or not."""
+    return any(label.endswith(b"PRIVATE KEY") for label in _LABEL.findall(data))
 
 
 def _what_instead(labels: list[bytes]) -> str:

@@ -132,7 +132,7 @@ def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
     registry = enrolled.registry
     return {
         "registry": str(path),
-        "certificates": str(bundle_path(path)),
+        "certificates": str(bundle_path(path)) if enrolled.certificates else None,
         "version": registry.version,
         "digest": registry.digest.hex(),
         "expires": _day(registry.expires),
@@ -144,8 +144,9 @@ def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
 def _row(enrolled: "Enrolled", member: int) -> dict[str, Any]:
     from secagg.net.certificates import expiry
 
-    key, end = enrolled.registry.members[member], expiry(enrolled.certificates[member])
-    return {"id": member, "key": key.hex(), "certificate_expires": _day(end)}
+    key, certificate = enrolled.registry.members[member], enrolled.certificates.get(member)
+    end = None if certificate is None else _day(expiry(certificate))
+    return {"id": member, "key": key.hex(), "certificate_expires": end}
 
 
 def _lines(enrolled: "Enrolled", args: argparse.Namespace) -> list[str]:
@@ -153,7 +154,7 @@ def _lines(enrolled: "Enrolled", args: argparse.Namespace) -> list[str]:
     unchanged = "" if args.show or enrolled.changed else " (unchanged)"
     rows = {
         "registry": f"{about['registry']}, version {about['version']}{unchanged}",
-        "certificates": about["certificates"],
+        "certificates": about["certificates"] or "not here",
         "members": counted(len(about["members"]), "client"),
         "expires": about["expires"],
         "digest": about["digest"],
@@ -164,7 +165,8 @@ def _lines(enrolled: "Enrolled", args: argparse.Namespace) -> list[str]:
 
 
 def _member_line(row: dict[str, Any]) -> str:
-    return f"{row['id']:<14}{row['key']}, certificate until {row['certificate_expires']}"
+    end = row["certificate_expires"]
+    return f"{row['id']:<14}{row['key']}" + (f", certificate until {end}" if end else "")
 
 
 def _day(seconds: int) -> str:

@@ -20,6 +20,7 @@ from secagg.spec import Table
 from secagg.thresholds import Trust
 from sims.deploy.config import JoinConfig, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
+from sims.deploy.distinct import check_client_files
 from sims.deploy.inputs import Source, open_source
 from sims.deploy.log import check_log
 from sims.deploy.problems import Problems
@@ -63,6 +64,7 @@ def verified(path: Path, *, with_ledger: bool = True) -> Plan:
     """Raises `ConfigError` with everything that is wrong."""
     config = load(path, JoinConfig)
     problems = Problems(path)
+    clear = check_client_files(path, config, problems)
     table = policy = source = None
     patience = Patience()
     with problems.about("client.table"):
@@ -73,8 +75,9 @@ def verified(path: Path, *, with_ledger: bool = True) -> Plan:
         patience = config.patience.made()
     with problems.about("input"):
         source = open_source(config.input, path.parent)
-    with problems.about("client.log"):
-        check_log(config.client.log)
+    if clear:  # or the log could be the file of something else, which to check for would create
+        with problems.about("client.log"):
+            check_log(config.client.log)
     credentials = client_credentials(config.client, problems, now=int(time.time()))
     if table is not None and policy is not None and credentials is not None:
         _check_machine(config, table, policy, credentials, problems)

@@ -49,10 +49,18 @@ def _address(value: object) -> Address:
         raise ValueError(str(error)) from None
 
 
+def _server(value: object) -> Address:
+    address = _address(value)
+    if address.port == 0:
+        raise ValueError(f"'{address}' has no port: name the one on which the server listens")
+    return address
+
+
 File = Annotated[Path, BeforeValidator(_file)]
 # None is the standard output.
 Log = Annotated[Path | None, BeforeValidator(_log)]
 Place = Annotated[Address, PlainValidator(_address)]
+ServerPlace = Annotated[Address, PlainValidator(_server)]
 TrustName = Literal["curious_server", "malicious_server"]
 
 
@@ -156,7 +164,7 @@ class ClientSection(Section):
     """Who it is, whom it talks to, and where it keeps what."""
 
     member: int
-    server: Place
+    server: ServerPlace
     key: File
     certificate: File
     server_certificate: File
@@ -220,7 +228,7 @@ def load(path: Path, model: type[M]) -> M:
 
 def _toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(CONFIG.read(path).decode("utf-8"))
+        return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not TOML: it is not even UTF-8") from None
     except tomllib.TOMLDecodeError as error:

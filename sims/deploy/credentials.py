@@ -13,7 +13,7 @@ from pathlib import Path
 
 from secagg.errors import CertificateError
 from secagg.keys import Identity
-from secagg.net.certificates import certificate_key, check_dates
+from secagg.net.certificates import certificate_key, check_dates, expiry
 from secagg.net.keyfiles import read_certificate, read_key
 from secagg.net.registryfile import read_bundle, read_registry
 from secagg.registry import MAX_ID, Registry
@@ -105,7 +105,10 @@ def _certificate(path: Path, now: int) -> bytes:
     try:
         check_dates(certificate, now=now)
     except CertificateError as error:
-        raise ConfigError(f"{path} is {error}; its owner makes a new one with secagg keygen") from None
+        # One that has not begun was hardly made in the future: more likely a clock is wrong.
+        early = expiry(certificate) > now
+        what = "is the clock right?" if early else "its owner makes a new one with secagg keygen"
+        raise ConfigError(f"{path} is {error}; {what}") from None
     return certificate
 
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.errors import CertificateError, KeyFileError, RegistryError
+from secagg.errors import CertificateError, ForeignRegistry, KeyFileError, RegistryError
 from secagg.keys import Identity
-from secagg.net.certificates import certificate_key, check_dates, split_bundle
+from secagg.net.certificates import certificate_key, check_dates, expiry, split_bundle
 from secagg.net.keyfiles import read_certificate
 from secagg.net.registryfile import BUNDLE, bundle_path, read_bundle, read_signed, write_registry
 from secagg.registry import NEVER_EXPIRES, Registry
@@ -34,7 +34,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A registry, the certificates of its members, and whether it is another one than before."""
+    """A registry, its members' certificates if they are at hand, and whether it is another than before."""
 
     registry: Registry
     certificates: Mapping[int, bytes]
@@ -44,7 +44,9 @@ class Enrolled:
 def look(path: Path, authority: bytes) -> Enrolled:
     """The registry at `path` and its certificates, if the key `authority` signed it. It may have expired."""
     registry = read_signed(path, authority=authority)
-    return Enrolled(registry, read_bundle(path, registry), changed=False)
+    # A client has the registry alone.
+    certificates = read_bundle(path, registry) if bundle_path(path).exists() else {}
+    return Enrolled(registry, certificates, changed=False)
 
 
 def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
@@ -56,7 +58,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
     given = {member: _given(file, authority, now) for member, file in changes.members.items()}
     with _alone(path):
         stored = _stored(bundle_path(path))
-        old = read_signed(path, authority=authority.public) if path.exists() else None
+        old = _signed(path, authority) if path.exists() else None
         if old is None:
             _check_new(path, stored, given)
         new = _changed(old, changes, given)
@@ -78,7 +80,9 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
     try:
         check_dates(certificate, now=now)
     except CertificateError as error:
-        raise KeyFileError(f"{file} is {error}; ask its owner for a current one") from None
+        early = expiry(certificate) > now
+        what = "is the clock right?" if early else "ask its owner for a current one"
+        raise KeyFileError(f"{file} is {error}; {what}") from None
     if certificate_key(certificate) == authority.public:
         raise KeyFileError(f"{file} is the authority's own: it must be neither a client nor the server")
     return certificate
@@ -94,6 +98,16 @@ def _stored(bundle: Path) -> dict[bytes, bytes]:
         raise RegistryError(f"{bundle} is damaged: it has in it {error}; restore it") from None
 
 
+def _signed(path: Path, authority: Identity) -> Registry:
+    try:
+        return read_signed(path, authority=authority.public)
+    except ForeignRegistry:
+        raise ForeignRegistry(
+            f"{path} is foreign: this authority (key {authority.public.hex()}) did not sign it, or it was "
+            "changed since; name the key that signed it with --authority, or another --registry"
+        ) from None
+
+
 def _changed(old: Registry | None, changes: Changes, given: Mapping[int, bytes]) -> Registry:
     members = dict(old.members) if old else {}
     for member in changes.remove:
@@ -102,6 +116,10 @@ def _changed(old: Registry | None, changes: Changes, given: Mapping[int, bytes])
         del members[member]
     for member, certificate in given.items():
         members[member] = certificate_key(certificate)
+    if not members:
+        raise RegistryError(
+            "nobody would be left: enrol somebody in the same command, or give an end with --expires"
+        )
     _check_keys_differ(members)
     expires = (old.expires if old else NEVER_EXPIRES) if changes.expires is None else changes.expires
     if old is None:

@@ -6,11 +6,13 @@ Nothing about values ever gets into a message: of whatever the owner's code rais
 from __future__ import annotations
 
 import importlib
+import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +49,7 @@ def usable(source: Source, asked: Asked) -> Arrays:
         return _fitting(source(question), asked.spec)
     except (InputError, ConfigError) as error:
         raise InputError(str(error)) from None
-    except Exception as error:
+    except BaseException as error:  # sys.exit() in the owner's code is a failure like any other
         raise InputError(f"{type(error).__name__} was raised") from None
 
 
@@ -64,8 +66,10 @@ def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
 def _from_file(path: Path) -> Source:
     def read(_asked: Asked) -> Mapping[str, Any]:
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            with _opened(path) as file, np.load(file, allow_pickle=False) as archive:
                 return dict(archive)
+        except InputError:
+            raise
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
         except Exception as error:  # there are many ways to be something else
@@ -73,6 +77,15 @@ def _from_file(path: Path) -> Source:
             raise InputError(f"{path} does not hold arrays as numpy.savez writes them {what}") from None
 
     return read
+
+
+def _opened(path: Path) -> BinaryIO:
+    # Whoever opens a pipe would wait for its writer, were it not for O_NONBLOCK.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise InputError(f"{path} is a directory or a special file, not one of numpy.savez")
 
 
 def _imported(name: str, directory: Path) -> Source:
@@ -83,7 +96,7 @@ def _imported(name: str, directory: Path) -> Source:
     sys.path.append(str(directory.resolve()))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # but Ctrl-C is the operator's
         what = f"{error}" if isinstance(error, ModuleNotFoundError) else type(error).__name__
         raise ConfigError(f"answer: {module_name} cannot be imported ({what})") from None
     function = getattr(module, function_name, None)

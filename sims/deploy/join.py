@@ -15,12 +15,14 @@ from secagg.net.journal import Fact, Journal
 from secagg.net.tls import client_context
 from sims.deploy.clientplan import Plan, verified
 from sims.deploy.inputs import usable
+from sims.deploy.limits import forbid_core_dumps
 from sims.deploy.log import Log, open_log
 from sims.deploy.watch import run_watched
 
 
 def join(path: Path, *, sessions: int = 0) -> None:
     """Take part until SIGTERM, or in so many sessions. Raises `ConfigError`, or another `SecaggError`."""
+    forbid_core_dumps()
     plan = verified(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
         guest = Guest(plan, ledger, log, sessions=sessions)

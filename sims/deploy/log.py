@@ -6,8 +6,10 @@ not stop anybody: the first time, standard error says so.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +22,7 @@ from sims.deploy.problems import ConfigError
 
 Clock: TypeAlias = Callable[[], datetime]
 _MODE: Final = 0o640
+_SPECIAL: Final = "it is a special file, and a log needs an ordinary one"
 
 
 def _now() -> datetime:
@@ -70,13 +73,19 @@ def check_log(path: Path | None) -> None:
 
 
 def _appending(path: Path) -> TextIO:
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_CLOEXEC, _MODE)
-
+    # Whoever opens a pipe would wait for its reader, were it not for O_NONBLOCK.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        return open(path, "a", encoding="utf-8", opener=opener)
+        handle = os.open(path, flags, _MODE)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+        why = _SPECIAL if error.errno == errno.ENXIO else error.strerror
+        raise ConfigError(f"{path} cannot be written: {why}") from None
+    mode = os.fstat(handle).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+        os.close(handle)
+        raise ConfigError(f"{path} cannot be written: {_SPECIAL}")
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "a", encoding="utf-8")
 
 
 def _as_json(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:

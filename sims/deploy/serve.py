@@ -6,8 +6,11 @@ and what only its operator can put right: a ledger or a directory that cannot be
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import errno
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -17,6 +20,7 @@ from secagg.net.journal import Fact, Journal
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.tls import server_context
+from sims.deploy.limits import allow_connections, forbid_core_dumps
 from sims.deploy.log import open_log
 from sims.deploy.problems import ConfigError, Problems
 from sims.deploy.questions import Question, Questions, round_after
@@ -24,20 +28,40 @@ from sims.deploy.serverplan import Plan, verified
 from sims.deploy.totals import Totals
 from sims.deploy.watch import run_watched
 
+# What an operator can do about a port that cannot be had.
+_HINTS: Final = {
+    errno.EADDRINUSE: "; stop the program that listens there, or choose another port",
+    errno.EACCES: "; ports below 1024 need a privilege: choose a higher one",
+    errno.EADDRNOTAVAIL: "; name an address of this machine, or 0.0.0.0 for all of them",
+}
+
 
 def serve(path: Path) -> None:
     """Serve until SIGTERM, or until all sessions are held. Raises `ConfigError`, or another `LocalError`."""
+    forbid_core_dumps()
     plan = verified(path)
-    section = plan.config.server
     problems = Problems(path)
-    with problems.about("server.totals"):
-        Totals(section.totals).prepare()
-        Totals(section.totals).check_writable()
-    problems.check()
-    with open_log(section.log) as log, plan.open_ledger() as ledger:
+    with problems.about("capacity.strangers"):
+        allow_connections(len(plan.credentials.registry.members) + plan.capacity.strangers)
+    with ExitStack() as stack:
+        with problems.about("server.totals"):
+            stack.enter_context(_totals(plan))
+        problems.check()
+        log = stack.enter_context(open_log(plan.config.server.log))
+        ledger = stack.enter_context(plan.open_ledger())
         journal = Journal(log)
         host = Host(plan, ledger, journal)
         run_watched(host.run, registry=plan.credentials.registry, journal=journal)
+
+
+@contextmanager
+def _totals(plan: Plan) -> Iterator[None]:
+    """The directory is there, can be written, and is nobody else's."""
+    totals = Totals(plan.config.server.totals)
+    totals.prepare()
+    with totals.held():
+        totals.check_writable()
+        yield
 
 
 class Host:
@@ -49,7 +73,9 @@ class Host:
         self._ledger = ledger
         self._journal = journal
         self._totals = Totals(plan.config.server.totals)
-        first = max(self._section.first_round, round_after(plan.config.server.ledger))
+        # A round of which there is a total is over, even if the ledger that knew it was lost.
+        known = round_after(plan.config.server.ledger), self._totals.round_after()
+        first = max(self._section.first_round, *known)
         self._questions = Questions(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
@@ -78,7 +104,8 @@ class Host:
             return await stack.enter_async_context(opened)
         except OSError as error:
             where = f"{plan.path}: server.listen: nobody can listen on {plan.config.server.listen}"
-            raise ConfigError(f"{where}: {error.strerror or error}") from None
+            hint = _HINTS.get(error.errno or 0, "")
+            raise ConfigError(f"{where}: {error.strerror or error}{hint}") from None
 
     def _tell_started(self, server: Server) -> None:
         registry = self._plan.credentials.registry
@@ -89,6 +116,12 @@ class Host:
             members=len(registry.members),
             registry=registry.version,
         )
+        if self._plan.capacity.uploads <= self._section.corrupt:
+            self._journal.note(
+                "caution",
+                reason="capacity.uploads is not more than session.corrupt: so many clients could hold up "
+                "the uploads of all others by sending slowly",
+            )
 
     async def _hold_session(self, server: Server) -> bool:
         """Whether there was one."""
@@ -113,6 +146,7 @@ class Host:
             self._journal.note("not asked", **about, reason="too few clients are left in the session")
             return
         self._totals.check_writable()
+        self._totals.check_free(question)
         try:
             payload = question.payload()
         except ConfigError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from secagg.spec import Table
 from secagg.thresholds import Trust
 from sims.deploy.config import ServeConfig, SessionSection, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
+from sims.deploy.distinct import check_server_files
 from sims.deploy.log import check_log
 from sims.deploy.problems import ConfigError, Problems
 from sims.deploy.questions import check_asks, round_after
@@ -64,6 +66,7 @@ def verified(path: Path, *, with_ledger: bool = True) -> Plan:
     """Raises `ConfigError` with everything that is wrong."""
     config = load(path, ServeConfig)
     problems = Problems(path)
+    clear = check_server_files(path, config, problems)
     table = None
     with problems.about("server.table"):
         table = read_table(config.server.table)
@@ -75,8 +78,9 @@ def verified(path: Path, *, with_ledger: bool = True) -> Plan:
         patience = config.patience.made()
     with problems.about("capacity"):
         capacity = config.capacity.made()
-    with problems.about("server.log"):
-        check_log(config.server.log)
+    if clear:  # or the log could be the file of something else, which to check for would create
+        with problems.about("server.log"):
+            check_log(config.server.log)
     _check_pace(config.session, problems)
     _check_totals(config.server.totals, problems)
     if table is not None:
@@ -108,6 +112,8 @@ def _check_totals(directory: Path, problems: Problems) -> None:
             raise ConfigError(f"{directory} is not a directory; name one, or a new one")
         elif not directory.parent.is_dir():
             raise ConfigError(f"the directory {directory.parent} does not exist; create it, or name another")
+        elif not os.access(directory.parent, os.W_OK | os.X_OK):
+            raise ConfigError(f"{directory} cannot be a directory: nothing can be made in {directory.parent}")
 
 
 def _check_session(config: ServeConfig, table: Table, registry: Registry, problems: Problems) -> None:

@@ -6,9 +6,14 @@ are in the total) and `_invited`. Names of parts begin with a letter, so that th
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import re
 import secrets
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +27,7 @@ from sims.deploy.problems import ConfigError
 from sims.deploy.questions import Question
 
 _REMEDY: Final = "correct the path"
+_NAME: Final = re.compile(r"([0-9]{8,18})-[0-9]{2}-.*\.npz", re.DOTALL)
 TOTAL: Final = Kind("a total", _REMEDY, ConfigError)
 
 
@@ -44,14 +50,56 @@ class Totals:
         TOTAL.create(probe, b"", mode=PRIVATE)
         probe.unlink(missing_ok=True)
 
+    def check_free(self, question: Question) -> None:
+        """Raise `ConfigError` if there is such a total already: a second one could not be stored."""
+        path = self._path(question)
+        if os.path.lexists(path):
+            raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
+
+    def round_after(self) -> int:
+        """The first round after all that a total here is of. Raises `ConfigError` if nobody can look."""
+        try:
+            found = [_NAME.match(name) for name in os.listdir(self.directory)]
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be read: {error.strerror}") from None
+        return max((int(match[1]) for match in found if match), default=-1) + 1
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Two servers here would take each other's names. The lock is gone with its process."""
+        try:
+            handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be used: {error.strerror}") from None
+        try:
+            self._lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{self.directory} is in use by another server; name another") from None
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be locked: {error.strerror}") from None
+
     def store(self, total: Total, question: Question) -> Path:
         """When this returns, the total is on disk. Raises `ConfigError` if it cannot be."""
-        kind, number, index = question.kind, question.round_number, question.sum_index
-        about = {"kind": kind, "round": number, "clients": total.count, "invited": total.invited}
+        about = {
+            "kind": question.kind,
+            "round": question.round_number,
+            "clients": total.count,
+            "invited": total.invited,
+        }
         arrays = {**total.parts, **{f"_{name}": np.array(value) for name, value in about.items()}}
-        path = self.directory / f"{number:08d}-{index:02d}-{kind}.npz"
+        path = self._path(question)
         TOTAL.create(path, _npz(arrays), mode=PRIVATE)
         return path
+
+    def _path(self, question: Question) -> Path:
+        return self.directory / f"{question.round_number:08d}-{question.sum_index:02d}-{question.kind}.npz"
 
 
 def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:

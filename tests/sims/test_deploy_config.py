@@ -97,6 +97,13 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     assert str(config.server.listen) == "127.0.0.1:0"
 
 
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "file.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + SERVE.encode())
+
+    assert load(path, ServeConfig).session.corrupt == 1
+
+
 def test_a_log_by_name_and_on_the_standard_output(tmp_path: Path) -> None:
     for given, log in (("-", None), ("log.jsonl", tmp_path / "log.jsonl")):
         text = SERVE.replace("[session]", f'log = "{given}"\n[session]')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ from secagg.registry import Registry
 from secagg.spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.deploy.config import AskSection, InputSection
 from sims.deploy.inputs import Source, open_source, usable
+from sims.deploy.limits import allow_connections, forbid_core_dumps
 from sims.deploy.log import Log, open_log
 from sims.deploy.problems import ConfigError
 from sims.deploy.questions import NONCE_BYTES, Question, Questions, fresh, round_after, without_nonce
@@ -87,6 +89,22 @@ def test_a_log_that_is_full_stops_nobody(capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+@pytest.mark.parametrize("reader", [False, True])
+def test_a_pipe_is_no_log(tmp_path: Path, reader: bool) -> None:
+    """To open it would wait for a reader, and to write to it could wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    handle = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK) if reader else None
+
+    with (
+        pytest.raises(ConfigError, match="pipe cannot be written: it is a special file"),
+        open_log(tmp_path / "pipe"),
+    ):
+        pass
+
+    if handle is not None:
+        os.close(handle)
+
+
 # --- totals ---
 
 TOTAL = Total({"file": np.array([1.5, 2.5]), "count": np.array([7], np.uint64)}, count=3, invited=4)
@@ -125,6 +143,78 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
     Totals(tmp_path / "new").check_writable()
 
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_rounds_go_on_behind_the_totals(tmp_path: Path) -> None:
+    """Other files are none of them, whatever they are called."""
+    assert Totals(tmp_path).round_after() == 0
+    for name in ("notes", "123-00-mean.npz", "99999999-00-mean.txt", ".00000099-00-mean.npz.0123"):
+        (tmp_path / name).write_text("")
+    assert Totals(tmp_path).round_after() == 0
+    Totals(tmp_path).store(TOTAL, QUESTION)
+    assert Totals(tmp_path).round_after() == 13
+    (tmp_path / "123456789-00-mean.npz").write_text("")
+    assert Totals(tmp_path).round_after() == 123456790
+
+
+def test_a_total_that_could_not_be_stored_is_noticed_in_time(tmp_path: Path) -> None:
+    Totals(tmp_path).check_free(QUESTION)
+    Totals(tmp_path).store(TOTAL, QUESTION)
+
+    with pytest.raises(ConfigError, match=r"00000012-03-mean\.npz is there already; move it away"):
+        Totals(tmp_path).check_free(QUESTION)
+
+
+def test_totals_of_one_server_at_a_time(tmp_path: Path) -> None:
+    in_use = pytest.raises(ConfigError, match="is in use by another server")
+    with Totals(tmp_path).held(), in_use, Totals(tmp_path).held():
+        pass
+    with Totals(tmp_path).held():
+        pass
+
+
+def test_totals_that_nobody_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(_handle: int, _operation: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    with (
+        pytest.raises(ConfigError, match="none cannot be used: No such file"),
+        Totals(tmp_path / "none").held(),
+    ):
+        pass
+    with pytest.raises(ConfigError, match="none cannot be read: No such file"):
+        Totals(tmp_path / "none").round_after()
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with (
+        pytest.raises(ConfigError, match="cannot be locked: Operation not supported"),
+        Totals(tmp_path).held(),
+    ):
+        pass
+
+
+# --- limits ---
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
+    """Those of this process stay as they are."""
+    found = {resource.RLIMIT_CORE: (100, 200), resource.RLIMIT_NOFILE: (100, 200)}
+    monkeypatch.setattr(resource, "getrlimit", found.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", found.__setitem__)
+    return found
+
+
+def test_no_core_is_dumped(limits: dict[int, tuple[int, int]]) -> None:
+    forbid_core_dumps()
+
+    assert limits[resource.RLIMIT_CORE] == (0, 200)
+
+
+def test_connections_need_open_files(limits: dict[int, tuple[int, int]]) -> None:
+    allow_connections(100)
+    assert limits[resource.RLIMIT_NOFILE] == (164, 200)
+    with pytest.raises(ConfigError, match="this takes about 214 open files, and the system allows 200"):
+        allow_connections(150)
 
 
 # --- questions ---
@@ -219,6 +309,7 @@ def one_array(path: Path) -> None:
         (lambda path: path.write_bytes(b"nonsense"), r"\(ValueError\)"),
         (lambda path: path.write_bytes(b""), r"\(EOFError\)"),
         (broken_archive, r"\(BadZipFile\)"),
+        (os.mkfifo, "values.npz is a directory or a special file"),
         (one_array, "does not hold arrays as numpy.savez writes them"),
         (lambda path: np.savez(path, x=[0.5, 0.25]), "there is no array 'n'"),
         (lambda path: np.savez(path, x=[0.5], n=[1]), r"part 'x' needs shape \(2,\), not \(1,\)"),
@@ -239,6 +330,10 @@ def raising(_asked: Asked) -> Mapping[str, Any]:
     raise RuntimeError("secret 271828")
 
 
+def interrupting(_asked: Asked) -> Mapping[str, Any]:
+    raise KeyboardInterrupt
+
+
 class Hostile:
     """Something that numpy cannot make an array of."""
 
@@ -250,6 +345,8 @@ class Hostile:
     ("source", "reason"),
     [
         (raising, "RuntimeError was raised"),
+        (lambda _asked: sys.exit(0), "SystemExit was raised"),
+        (interrupting, "KeyboardInterrupt was raised"),
         (lambda _asked: [1.0], "the values are not a mapping but list"),
         (lambda _asked: {"x": Hostile(), "n": [1]}, "OverflowError was raised"),
     ],

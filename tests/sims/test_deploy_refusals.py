@@ -14,6 +14,7 @@ import pytest
 
 from secagg.ledger import ClientLedger
 from sims.cli import main
+from sims.deploy.totals import Totals
 from tests.sims.deploy_site import CLIENTS, Site
 
 Break = Callable[[Site], object]
@@ -60,6 +61,7 @@ def test_everything_is_in_order(site: Site, command: str, capsys: pytest.Capture
         (None, "does not exist; write one, or correct the path"),
         (b"[server", "is not TOML: Expected ']'"),
         (b"\xff\xfe", "is not TOML: it is not even UTF-8"),
+        (b"\xef\xbb\xbf[server", "is not TOML: Expected ']'"),  # an editor's mark is no mistake
     ],
 )
 def test_configuration_that_cannot_be_read(
@@ -133,6 +135,13 @@ REFUSALS: dict[str, tuple[Break | dict[str, Break], str]] = {
         own(lambda name: copy(f"{name}.pem", f"{name}.key")),
         "{own}.key is a certificate, not the private key that belongs to it",
     ),
+    "a certificate named as key": (
+        {
+            "serve": lambda site: site.change("serve.toml", "server.key", "client-3.pem"),
+            "join": lambda site: site.change("join-1.toml", "client-1.key", "client-3.pem"),
+        },
+        "client-3.pem is a certificate, not the private key that belongs to it",
+    ),
     "no PEM as key": (own(lambda name: fill(f"{name}.key")), "{own}.key is not a private key"),
     "an open key": (
         own(lambda name: lambda site: (site / f"{name}.key").chmod(0o644)),
@@ -192,6 +201,93 @@ def test_a_log_that_cannot_be_written(site: Site, command: str, capsys: pytest.C
     site.change(CONFIG[command], 'table = "sums.toml"', 'table = "sums.toml"\nlog = "no/such.log"')
 
     assert "log: no/such.log cannot be written: No such file or directory" in refused(site, command, capsys)
+
+
+@pytest.mark.parametrize("command", BOTH)
+def test_a_pipe_as_log(site: Site, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(site / "pipe")
+    site.change(CONFIG[command], 'table = "sums.toml"', 'table = "sums.toml"\nlog = "pipe"')
+
+    assert "log: pipe cannot be written: it is a special file" in refused(site, command, capsys)
+
+
+@pytest.mark.parametrize("command", BOTH)
+def test_a_certificate_that_is_not_valid_yet(
+    site: Site, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{OWN[command]}.pem"
+    site.write(name, site.certificate(OWN[command], now=int(time.time()) + 100 * 86400))
+
+    found = refused(site, command, capsys)
+
+    assert f"{name} is a certificate that is not valid before" in found
+    assert found.endswith("UTC; is the clock right?")
+
+
+# --- files that are named twice ---
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new", "sentence"),
+    [
+        ("serve", "log", "sums.toml", "server.log: sums.toml is the same file as server.table"),
+        ("serve", "log", "serve.toml", "server.log: serve.toml is the same file as the configuration"),
+        ("serve", "log", "server.ledger-seal", "is the same file as the seal of server.ledger"),
+        ("serve", "log", "registry.pem", "is the same file as the file of certificates of server.registry"),
+        ("serve", "log", "./totals/../server.key", "is the same file as server.key"),
+        ("serve", "log", "link", "server.log: link is the same file as server.key"),
+        ("serve", "payload", "server.key", "ask#1.payload: server.key is the same file as server.key"),
+        ("join", "log", "sums.toml", "client.log: sums.toml is the same file as client.table"),
+        ("join", "log", "join-1.toml", "client.log: join-1.toml is the same file as the configuration"),
+        ("join", "log", "values-1.npz", "input.values: values-1.npz is the same file as client.log"),
+        ("join", "log", "client-1.ledger", "client.log: client-1.ledger is the same file as client.ledger"),
+    ],
+)
+def test_one_file_for_two_purposes(
+    site: Site, command: str, old: str, new: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (site / "totals").mkdir()
+    (site / "link").symlink_to("server.key")
+    before = 'kind = "mean"' if old == "payload" else 'table = "sums.toml"'
+    site.change(CONFIG[command], before, f'{before}\n{old} = "{new}"')
+
+    found = refused(site, command, capsys)
+
+    assert sentence in found
+    assert found.endswith("each needs one of its own")
+
+
+def test_a_log_never_becomes_the_file_of_something_else(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even of something that is not there yet."""
+    (site / "server.key").unlink()
+    site.change("serve.toml", 'table = "sums.toml"', 'table = "sums.toml"\nlog = "server.key"')
+
+    assert main(["serve", "--check", str(site / "serve.toml")]) == 2
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert "server.log:" in first
+    assert "is the same file as server.key" in first
+    assert "does not exist" in second
+    assert not (site / "server.key").exists()
+
+
+def test_questions_may_share_a_payload(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.write("model", b"1")
+    ask = '[[ask]]\nkind = "mean"\npayload = "model"\n'
+    site.change("serve.toml", '[[ask]]\nkind = "mean"\n', ask + ask)
+    site.change("sums.toml", 'kind = "mean"', 'kind = "mean"\ntimes = 2')
+
+    assert main(["serve", "--check", str(site / "serve.toml")]) == 0
+    assert "in order" in capsys.readouterr().out
+
+
+def test_a_registry_that_ends_in_pem(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.write("members.pem", (site / "registry.secagg").read_bytes())
+    site.change("serve.toml", "registry.secagg", "members.pem")
+
+    assert "members.pem cannot be a registry: .pem is for" in refused(site, "serve", capsys)
 
 
 @pytest.mark.parametrize("command", BOTH)
@@ -281,9 +377,48 @@ def test_a_port_in_use(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert err == (
         f"secagg serve: {site / 'serve.toml'}: server.listen: nobody can listen on 127.0.0.1:{port}: "
-        "Address already in use\n"
+        "Address already in use; stop the program that listens there, or choose another port\n"
     )
     assert '"gave up"' in out
+
+
+def test_a_port_that_needs_a_privilege(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def denied(*_arguments: object, **_options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("trio.open_tcp_listeners", denied)
+    site.change("serve.toml", "127.0.0.1:0", "127.0.0.1:443")
+
+    assert main(["serve", str(site / "serve.toml")]) == 2
+    assert capsys.readouterr().err.endswith(
+        "Permission denied; ports below 1024 need a privilege: choose a higher one\n"
+    )
+
+
+def test_totals_of_another_server(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    (site / "totals").mkdir()
+
+    with Totals(site / "totals").held():
+        assert "server.totals: totals is in use by another server; name another" in refused(
+            site, "serve", capsys
+        )
+
+
+def test_totals_where_nothing_can_be_made(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To check does not make the directory, but tells whether it could be made."""
+    (site / "sealed").mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != site / "sealed" and access(path, mode))
+    site.change("serve.toml", '"totals"', '"sealed/totals"')
+
+    assert "server.totals: sealed/totals cannot be a directory: nothing can be made in sealed" in refused(
+        site, "serve", capsys
+    )
+    assert not (site / "sealed" / "totals").exists()
 
 
 def test_an_address_of_another_machine(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,10 +431,10 @@ def test_an_address_of_another_machine(site: Site, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("totals", "sentence"),
     [
-        ("sums.toml", "sums.toml is not a directory; name one, or a new one"),
+        ("values-1.npz", "values-1.npz is not a directory; name one, or a new one"),
         ("no/such/totals", "the directory no/such does not exist; create it, or name another"),
         ("sums.toml/totals", "the directory sums.toml does not exist"),
-        ("/proc/totals", "/proc/totals cannot be a directory: No such file or directory"),
+        ("/proc/totals", "/proc/totals cannot be a directory: "),
         ("/proc/self", "/proc/self/.probe-"),
     ],
 )
@@ -412,6 +547,7 @@ def test_an_older_registry_than_one_seen_before(site: Site, capsys: pytest.Captu
         ("max_sums = 2", "max_sums = 2\nmax_rho = -1", "policy: max_rho must be a number of at least 0"),
         ("max_cohort = 3", "max_cohort = 2000", "policy: max_cohort must be from min_cohort to 1024"),
         ('server = "127.0.0.1:7443"', 'server = "somewhere"', "client.server: 'somewhere' is no address"),
+        ('server = "127.0.0.1:7443"', 'server = "a:0"', "client.server: 'a:0' has no port: name the one"),
         ("[input]", "[patience]\nsilence = 0\n[input]", "patience: silence must be a number of seconds"),
         ("[input]", "[input]\nanswer = 'a:b'", "input: needs either values, a file, or answer, a function"),
         ('values = "values-1.npz"', "", "input: needs either values, a file, or answer, a function"),
@@ -419,6 +555,7 @@ def test_an_older_registry_than_one_seen_before(site: Site, capsys: pytest.Captu
         ('values = "values-1.npz"', "answer = 'no_such:f'", "cannot be imported (No module named 'no_such')"),
         ('values = "values-1.npz"', "answer = 'math:no_such'", "math has no function 'no_such'"),
         ('values = "values-1.npz"', "answer = 'broken:f'", "broken cannot be imported (ZeroDivisionError)"),
+        ('values = "values-1.npz"', "answer = 'leaving:f'", "leaving cannot be imported (SystemExit)"),
     ],
 )
 def test_what_a_client_cannot_work_with(
@@ -431,6 +568,7 @@ def test_what_a_client_cannot_work_with(
 ) -> None:
     monkeypatch.setattr("sys.path", [*sys.path])  # which gets the configuration's directory
     site.write("broken.py", "1 / 0")
+    site.write("leaving.py", "raise SystemExit(0)")
     site.change("join-1.toml", old, new)
 
     assert sentence in refused(site, "join", capsys)

@@ -70,7 +70,10 @@ def answer(asked):
 
 
 def test_a_failed_input_costs_one_sum_and_the_next_is_exact(site: Site, start: Start) -> None:
-    """Client 3 computes from the broadcast; the others read files."""
+    """Client 3 computes from the broadcast; the others read files. There is a total of an earlier round."""
+    (site / "totals").mkdir()
+    site.write("totals/00000006-00-mean.npz", b"")
+    site.change("serve.toml", "[[ask]]", "[capacity]\nuploads = 1\n[[ask]]")
     site.write("model.txt", "1.5")
     site.write("answers.py", ANSWER)
     site.change("serve.toml", 'kind = "mean"', 'kind = "mean"\npayload = "model.txt"')
@@ -86,12 +89,13 @@ def test_a_failed_input_costs_one_sum_and_the_next_is_exact(site: Site, start: S
     assert declined["reason"] == "ValueError was raised"
     assert "271828" not in json.dumps(clients[2].entries) + clients[2].stderr()
     (failed,) = [entry for entry in server.entries if entry["event"] == "no total"]
-    assert failed["round"] == 0
-    assert os.listdir(site / "totals") == ["00000001-01-mean.npz"]
-    found = total(site, "00000001-01-mean.npz")
+    assert failed["round"] == 7
+    assert sorted(os.listdir(site / "totals")) == ["00000006-00-mean.npz", "00000008-01-mean.npz"]
+    found = total(site, "00000008-01-mean.npz")
     assert found["x"] == pytest.approx([4.5, 2.5, -0.5], abs=1e-6)
     assert found["n"] == [31]
-    assert (found["_kind"], found["_round"], found["_clients"], found["_invited"]) == ("mean", 1, 3, 3)
+    assert (found["_kind"], found["_round"], found["_clients"], found["_invited"]) == ("mean", 8, 3, 3)
+    assert server.events().count("caution") == 1  # one colluder could hold up all uploads
     # The sum that failed is paid for by those who answered it, and by nobody else.
     assert [len(rows(site, f"client-{member}.ledger", "answer")) for member in CLIENTS] == [2, 2, 1]
     assert [row["entry"] for row in rows(site, "server.ledger", "released")] == ["released"]

@@ -183,9 +183,8 @@ def test_every_change_is_a_version() -> None:
     assert registry() == Registry(4, {0: key("bob")})
     secagg("enrol", "--member", "0=alice.pem")
     assert registry() == Registry(5, {0: key("alice")})
-    secagg("enrol", "--remove", "0")
-    assert registry() == Registry(6, {})
-    assert read_bundle(Path("registry.secagg"), registry()) == {}
+    bundle = read_bundle(Path("registry.secagg"), registry())
+    assert bundle == {0: read_certificate(Path("alice.pem"))}
 
 
 def test_nothing_new_is_no_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,6 +269,19 @@ def test_members_are_listed_and_nothing_changes(authority: str, capsys: pytest.C
         f"10            {key('bob').hex()}",
     ]
     assert files() == before
+
+
+def test_a_client_lists_members_without_their_certificates(capsys: pytest.CaptureFixture[str]) -> None:
+    enrolled(capsys)
+    Path("registry.pem").unlink()
+    secagg("enrol", "--show", "--authority", "authority.pem")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "certificates  not here"
+    assert lines[5:] == [f"0             {key('alice').hex()}", f"10            {key('bob').hex()}"]
+    secagg("enrol", "--show", "--authority", "authority.pem", "--json")
+    about = json.loads(capsys.readouterr().out)
+    assert about["certificates"] is None
+    assert [row["certificate_expires"] for row in about["members"]] == [None, None]
 
 
 @pytest.mark.parametrize("change", [("--member", "1=bob.pem"), ("--remove", "0"), ("--expires", "never")])
@@ -363,6 +375,21 @@ def test_an_expired_certificate(capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused_without_a_trace(capsys, why, "--member", "3=old.pem")
 
 
+def test_a_certificate_that_is_not_valid_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    enrolled(capsys)
+    later = int(time.time()) + 10 * DAY
+    Path("new.pem").write_bytes(make_certificate(Identity.generate(), now=later, days=1))
+    said = refused(capsys, "enrol", "--member", "3=new.pem")
+    assert said.startswith("new.pem is a certificate that is not valid before")
+    assert said.endswith("UTC; is the clock right?")
+
+
+def test_somebody_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    enrolled(capsys)
+    why = "nobody would be left: enrol somebody in the same command, or give an end with --expires"
+    assert_refused_without_a_trace(capsys, why, "--remove", "0", "--remove", "10")
+
+
 def test_a_foreign_registry(capsys: pytest.CaptureFixture[str]) -> None:
     enrolled(capsys)
     identities("other")
@@ -370,6 +397,7 @@ def test_a_foreign_registry(capsys: pytest.CaptureFixture[str]) -> None:
         before = files()
         said = refused(capsys, "enrol", "--authority", "other.key", *(["--show"] if show else []))
         assert said.startswith("registry.secagg is foreign: this authority")
+        assert show or said.endswith("; name the key that signed it with --authority, or another --registry")
         assert files() == before
 
 
@@ -392,7 +420,6 @@ def test_keys_of_the_authority_that_are_none(show: bool, capsys: pytest.CaptureF
 
 def test_the_authoritys_certificate_cannot_sign(capsys: pytest.CaptureFixture[str]) -> None:
     enrolled(capsys)
-    Path("authority.pem").chmod(0o600)
     said = refused(capsys, "enrol", "--authority", "authority.pem", "--remove", "0")
     assert said.startswith("authority.pem is a certificate, not the private key that belongs to it")
 

@@ -23,6 +23,10 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
+def anything(_data: bytes) -> bool:
+    return True
+
+
 def denied(*_args: object, **_options: object) -> NoReturn:
     raise PermissionError(13, "Permission denied")
 
@@ -114,12 +118,23 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
         KIND.read(tmp_path / "nowhere" / "a")
 
 
+def test_a_directory_that_takes_no_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc: there the name does not exist, and cannot be made to."""
+
+    def nowhere(*_args: object) -> NoReturn:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(os, "open", nowhere)
+    with pytest.raises(KeyFileError, match=r"a cannot be written there$"):
+        KIND.create(tmp_path / "a", b"one", mode=PRIVATE)
+
+
 # --- reading -----------------------------------------------------------------------------------------
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     KIND.create(tmp_path / "a", b"one", mode=PRIVATE)
-    assert KIND.read(tmp_path / "a") == KIND.read(tmp_path / "a", private=True) == b"one"
+    assert KIND.read(tmp_path / "a") == KIND.read(tmp_path / "a", secret=anything) == b"one"
 
 
 def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
@@ -155,14 +170,20 @@ def test_a_secret_that_is_open_to_others_is_refused(tmp_path: Path, bits: int) -
     (tmp_path / "a").chmod(bits)
     assert KIND.read(tmp_path / "a") == b"one"
     with pytest.raises(KeyFileError, match=rf"open to other users \(mode 0{bits:o}\); run chmod 600"):
-        KIND.read(tmp_path / "a", private=True)
+        KIND.read(tmp_path / "a", secret=anything)
+
+
+def test_a_file_without_a_secret_may_be_open(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    (tmp_path / "a").chmod(0o644)
+    assert KIND.read(tmp_path / "a", secret=lambda data: data != b"one") == b"one"
 
 
 @pytest.mark.parametrize("bits", [0o600, 0o400, 0o700])
 def test_a_secret_of_its_owner_is_read(tmp_path: Path, bits: int) -> None:
     (tmp_path / "a").write_bytes(b"one")
     (tmp_path / "a").chmod(bits)
-    assert KIND.read(tmp_path / "a", private=True) == b"one"
+    assert KIND.read(tmp_path / "a", secret=anything) == b"one"
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:

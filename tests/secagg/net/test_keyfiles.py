@@ -134,6 +134,22 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
         read_key(tmp_path / "alice.key")
 
 
+@pytest.mark.parametrize("name", ["certificate", "public", "text"])
+def test_a_file_that_need_not_be_secret_is_named_for_what_it_is(tmp_path: Path, name: str) -> None:
+    """And nobody is told to run chmod on a certificate."""
+    data, why = NO_KEYS[name]
+    key_file(tmp_path / "bad.key", data).chmod(0o644)
+    with pytest.raises(KeyFileError, match=rf"bad\.key {why}"):
+        read_key(tmp_path / "bad.key")
+
+
+@pytest.mark.parametrize("name", ["encrypted", "elliptic, older", "key and certificate"])
+def test_a_secret_of_another_kind_must_not_be_open_either(tmp_path: Path, name: str) -> None:
+    key_file(tmp_path / "bad.key", NO_KEYS[name][0]).chmod(0o644)
+    with pytest.raises(KeyFileError, match=r"bad\.key is open to other users"):
+        read_key(tmp_path / "bad.key")
+
+
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"alice\.key does not exist; make one with secagg keygen"):
         read_key(tmp_path / "alice.key")
