@@ -91,14 +91,21 @@ async def host_clients(seat: Seat, line: Line) -> None:
     await line.send(Certificates(certificates))
     meeting = await line.receive()
     assert isinstance(meeting, Meeting)
+    desk = trio.Lock()
     async with trio.open_nursery() as nursery:
         for member, identity in identities.items():
-            nursery.start_soon(_take_part, member, identity, certificates[member], role, meeting, line)
+            nursery.start_soon(_take_part, member, identity, certificates[member], role, meeting, line, desk)
         await line.receive()  # There is nothing more to hear but that the line is closed.
 
 
 async def _take_part(
-    member: int, identity: Identity, certificate: bytes, role: Role, meeting: Meeting, line: Line
+    member: int,
+    identity: Identity,
+    certificate: bytes,
+    role: Role,
+    meeting: Meeting,
+    line: Line,
+    desk: trio.Lock,
 ) -> None:
     notes, hear = trio.open_memory_channel[Note](64)
     signed = role.policy.trust is Trust.MALICIOUS
@@ -122,12 +129,19 @@ async def _take_part(
         ) as client,
     ):
         nursery.start_soon(_pass_on, hear, line)
-        await _answer(client, member, role)
+        await _answer(client, member, role, desk)
 
 
-async def _answer(client: Client, member: int, role: Role) -> None:
+async def _answer(client: Client, member: int, role: Role, desk: trio.Lock) -> None:
+    """One client at a time: what it sends is on its way before the next one computes.
+
+    Otherwise a worker would first compute for all of its clients and then send for all, and the server would
+    wait all the while for something to do.
+    """
     async for asked in client:
-        await client.answer(asked, role.answer(member, asked))
+        async with desk:
+            await client.answer(asked, role.answer(member, asked))
+            await client.flush()
 
 
 def _note(notes: trio.MemorySendChannel[Note], member: int, event: str, facts: Mapping[str, Fact]) -> None:
