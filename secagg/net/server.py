@@ -156,8 +156,8 @@ class Server:
                 return
             self._greet(link, resumed)
             hello = packets.welcome(resumed=resumed, received=link.received)
-            received = guest.hello.received if resumed else 0
             take = partial(self._take, link)
+            received = guest.hello.received  # none, if the link is new
             why = await link.run(guest.connection, first=hello, received=received, deliver=take)
         await self._part(link, guest.connection, why)
 

@@ -80,6 +80,18 @@ def test_a_question_is_answered_once() -> None:
     play(World(), main)
 
 
+def test_after_a_flush_the_server_has_the_answer() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with asked_once(world) as (client, asked, total):
+            assert await client.answer(asked, world.values(3, asked))
+            before = len(network.lines[-1].up.log)
+            await client.flush()
+            assert len(network.lines[-1].up.log) > before
+            world.check(*await total(), 0, 1, 2, 3)
+
+    play(World(), main)
+
+
 def test_values_that_do_not_fit_leave_the_question_open() -> None:
     async def main(world: World, network: Network) -> None:
         async with asked_once(world) as (client, asked, total):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import tracemalloc
 
 import pytest
 import trio
@@ -128,6 +129,46 @@ def test_packets_that_keep_coming_may_take_forever() -> None:
     run(main)
 
 
+def test_between_two_packets_others_have_their_turn() -> None:
+    async def main() -> None:
+        near, far = ends(Line())
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        await near.write([packets.packet(Kind.ALIVE)] * 1000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            for _ in range(1000):
+                await far.read()
+            nursery.cancel_scope.cancel()
+        assert turns > 500
+
+    run(main)
+
+
+def test_a_packet_that_comes_in_crumbs_takes_no_more_memory_than_another() -> None:
+    async def main() -> None:
+        line, size = Line(capacity=2), 8000
+        near, far = ends(line)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.write, [packets.packet(Kind.PIECE, bytes(size))])
+            await trio.sleep(1)
+            tracemalloc.start()
+            try:
+                await far.read()
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+        assert peak < 8 * size
+
+    run(main)
+
+
 def test_a_writer_waits_for_as_long_as_the_other_side_does_not_read() -> None:
     async def main() -> None:
         near, _far = ends(Line(capacity=10))
@@ -214,7 +255,12 @@ def test_the_reason_of_tls_is_told_in_plain_words() -> None:
     assert why_broken(error) == "TLS: certificate verify failed"
 
 
-@pytest.mark.parametrize("cause", [None, ssl.SSLError(), OSError("what the other side wrote")])
+WROTE = "what the other side wrote"
+
+
+@pytest.mark.parametrize(
+    "cause", [None, ssl.SSLError(), OSError(WROTE), UnicodeDecodeError("ascii", b"\xff", 0, 1, WROTE)]
+)
 def test_without_one_the_connection_just_broke(cause: Exception | None) -> None:
     error = trio.BrokenResourceError()
     error.__cause__ = cause

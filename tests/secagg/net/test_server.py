@@ -18,7 +18,7 @@ from secagg.net.packets import MAX_BODY, Kind, Reason
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.thresholds import Trust
-from tests.secagg.net.rig import ADDRESS, LINK, Knocker, Network, World, on_network, run
+from tests.secagg.net.rig import ADDRESS, LINK, Knocker, Line, Network, World, on_network, run
 
 PATIENCE = Patience(handshake=10, silence=60, grace=20, farewell=2)
 OTHER = b"M" * packets.LINK_BYTES
@@ -293,6 +293,39 @@ def test_whoever_is_excluded_while_it_waits_for_its_turn_is_told_so() -> None:
                 await trio.sleep(1)
                 server._exclude(link, SlowReader(1, "does not read"))
             assert await again.dismissal() is Reason.EXCLUDED
+            assert await again.gone()
+            assert list(server.connected) == []
+
+    play(World(), main)
+
+
+def test_whoever_is_replaced_while_it_waits_for_its_turn_is_told_so() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with world.server() as server:
+            await (await network.dial(1)).welcomed()
+            network.lines[0].cut()
+            await world.diary.has("disconnected")
+            async with server._links[1].turn:
+                again = await network.dial(1)
+                await trio.sleep(1)
+                await (await network.dial(1, link=OTHER)).welcomed()
+            assert await again.dismissal() is Reason.REPLACED
+            assert await again.gone()
+            assert list(server.connected) == [1]
+
+    play(World(), main)
+
+
+def test_a_connection_is_closed_at_its_end_whoever_brought_it() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with world.server() as server, trio.open_nursery() as nursery:
+            line = Line()
+            nursery.start_soon(server.welcome, line.far)
+            knocker = Knocker(line.near)
+            await knocker.send(packets.hello(1, LINK, 0))
+            await knocker.welcomed()
+            await line.near.aclose()
+        assert line.far.closed
 
     play(World(), main)
 
@@ -368,11 +401,13 @@ def test_whoever_breaks_the_rules_is_out_until_the_session_ends(what: str) -> No
 
 def test_before_the_first_session_no_frame_is_small_enough() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server():
+        async with world.server() as server:
             early = await network.dial(3)
             await early.welcomed()
             await early.send(packets.begin(1, 0))
             assert await early.dismissal() is Reason.EXCLUDED
+            async with world.everybody(), world.session(server) as session:
+                assert 3 in session.members  # with the first session it may come again
 
     world = play(World(), main)
     assert [facts["error"] for facts in world.diary.facts("excluded")] == ["OversizeMessage"]
@@ -581,6 +616,18 @@ def test_a_client_that_does_not_listen_does_not_keep_a_server_from_stopping() ->
                     raise AssertionError("nobody should get here")
             began = trio.current_time()
         assert PATIENCE.farewell <= trio.current_time() - began <= PATIENCE.farewell + 2
+
+    play(World(), main)
+
+
+def test_with_somebody_who_listens_it_stops_at_once() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with world.server(patience=PATIENCE):
+            knocker = await network.dial(3)
+            await knocker.welcomed()
+            began = trio.current_time()
+        assert trio.current_time() == began
+        assert await knocker.dismissal() is Reason.CLOSING
 
     play(World(), main)
 
