@@ -164,6 +164,8 @@ def test_a_restarted_process_has_left_the_session_and_takes_part_in_the_next() -
                 world.check(await world.ask(session), session, 0, 1, 2)
             async with world.session(server) as session:
                 world.check(await world.ask(session), session, 0, 1, 2, 3)
+                await trio.sleep(2 * PATIENCE.grace)  # that of its last connection is over, too
+                world.check(await world.ask(session), session, 0, 1, 2, 3)
             nursery.cancel_scope.cancel()
 
     world = play(World(), main)
@@ -386,7 +388,9 @@ def test_whoever_breaks_the_rules_is_out_until_the_session_ends(what: str) -> No
                     tried.set()
 
                 nursery.start_soon(misbehave)
+                began = trio.current_time()
                 async with world.session(server) as session:
+                    assert trio.current_time() < began + 5  # nobody waits for it any more
                     world.check(await world.ask(session), session, 0, 1, 2)
                     await tried.wait()
             async with world.everybody(3):
@@ -509,6 +513,7 @@ def test_a_member_of_a_session_that_stops_reading_is_dropped_from_it() -> None:
 
     world = play(World(sums=MAX_UNREAD + 2), main)
     assert [facts["error"] for facts in world.diary.facts("excluded")] == ["SlowReader"]
+    assert len(world.diary.facts("missing")) == 1  # however often
 
 
 @pytest.mark.parametrize("forever", [True, False])

@@ -479,6 +479,17 @@ def test_an_observer_sees_every_event_and_the_session_counts_bytes() -> None:
     assert kinds.count(events.SessionReady) == kinds.count(events.SumReleased) == 1
 
 
+def test_what_was_released_is_written_even_if_strangers_have_filled_the_journal() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with world.server() as server, world.everybody(), world.session(server) as session:
+            for number in range(10_000):
+                server.journal.once("refused", host=str(number))
+            world.check(await world.ask(session), session, 0, 1, 2, 3)
+
+    world = play(World(), main)
+    assert len(world.diary.facts("released")) == 1
+
+
 # --- ledgers ---------------------------------------------------------------------------------------------
 
 
@@ -570,8 +581,10 @@ def test_a_ledger_that_fails_while_a_frame_is_taken_in_fails_its_owner(during: s
 
         async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
             nursery.start_soon(babbling)
+            began = trio.current_time()
             with pytest.raises(LedgerError, match="disk full"):
                 await conduct(server)
+            assert trio.current_time() < began + 10  # it does not wait for a deadline
             assert bool(world.diaries[0].facts("asked")) == (during == "sum")
             nursery.cancel_scope.cancel()
             async with world.session(server, expected=3) as session:
