@@ -126,8 +126,8 @@ class ClientMachine(OneTime):
         """
         question = self._require_asked(sum_index)
         try:
-            stream, noise = KeyStream(self._random(SEED_BYTES)), self._removable_noise(question)
-            encoded = question.encoding.encode(values, stream, noise=noise)
+            noise = self._removable_noise(question)
+            encoded = question.encoding.encode(values, self._rounding(question), noise=noise)
             self._remember(question)
             mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
             put_on(
@@ -146,6 +146,10 @@ class ClientMachine(OneTime):
         self._state = ClientState.MASKED
         frame = m.MaskedInput(self._context, question.sum_index, data).encode()
         return Answer(frame, encoded.clipped)
+
+    def _rounding(self, _question: Question) -> KeyStream:
+        """What rounds the values, and draws the noise that stays."""
+        return KeyStream(self._random(SEED_BYTES))
 
     def _removable_noise(self, question: Question) -> list[KeyStream]:
         """A stream for every component of which others hold shares."""

@@ -17,6 +17,7 @@ from secagg.client import ClientMachine
 from secagg.errors import InputError, ParameterError, PeerError, StateError
 from secagg.events import (
     Asked,
+    ClientEvent,
     ClientStep,
     Outgoing,
     ServerEvent,
@@ -49,6 +50,8 @@ class Stage(Enum):
 
 
 AnswerFunction: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike]]
+AnswerOrDecline: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike] | None]  # None: it declines
+Listener: TypeAlias = Callable[[int, ClientEvent], None]  # (member, what its machine told it)
 Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum or -1 in set-up)
 Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame): all that the server sees
 
@@ -78,11 +81,16 @@ def local_machines(
     expander: Expander | None = None,
     memories: Mapping[int, Memory] | None = None,
     max_rho: float | None = None,
+    unnoised_sums: int | None = None,
+    make_server: Callable[..., ServerMachine] = ServerMachine,
+    make_client: Callable[..., ClientMachine] = ClientMachine,
+    make_identity: Callable[[int], Identity] = lambda _member: Identity.generate(),
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities.
 
-    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget
-    and leaves no sum without noise.
+    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget,
+    and unless `unnoised_sums` says otherwise it leaves no sum without noise. Without a budget, clients answer
+    as many sums without noise in their life as this session has.
     """
     trust, size = Trust.parse(trust), len(members)
     if memories is not None and not set(members) <= set(memories):
@@ -98,11 +106,11 @@ def local_machines(
         max_cohort=size,
         min_contributors=corrupt + 2,
         max_sums=sums,
-        unnoised_sums=sums if max_rho is None else 0,
+        unnoised_sums=_unnoised(sums, max_rho) if unnoised_sums is None else unnoised_sums,
         max_rho=max_rho,
     )
-    identities, registry = _identities(trust, members)
-    server = ServerMachine(
+    identities, registry = _identities(trust, members, make_identity)
+    server = make_server(
         table=table,
         trust=trust,
         sums=sums,
@@ -117,7 +125,7 @@ def local_machines(
         expander=expander,
     )
     clients = {
-        member: ClientMachine(
+        member: make_client(
             member=member,
             table=table,
             policy=policy,
@@ -130,10 +138,16 @@ def local_machines(
     return server, clients
 
 
-def _identities(trust: Trust, members: Iterable[int]) -> tuple[dict[int, Identity], Registry | None]:
+def _unnoised(sums: int, max_rho: float | None) -> int:
+    return sums if max_rho is None else 0
+
+
+def _identities(
+    trust: Trust, members: Iterable[int], make: Callable[[int], Identity]
+) -> tuple[dict[int, Identity], Registry | None]:
     if trust is Trust.CURIOUS:
         return {}, None
-    identities = {member: Identity.generate() for member in members}
+    identities = {member: make(member) for member in members}
     return identities, Registry(0, {k: identity.public for k, identity in identities.items()})
 
 
@@ -144,11 +158,12 @@ class LocalSession:
         self,
         server: ServerMachine,
         clients: Mapping[int, ClientMachine],
-        answer: AnswerFunction,
+        answer: AnswerOrDecline,
         *,
         absent: Absent = nobody_absent,
         observer: Observer | None = None,
         ledger: ServerLedger | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self._server = server
         self._clients = clients
@@ -156,6 +171,7 @@ class LocalSession:
         self._absent = absent
         self._observer = observer
         self._ledger = ledger
+        self._listener = listener
         self._opened = False
         self._sum_index = -1
         self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
@@ -238,10 +254,14 @@ class LocalSession:
         client = self._clients[member]
         try:
             step: ClientStep = client.receive(frame)
+            self._tell(member, step.events)
             asked = [event for event in step.events if isinstance(event, Asked)]
             if not asked:
                 return step.frames
-            answer = client.answer(asked[0].sum_index, self._answer(member, asked[0]))
+            values = self._answer(member, asked[0])
+            if values is None:
+                return (*step.frames, client.decline(asked[0].sum_index))
+            answer = client.answer(asked[0].sum_index, values)
         except InputError as error:
             raise InputError(f"client {member}: {error}") from None
         except PeerError as error:
@@ -250,6 +270,11 @@ class LocalSession:
         if answer.clipped:
             self.clipped[member, asked[0].sum_index] = answer.clipped
         return (*step.frames, answer.frame)
+
+    def _tell(self, member: int, events: Iterable[ClientEvent]) -> None:
+        if self._listener is not None:
+            for event in events:
+                self._listener(member, event)
 
     def _raise_failure(self) -> None:
         """The last failure of this stage's events, if there was one."""

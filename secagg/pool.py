@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -63,6 +63,10 @@ _ALIGNMENT: Final = 64
 _MOST_PARTS: Final = 1024
 _SLOT: Final = _STRETCH + _ALIGNMENT * (_MOST_PARTS + 1)
 _PATIENCE: Final = 5.0  # seconds, with a worker that was asked to end
+# Seconds in which a process that waits for another stays awake: until a core that fell asleep is back, a
+# virtual machine loses a millisecond, and now and then ten.
+_ATTENTION: Final = 0.004
+_LISTEN: Final = bytes(ForkingPickler.dumps(()))  # to a worker: there will be something to do
 _ONES: Final = bytes([1]) * 32
 _Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
 
@@ -109,15 +113,16 @@ class ProcessPool:
         """CPU seconds that the workers have spent on masks."""
         return sum(worker.cpu_seconds for worker in self._workers)
 
-    def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
+    def take_off(self, residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
         with self._lock:
             if not self._workers or len(residues) > _MOST_PARTS:
                 take_off(residues, removals, salt=salt)
                 return
             for worker in self._workers:
                 worker.wait()  # for what an interrupted call had left it with
+                worker.awake()
             try:
-                self._take_off(residues, removals, salt)
+                self._take_off(residues, list(removals), salt)
             except BaseException:
                 for queue in self._queues:
                     queue.clear()  # so that the workers stop as well
@@ -226,6 +231,14 @@ def _claims(end: Connection) -> Iterator[int]:
             yield number[0]
 
 
+def _receive(end: Connection) -> Any:
+    """What comes next, without falling asleep if it comes soon. Others who need the core have it."""
+    until = time.monotonic() + _ATTENTION
+    while not end.poll() and time.monotonic() < until:
+        os.sched_yield()
+    return end.recv()
+
+
 class _Worker:
     """This end of one other process. It does one thing after another, and after any failure nothing more."""
 
@@ -255,13 +268,17 @@ class _Worker:
         while self._alive and self._owed > 0:
             self.finish()
 
+    def awake(self) -> None:
+        """Tell it that there will be something to do. There is no answer to that."""
+        self._attempt(0, self._tasks.send_bytes, _LISTEN)
+
     def start(self, task: bytes) -> None:
         """Hand it something to do. It has finished everything else, and reads."""
         self._attempt(1, self._tasks.send_bytes, task)
 
     def finish(self) -> Any:
         """What it found, or None if it is dead."""
-        result, seconds = self._attempt(-1, self._results.recv) or (None, 0.0)
+        result, seconds = self._attempt(-1, _receive, self._results) or (None, 0.0)
         self.cpu_seconds += seconds
         return result
 
@@ -331,11 +348,14 @@ def _serve(
     with suppress(EOFError, OSError, KeyboardInterrupt):
         _warm_up()
         results.send((None, 0.0))
-        while (task := tasks.recv()) is not None:
-            function, args = task
-            started = time.process_time()
-            result = function(desk, *args)
-            results.send((result, time.process_time() - started))
+        started = time.process_time()
+        while (task := _receive(tasks)) is not None:
+            if task:
+                function, args = task
+                result = function(desk, *args)
+                finished = time.process_time()
+                results.send((result, finished - started))
+                started = finished
     shared.close()
 
 

@@ -128,7 +128,7 @@ class Tally:
             # The hidden count is the last element: it may be right where the rest is not.
             raise CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
-        self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
+        self._expander.take_off(self._accumulator, self._removals(secrets), salt=cohort.session)
         self._remove_noise(secrets)
         total = self.question.encoding.decode(
             self._accumulator,

@@ -58,7 +58,7 @@ RULES = {
     "secagg/ledger/file.py": Rule(CORE | {"threading"}, denied=("secagg.net", "secagg.pool")),
     "secagg/noise/conversion.py": Rule(CORE | {"dp_accounting"}, denied=("secagg.net", "secagg.pool")),
     "secagg/net": Rule(CORE | {"trio", "socket", "ssl"}),
-    "protocols": Rule(PURE | {"protocols", "secagg", "numpy"}),
+    "protocols": Rule(PURE | {"protocols", "secagg", "numpy", "msgpack"}),
     "fl": Rule(STDLIB | {"fl", "numpy", "torch"}),
 }
 

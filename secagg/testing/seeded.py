@@ -11,6 +11,7 @@ from secagg.client import ClientMachine
 from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.masks import KeyStream
+from secagg.question import Question, content_digest
 from secagg.registry import Registry
 from secagg.server import ServerMachine
 
@@ -31,6 +32,23 @@ class InsecureSeededClient(ClientMachine):
     def __init__(self, *, seed: bytes, member: int, **settings: Any) -> None:
         self._random = SeededRandom(seed, b"client", member.to_bytes(4, "big"))
         super().__init__(member=member, **settings)
+
+
+class InsecureRepeatableClient(InsecureSeededClient):
+    """Draws how it rounds an answer from `rounding` and the question, whichever session it is asked in."""
+
+    def __init__(self, *, seed: bytes, rounding: bytes, member: int, **settings: Any) -> None:
+        super().__init__(seed=seed, member=member, **settings)
+        self._rounding_seed = rounding
+
+    def _rounding(self, question: Question) -> KeyStream:
+        content = content_digest(question.query.kind, question.query.payload)
+        return insecure_rounding(self._rounding_seed, self.member, content)
+
+
+def insecure_rounding(seed: bytes, member: int, content: bytes) -> KeyStream:
+    """How a client rounds its answer to a question: a function of who it is and what is asked."""
+    return KeyStream(digest("insecure rounding", seed, member.to_bytes(4, "big"), content))
 
 
 class InsecureSeededServer(ServerMachine):

@@ -1,0 +1,147 @@
+"""A robust aggregate of clients' vectors, found step by step through sums of bounded influences.
+
+All sums of one aggregate are over the same vectors, so they form a group: clients insist that it is the same
+clients every time. When one of them leaves, the last point stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Sum
+from protocols.influence import Influence
+from protocols.record import Vector, as_vector
+from protocols.stepping import FastStepping, PlainStepping, Stepping
+from protocols.vocabulary import Query, Steps
+from secagg.errors import CohortChanged, ParameterError, TooFewClients
+from secagg.spec import Part, SumSpec, Total
+
+GROUP: Final = "vectors"
+
+
+@dataclass(frozen=True)
+class Residuals(Query):
+    """How do your vectors differ from this point? In the first step, `point` is the model to train from."""
+
+    kind: ClassVar[str] = "residuals"
+    point: Vector
+    step: int
+
+
+class Stop(StrEnum):
+    """Why no further step was taken."""
+
+    TOLERANCE = "the last step was within the tolerance"
+    STEPS = "all steps were taken"
+    COHORT = "a client left"
+    FEW = "too few clients stayed"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The point that an aggregate came to, how many sums it took, and why it stopped there."""
+
+    point: Vector
+    sums: int
+    stop: Stop
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Coordinates from `start` to before `stop`, and how they are aggregated."""
+
+    start: int
+    stop: int
+    influence: Influence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """`layers` cut the vector into consecutive pieces, each with an influence of its own.
+
+    `steps`      most sums.
+    `tolerance`  a step that moves the point by no more than this is the last one; 0 takes all steps.
+    `fast`       whether steps are accelerated by what earlier ones showed.
+    """
+
+    layers: tuple[Layer, ...]
+    clients: int
+    steps: int
+    tolerance: float = 0.0
+    fast: bool = False
+
+    def __post_init__(self) -> None:
+        checks.whole("steps", self.steps, 1)
+        checks.real("tolerance", self.tolerance, 0)
+        edges = [0, *(edge for layer in self.layers for edge in (layer.start, layer.stop))]
+        if (
+            not self.layers
+            or any(a != b for a, b in list(pairwise(edges))[::2])
+            or any(layer.start >= layer.stop for layer in self.layers)
+        ):
+            raise ParameterError("layers must follow each other without a gap, from coordinate 0 on")
+
+    @property
+    def sum(self) -> Sum:
+        parts = tuple(part for number, _ in enumerate(self.layers) for part in self._parts(number))
+        reveals = "; ".join(dict.fromkeys(layer.influence.reveals for layer in self.layers))
+        spec = SumSpec(parts=parts, times=self.steps, group=GROUP)
+        return Sum(query=Residuals, spec=spec, reveals=f"at {self.steps} points or fewer, {reveals}")
+
+    def _parts(self, number: int) -> tuple[Part, ...]:
+        layer = self.layers[number]
+        return layer.influence.parts(f"layer{number}", layer.stop - layer.start, self.clients)
+
+    # --- a client's side ---
+
+    def contribution(self, vector: Vector, point: Vector, share: float) -> Mapping[str, ArrayLike]:
+        """What a client with this vector adds, at this point."""
+        values: dict[str, ArrayLike] = {}
+        residual = vector - point
+        for number, layer in enumerate(self.layers):
+            own = layer.influence.contribution(residual[layer.start : layer.stop], share)
+            values |= {part.name: value for part, value in zip(self._parts(number), own, strict=True)}
+        return values
+
+    # --- the server's side ---
+
+    def run(self, start: Vector, *, first: int = 0) -> Steps[Reached]:
+        """Step from `start` on. `first` is the number of the first step, if others came before.
+
+        Raises `SumFailed` only if there is no step at all.
+        """
+        point, steppings = start, [self._stepping(layer, start) for layer in self.layers]
+        for number in range(self.steps):
+            try:
+                total = yield Residuals(as_vector(point), first + number)
+            except CohortChanged:
+                if not number:
+                    raise
+                return Reached(point, number, Stop.COHORT)
+            except TooFewClients:
+                if not number:
+                    raise
+                return Reached(point, number, Stop.FEW)
+            previous, point = point, self._next(steppings, total)
+            if float(np.linalg.norm(point - previous)) <= self.tolerance:
+                return Reached(point, number + 1, Stop.TOLERANCE)
+        return Reached(point, self.steps, Stop.STEPS)
+
+    def _stepping(self, layer: Layer, start: Vector) -> Stepping:
+        piece = start[layer.start : layer.stop]
+        return FastStepping(piece) if self.fast else PlainStepping(piece)
+
+    def _next(self, steppings: list[Stepping], total: Total) -> Vector:
+        pieces = []
+        for number, (layer, stepping) in enumerate(zip(self.layers, steppings, strict=True)):
+            totals = tuple(total[part.name] for part in self._parts(number))
+            pieces.append(stepping.next(*layer.influence.read(totals, total.count)))
+        return as_vector(np.concatenate(pieces))

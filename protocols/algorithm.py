@@ -1,0 +1,162 @@
+"""An algorithm: what its server asks, what its clients answer, and what either of them keeps.
+
+The two sides hold the same frozen value. Its table says which sums there are, with which bounds and how often
+in a round; clients refuse everything else. The server's state and a client's memory are records, so both can
+be saved.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.learner import Learner
+from protocols.record import Vector
+from protocols.vocabulary import Phrasebook, Query, Round
+from secagg.errors import ParameterError
+from secagg.spec import SumSpec, Table
+from secagg.thresholds import Trust
+
+S = TypeVar("S")
+M = TypeVar("M")
+
+# The least weight that a client may give itself in a sum without noise, as a part of the largest one, where
+# the server may be malicious: with less, a value that the server chose could silence everyone but one.
+LEAST_WEIGHT: Final = 0.1
+
+
+@dataclass(frozen=True)
+class NoMemory:
+    """Of clients that keep nothing from round to round."""
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """A server's state that is a model and nothing else."""
+
+    model: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """One kind of sum of an algorithm.
+
+    `query`         what is asked.
+    `spec`          what is summed, how often in a round, and in which group.
+    `reveals`       what a server learns from the total, in words.
+    `least_weight`  the least weight that a client can give itself because of something that the server chose,
+                    as a part of the largest one; 1 where the server has no say in it.
+    """
+
+    query: type[Query]
+    spec: SumSpec
+    reveals: str
+    least_weight: float = 1.0
+
+
+class ClientRound(ABC, Generic[M]):
+    """One client in one round. It lives as long as the round; its fields are its notes."""
+
+    @abstractmethod
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        """The values of every part of the sum that `query` asks for."""
+
+    @abstractmethod
+    def memory(self) -> M:
+        """What to keep if the round is completed and all that was answered is in its sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC, Generic[S, M]):
+    """Both sides of a federated algorithm.
+
+    `dim`      parameters of the model.
+    `clients`  most clients that are in a sum together.
+    """
+
+    memory_type: ClassVar[type] = NoMemory
+    state_type: ClassVar[type] = ModelState
+    # Where one client's answers need everybody else's of every round, such as weights that add up to one.
+    needs_everybody: ClassVar[bool] = False
+
+    dim: int
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.whole("dim", self.dim, 1)
+        checks.whole("clients", self.clients, 1)
+        self.check()
+        self.table  # noqa: B018  # raises now what a spec would raise later
+
+    def check(self) -> None:
+        """Raise `ParameterError` where parameters make no sense, and say what would."""
+
+    @abstractmethod
+    def sums(self) -> tuple[Sum, ...]:
+        """All sums there are. None at all means that clients work alone."""
+
+    @abstractmethod
+    def start(self, model: Vector) -> S:
+        """The server's state before the first round."""
+
+    @abstractmethod
+    def model(self, state: S) -> Vector:
+        """The common model."""
+
+    @abstractmethod
+    def round(self, state: S) -> Round[S]:
+        """The server's side of one round."""
+
+    @abstractmethod
+    def client(self, learner: Learner, memory: M) -> ClientRound[M]:
+        """A client's side of one round."""
+
+    def first_memory(self) -> M:
+        """Of a client that has never taken part."""
+        memory: M = self.memory_type()
+        return memory
+
+    def personal(self, memory: M, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        """The model that this client would use: the common one, unless it has its own."""
+        return model
+
+    # --- what follows from the sums ---
+
+    @cached_property
+    def table(self) -> Table | None:
+        """All that a server can ever ask for, or None if it asks for nothing."""
+        sums = {each.query.kind: each.spec for each in self.sums()}
+        return Table(sums) if sums else None
+
+    @cached_property
+    def phrasebook(self) -> Phrasebook:
+        return Phrasebook(tuple(each.query for each in self.sums()), self.dim)
+
+    @property
+    def most_sums(self) -> int:
+        """Sums of a round, at most."""
+        return sum(each.spec.times for each in self.sums())
+
+    def check_trust(self, trust: Trust) -> None:
+        """Raise where the server may be malicious, and chooses who is in a sum.
+
+        Clients that give themselves a weight by something that the server chose, a threshold for instance,
+        can be silenced by it one and all but one. Noise hides that one; so does a weight that nobody falls
+        below, somewhat.
+        """
+        for each in self.sums():
+            if trust is Trust.MALICIOUS and each.least_weight < LEAST_WEIGHT and not each.spec.is_private:
+                raise ParameterError(
+                    f"in {each.query.kind!r} clients may give themselves the weight {each.least_weight:g} by "
+                    f"something that the server chooses: under {trust} it could single one of them out. "
+                    f"Set a floor of at least {LEAST_WEIGHT:g}, or add noise"
+                )
+
+
+AnyAlgorithm = Algorithm[Any, Any]

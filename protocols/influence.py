@@ -1,0 +1,166 @@
+"""How one client's residual enters a robust aggregate: by a bounded influence, and a weight beside it.
+
+With the residual r = w - z between a client's vector and the common point, and the client's share a from 0 to
+1, a step of the aggregate is z + (sum of a * influence) / (sum of a * weight). The influences are those of
+
+    mean                      r                            weight 1           bounded by a clip
+    geometric median          r / max(nu, |r|)             1 / max(nu, |r|)   norm 1
+    coordinate median         the same per coordinate      per coordinate     1 per coordinate
+    sign consensus            sign(r), a public step       none               1 per coordinate, whole numbers
+
+so what a client can add is bounded by nature, except for the mean. With `nu` = delta, the medians are the
+delta-medians of "Fed+: A Unified Approach to Robust Personalized Federated Learning".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protocols import checks
+from protocols.averaging import clipped
+from protocols.record import Vector
+from secagg.spec import L2, Count, LInf, Part, Values, bits_for_cohort
+
+Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
+
+# The weight of a median has the range of 1 / nu and decides how far a step goes: one number, at full width.
+WEIGHT_BITS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Influence(ABC):
+    """`bits` are those of every coordinate of the influence."""
+
+    reveals: ClassVar[str]
+
+    bits: int = 32
+
+    def __post_init__(self) -> None:
+        checks.whole("bits", self.bits, 2, 64)
+        self.check()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `ParameterError` for a bound that makes no sense."""
+
+    @abstractmethod
+    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
+        """What is summed for `size` coordinates. `name` is that of the first part and leads the others'."""
+
+    @abstractmethod
+    def contribution(self, residual: Vector, share: float) -> Contribution:
+        """What a client adds to each part."""
+
+    @abstractmethod
+    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
+        """The sums of the influence and of the weight, from the totals of `count` clients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanInfluence(Influence):
+    """The mean of residuals that are no longer than `clip`."""
+
+    reveals: ClassVar[str] = "the sum of the clients' residuals, and of their shares"
+
+    clip: float | None = None
+
+    def check(self) -> None:
+        checks.bound("clip", self.clip, "the largest norm that an update may have, such as 10.0")
+
+    @property
+    def limit(self) -> float:
+        assert self.clip is not None  # checked above
+        return self.clip
+
+    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:  # noqa: ARG002
+        return (
+            Part(name=name, size=size, bits=self.bits, bound=L2(self.limit)),
+            Part(name=f"{name}.share", size=1, bits=WEIGHT_BITS, bound=LInf(1.0)),
+        )
+
+    def contribution(self, residual: Vector, share: float) -> Contribution:
+        return clipped(residual, self.limit) * share, [share]
+
+    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:  # noqa: ARG002
+        return np.asarray(totals[0], np.float64), float(totals[1][0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometricMedian(Influence):
+    """The point with the least sum of distances; within `nu` of a client, of squared distances."""
+
+    reveals: ClassVar[str] = "the sum of the directions to the clients' vectors, and of inverse distances"
+
+    nu: float = 1e-6
+
+    def check(self) -> None:
+        checks.positive("nu", self.nu)
+
+    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:  # noqa: ARG002
+        return (
+            Part(name=name, size=size, bits=self.bits, bound=L2(1.0)),
+            Part(name=f"{name}.weight", size=1, bits=WEIGHT_BITS, bound=LInf(1 / self.nu)),
+        )
+
+    def contribution(self, residual: Vector, share: float) -> Contribution:
+        weight = share / max(self.nu, float(np.linalg.norm(residual)))
+        return residual * weight, [weight]
+
+    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:  # noqa: ARG002
+        return np.asarray(totals[0], np.float64), float(totals[1][0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinateMedian(Influence):
+    """In every coordinate, the point with the least sum of distances; within `delta`, of squared ones."""
+
+    reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
+
+    delta: float = 0.1
+
+    def check(self) -> None:
+        checks.positive("delta", self.delta)
+
+    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:  # noqa: ARG002
+        return (
+            Part(name=name, size=size, bits=self.bits, bound=LInf(1.0)),
+            Part(name=f"{name}.weight", size=size, bits=self.bits, bound=LInf(1 / self.delta)),
+        )
+
+    def contribution(self, residual: Vector, share: float) -> Contribution:
+        weight = share / np.maximum(self.delta, np.abs(residual))
+        return residual * weight, weight
+
+    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, Vector]:  # noqa: ARG002
+        return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignConsensus(Influence):
+    """Every client pulls each coordinate by one and the same `step`, up or down (RSA).
+
+    Signs are sent as 0, 1 or 2, so their total is exact and takes few bits.
+    """
+
+    reveals: ClassVar[str] = "in every coordinate, how many clients are above and how many below"
+
+    step: float = 1e-3
+
+    def check(self) -> None:
+        checks.positive("step", self.step)
+
+    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
+        bits = bits_for_cohort(Count(2), clients)
+        return (Part(name=name, size=size, bits=bits, bound=Count(2)),)
+
+    def contribution(self, residual: Vector, share: float) -> Contribution:  # noqa: ARG002
+        signs: NDArray[np.int64] = np.sign(residual).astype(np.int64) + 1
+        return (signs.astype(np.uint64),)
+
+    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:
+        return totals[0].astype(np.float64) - count, 1 / self.step

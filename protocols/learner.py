@@ -1,0 +1,72 @@
+"""What an algorithm needs of a client's model and data. Whoever trains provides it; nothing of it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from protocols.record import Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steering:
+    """What an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step is
+
+        w <- w - rate * (g(w) + pull * (w - anchor) + correction)
+        w <- keep * w + (1 - keep) * target        with keep = 1 / (1 + rate * mix)
+
+    `pull`, `anchor`  a proximal term pull / 2 * |w - anchor|^2 (FedProx, FedBC, Ditto, pFedMe).
+    `correction`      a constant added to every gradient (SCAFFOLD).
+    `mix`, `target`   the mixing of Fed+ after every step; `mix` is its sigma.
+    """
+
+    pull: float = 0.0
+    anchor: Vector | None = None
+    correction: Vector | None = None
+    mix: float = 0.0
+    target: Vector | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on a client's held-out data: of `total` samples, `correct` are right."""
+
+    correct: int
+    total: int
+    loss: float  # the mean over the samples
+
+
+class Learner(Protocol):
+    """One client's data, and how it trains.
+
+    `samples`  how many it trains on.
+    `rate`     learning rate of its local steps.
+    `steps`    local steps of one round, the same in `train` where none are given.
+    """
+
+    samples: int
+    rate: float
+    steps: int
+
+    def loss(self, model: Vector) -> float:
+        """The mean loss over all training data."""
+        ...
+
+    def gradient(self, model: Vector) -> Vector:
+        """Of the loss on the next batch; a learner without batches has one with everything."""
+        ...
+
+    def train(
+        self,
+        start: Vector,
+        steering: Steering = ...,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+    ) -> Vector:
+        """The model after local steps from `start`."""
+        ...
+
+    def score(self, model: Vector) -> Score:
+        """On held-out data."""
+        ...

@@ -1,0 +1,64 @@
+"""A learner with a quadratic loss, 1/2 (w - centre)' diag(curvature) (w - centre), and exact gradients.
+
+Its fixed points can be worked out by hand, which makes it what algorithms are tested and explained with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols.learner import Score, Steering
+from protocols.record import Vector
+
+_NO_STEERING = Steering()
+_CLOSE = 1.0  # a model as near to the centre as this counts as right
+
+
+@dataclass
+class QuadraticLearner:
+    """One client whose best model is `centre`."""
+
+    centre: Vector
+    curvature: Vector | float = 1.0
+    samples: int = 1
+    rate: float = 0.1
+    steps: int = 10
+
+    def loss(self, model: Vector) -> float:
+        return float(np.sum(self.curvature * (model - self.centre) ** 2) / 2)
+
+    def gradient(self, model: Vector) -> Vector:
+        return np.asarray(self.curvature * (model - self.centre), np.float64)
+
+    def train(
+        self,
+        start: Vector,
+        steering: Steering = _NO_STEERING,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+    ) -> Vector:
+        model, rate = np.array(start, np.float64), self.rate if rate is None else rate
+        for _ in range(self.steps if steps is None else steps):
+            model = steered_step(model, self.gradient(model), steering, rate)
+        return model
+
+    def score(self, model: Vector) -> Score:
+        right = float(np.linalg.norm(model - self.centre)) <= _CLOSE
+        return Score(self.samples if right else 0, self.samples, self.loss(model))
+
+
+def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: float) -> Vector:
+    """One local step, as `Steering` defines it."""
+    direction = gradient
+    if steering.anchor is not None:
+        direction = direction + steering.pull * (model - steering.anchor)
+    if steering.correction is not None:
+        direction = direction + steering.correction
+    model = model - rate * direction
+    if steering.target is None:
+        return model
+    keep = 1 / (1 + rate * steering.mix)
+    return keep * model + (1 - keep) * steering.target

@@ -1,0 +1,120 @@
+"""A server's run of an algorithm: one round after another over a channel, each of them a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from protocols.algorithm import Algorithm
+from protocols.record import Vector, pack, unpack
+from protocols.vocabulary import Fact, Query, Turn, run_round
+from secagg.errors import SumFailed
+from secagg.spec import Total
+
+S = TypeVar("S")
+
+
+class Channel(Protocol):
+    """How queries reach clients and totals come back."""
+
+    def begin(self, turn: Turn) -> None:
+        """A round begins. Raises `SumFailed` if too few clients come."""
+        ...
+
+    def ask(self, query: Query) -> Total:
+        """The total of the answers. Raises `SumFailed` if there is none."""
+        ...
+
+    def finish(self, turn: Turn) -> None:
+        """The round is over, and `turn` is the next one: whoever listens learns what became of it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a round. Every number in it comes from totals.
+
+    `sums`     queries that were answered, by kind.
+    `clients`  how many were in its last sum.
+    `failure`  why it was given up; the state is then what it was before.
+    """
+
+    number: int
+    sums: Mapping[str, int]
+    clients: int
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    failure: SumFailed | None = None
+
+    @property
+    def completed(self) -> bool:
+        return self.failure is None
+
+
+@dataclass(frozen=True)
+class _Saved:
+    turn: Turn
+    state: bytes
+
+
+class Run(Generic[S]):
+    """The server's side. `state` and `turn` are all it has; both are values, and both are saved."""
+
+    def __init__(
+        self, algorithm: Algorithm[S, Any], channel: Channel, state: S, turn: Turn | None = None
+    ) -> None:
+        self._algorithm = algorithm
+        self._channel = channel
+        self.state = state
+        self.turn = Turn() if turn is None else turn
+
+    @property
+    def model(self) -> Vector:
+        return self._algorithm.model(self.state)
+
+    def round(self) -> Report:
+        """One round. If a sum fails and the algorithm has no use for less, everything stays as it was."""
+        turn, log = self.turn, _Log(self._channel)
+        self.turn = turn.next(completed=False)  # whatever happens, this number is used
+        try:
+            self._channel.begin(turn)
+            outcome = run_round(self._algorithm.round(self.state), log.ask)
+        except SumFailed as failure:
+            self._channel.finish(self.turn)
+            return Report(turn.number, log.sums, log.clients, failure=failure)
+        self.state = outcome.state
+        self.turn = turn.next(completed=True)
+        self._channel.finish(self.turn)
+        return Report(turn.number, log.sums, log.clients, outcome.facts)
+
+    def save(self) -> bytes:
+        """Between two rounds: all that a restart needs."""
+        return pack(_Saved(self.turn, pack(self.state)))
+
+    @classmethod
+    def resume(
+        cls, algorithm: Algorithm[S, Any], channel: Channel, saved: bytes, *, interrupted: bool = False
+    ) -> Self:
+        """Go on from what `save` gave.
+
+        `interrupted` says that another round may have begun since. Its number is then left out: clients
+        answer no query twice, and would take an honest repetition for an attempt at differencing.
+        """
+        record = unpack(_Saved, saved)
+        turn = record.turn.next(completed=False) if interrupted else record.turn
+        return cls(algorithm, channel, unpack(algorithm.state_type, record.state), turn)
+
+
+class _Log:
+    """Counts what a round asks."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.sums: dict[str, int] = {}
+        self.clients = 0
+
+    def ask(self, query: Query) -> Total:
+        total = self._channel.ask(query)
+        self.sums[query.kind] = self.sums.get(query.kind, 0) + 1
+        self.clients = total.count
+        return total

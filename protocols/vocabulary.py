@@ -1,0 +1,129 @@
+"""What algorithms are written in: queries that are answered by sums, and rounds that ask them.
+
+A round is a generator. It yields a query, receives the total of the clients' answers, and in the end returns
+the new state:
+
+    def round(self, state: State) -> Round[State]:
+        total = yield Update(state.model)
+        return Outcome(State(state.model + total["update"] / total.count))
+
+So every `yield` of an algorithm is a sum, and nothing else ever reaches it from a client. A sum that fails is
+an exception at its `yield`; an algorithm that does not catch it keeps the state it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
+
+from protocols.record import RecordError, pack, unpack, vectors_of
+from secagg.errors import SERVER, MalformedMessage, ParameterError, SumFailed
+from secagg.spec import Total
+
+S = TypeVar("S")
+Fact: TypeAlias = int | float | str
+_REMEMBERED: Final = 63  # earlier rounds of which a turn says whether they were completed
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to all clients. Subclasses are frozen records, and `kind` is the name of their sum."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[S]):
+    """What a round led to. `facts` are worth reporting: why it stopped, how far it moved."""
+
+    state: S
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+Round: TypeAlias = Generator[Query, Total, Outcome[S]]
+# A part of a round that several algorithms share; to be used with `yield from`.
+Steps: TypeAlias = Generator[Query, Total, S]
+Ask: TypeAlias = Callable[[Query], Total]
+
+
+def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
+    """Answer every query of a round through `ask`, whose failures surface at the round's `yield`."""
+    advance: Callable[[Any], Query] = steps.send
+    value: object = None
+    with closing(steps):
+        while True:
+            try:
+                query = advance(value)
+            except StopIteration as stop:
+                return cast(S, stop.value)
+            try:
+                advance, value = steps.send, ask(query)
+            except SumFailed as failure:
+                advance, value = steps.throw, failure
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which round it is, and what became of those before.
+
+    `number`   counts attempts. It rises with every round, completed or not, and is never used twice.
+    `history`  bit k says whether round `number - 1 - k` was completed, for the last 63.
+
+    Every query carries it: clients that answered in an earlier round learn from it whether the memory that
+    they made then is to be kept.
+    """
+
+    number: int = 0
+    history: int = 0
+
+    def __post_init__(self) -> None:
+        if self.number < 0 or not 0 <= self.history < 1 << _REMEMBERED:
+            raise RecordError(f"a turn has a number from 0 and a history of {_REMEMBERED} bits")
+
+    def next(self, *, completed: bool) -> Turn:
+        history = (self.history << 1 | completed) & ((1 << _REMEMBERED) - 1)
+        return Turn(self.number + 1, history)
+
+    def completed(self, number: int) -> bool:
+        """Whether that earlier round was completed. One of too long ago counts as not completed."""
+        age = self.number - 1 - number
+        return 0 <= age < _REMEMBERED and bool(self.history >> age & 1)
+
+
+@dataclass(frozen=True)
+class _Letter:
+    """What a query's payload holds."""
+
+    turn: Turn
+    query: bytes
+
+
+def encode_query(turn: Turn, query: Query) -> bytes:
+    """The payload with which a query is asked. With the turn in it, no two rounds ask the same."""
+    return pack(_Letter(turn, pack(query)))
+
+
+class Phrasebook:
+    """The queries of an algorithm, and the length of all vectors in them: what a client understands."""
+
+    def __init__(self, queries: tuple[type[Query], ...], dim: int) -> None:
+        kinds = [query.kind for query in queries]
+        if len(set(kinds)) != len(kinds):
+            raise ParameterError("two queries of an algorithm have the same kind")
+        self._queries: Mapping[str, type[Query]] = MappingProxyType(dict(zip(kinds, queries, strict=True)))
+        self._dim = dim
+
+    def decode(self, kind: str, payload: bytes) -> tuple[Turn, Query]:
+        """The query that a server sent. Raises `MalformedMessage` if it is none."""
+        try:
+            letter = unpack(_Letter, payload)
+            query = unpack(self._queries[kind], letter.query)
+        except (KeyError, RecordError) as error:
+            raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
+        for name, vector in vectors_of(query).items():
+            if len(vector) != self._dim:
+                raise MalformedMessage(SERVER, f"{name} has {len(vector)} elements, not {self._dim}")
+        return letter.turn, query

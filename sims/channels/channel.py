@@ -1,0 +1,207 @@
+"""Rounds over sessions: who is invited, when a new session begins, and what every client hears.
+
+What a session is, real machines or a plain sum, is none of its business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from numpy.typing import ArrayLike
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.learner import Learner
+from protocols.participant import Participant
+from protocols.vocabulary import Query, Turn, encode_query
+from secagg.errors import ParameterError, SumFailed, TooFewClients
+from secagg.events import Asked, ClientEvent, Confirmed
+from secagg.local import Absent, AnswerOrDecline, Listener, Stage
+from secagg.memory import VolatileMemory
+from secagg.messages import MAX_SUMS
+from secagg.spec import Table, Total
+from sims.channels.setting import Setting
+
+
+class Session(Protocol):
+    """What carries sums: `secagg.local.LocalSession`, or something with the same face."""
+
+    bytes_up: Counter[Stage]
+    bytes_down: Counter[Stage]
+
+    def open(self) -> None: ...
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total: ...
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a session is made from."""
+
+    table: Table
+    setting: Setting
+    members: tuple[int, ...]
+    memories: Mapping[int, VolatileMemory]
+    number: int  # how many there were before
+    answer: AnswerOrDecline
+    absent: Absent
+    listener: Listener
+
+
+SessionFactory: TypeAlias = Callable[[Plan], Session]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One sum as it was asked, and over how many clients it was released; None if it was not."""
+
+    round: int
+    kind: str
+    count: int | None
+
+
+class SessionChannel:
+    """A channel to simulated clients, one participant for each learner.
+
+    What the algorithm may know comes out of `ask`. All else here, participants above all, is the view of an
+    observer who sees everything, and no part of the system.
+    """
+
+    def __init__(
+        self,
+        algorithm: AnyAlgorithm,
+        learners: Mapping[int, Learner],
+        setting: Setting,
+        make_session: SessionFactory,
+    ) -> None:
+        _check_cohort(algorithm, learners, setting)
+        self._algorithm = algorithm
+        self._setting = setting
+        self._make_session = make_session
+        self.participants = {
+            member: Participant(algorithm, learner, trust=setting.trust)
+            for member, learner in learners.items()
+        }
+        self._memories = {member: VolatileMemory() for member in learners}
+        self._session: Session | None = None
+        self._sessions = 0
+        self._members: tuple[int, ...] = ()
+        self._sums_left = 0
+        self._turn = Turn()
+        self._next_sum = 0  # of the round
+        self._opening = False
+        self.bytes_up: Counter[Stage] = Counter()
+        self.bytes_down: Counter[Stage] = Counter()
+        self.asked: list[Asking] = []
+
+    # --- what a run calls ---
+
+    def begin(self, turn: Turn) -> None:
+        self._turn, self._next_sum = turn, 0
+        members = self._invited(turn)
+        if self._algorithm.table is None:
+            for member in members:
+                self.participants[member].open(turn)
+            return
+        if members != self._members or self._sums_left < self._algorithm.most_sums:
+            self._open(self._algorithm.table, members)
+
+    def ask(self, query: Query) -> Total:
+        if self._session is None:
+            raise TooFewClients("there is no session")
+        payload = encode_query(self._turn, query)
+        self._sums_left -= 1
+        try:
+            total = self._session.ask(query.kind, payload, round_number=self._turn.number)
+        except SumFailed:
+            self.asked.append(Asking(self._turn.number, query.kind, None))
+            raise
+        finally:
+            self._next_sum += 1
+        self.asked.append(Asking(self._turn.number, query.kind, total.count))
+        return total
+
+    def finish(self, turn: Turn) -> None:
+        """Tell everybody; after a round that failed, the next one begins with a new session."""
+        for participant in self.participants.values():
+            participant.learn(turn)
+        if not turn.completed(self._turn.number):
+            self.close()
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        if self._session is not None:
+            self._session.end()
+            self._count()
+            self._session, self._members, self._sums_left = None, (), 0
+
+    # --- sessions ---
+
+    def _invited(self, turn: Turn) -> tuple[int, ...]:
+        draw = self._setting.draw
+        members = tuple(self.participants) if draw is None else tuple(draw(turn.number))
+        if unknown := set(members) - set(self.participants):
+            raise ParameterError(f"the draw invites clients that do not exist: {sorted(unknown)}")
+        return tuple(sorted(members))
+
+    def _open(self, table: Table, members: tuple[int, ...]) -> None:
+        self.close()
+        if len(members) < self._setting.corrupt + 2:
+            raise TooFewClients.only(len(members), "are invited", self._setting.corrupt + 2)
+        if self._setting.insecure_replay:
+            self._memories = {member: VolatileMemory() for member in self._memories}
+        memories = {member: self._memories[member] for member in members}
+        plan = Plan(
+            table, self._setting, members, memories, self._sessions, self._answer, self._absent, self._hear
+        )
+        self._session = self._make_session(plan)
+        self._sessions += 1
+        self._next_sum = -1
+        try:
+            self._session.open()
+        except SumFailed:
+            self.close()
+            raise
+        finally:
+            self._next_sum = 0
+        self._members, self._sums_left = members, self._setting.sums
+
+    def _count(self) -> None:
+        assert self._session is not None
+        self.bytes_up.update(self._session.bytes_up)
+        self.bytes_down.update(self._session.bytes_down)
+
+    # --- what a session calls ---
+
+    def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        return self.participants[member].answer(asked.kind, asked.payload)
+
+    def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
+        return self._setting.fate(member, stage, self._turn.number, self._next_sum)
+
+    def _hear(self, member: int, event: ClientEvent) -> None:
+        if isinstance(event, Confirmed):
+            self.participants[member].confirmed()
+
+
+def _check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
+    if len(learners) < setting.corrupt + 2:
+        raise ParameterError(
+            f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "
+            f"at least {setting.corrupt + 2} are needed"
+        )
+    if algorithm.needs_everybody and setting.draw is not None:
+        raise ParameterError(
+            f"{type(algorithm).__name__} needs all clients in every round, not a draw of them"
+        )
+    if setting.draw is None and len(learners) > algorithm.clients:
+        raise ParameterError(
+            f"the algorithm's sums are for at most {algorithm.clients} clients, but there are {len(learners)}"
+        )
+    if not algorithm.most_sums <= setting.sums <= MAX_SUMS:
+        raise ParameterError(
+            f"a session has up to {setting.sums} sums, of {MAX_SUMS} that are possible, but a round of the "
+            f"algorithm may need {algorithm.most_sums}"
+        )

@@ -1,0 +1,219 @@
+"""Sums without any protection, for research speed: the same rules and the same numbers as real machines.
+
+Values are clipped, rounded and wrapped exactly as on a client, so a total is the same to the last bit if the
+rounding is (`Setting.insecure_seed`). Who may go missing, and what is refused then, follows the complete
+graph; the bad luck of a ring is not played out. Whoever runs this sees every client's values.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.learner import Learner
+from secagg import refusals
+from secagg.agenda import Agenda
+from secagg.bitmap import PositionSet
+from secagg.budget import Budget
+from secagg.encoding import Encoding
+from secagg.errors import CohortChanged, ParameterError, PeerError, SumFailed, TooFewClients
+from secagg.events import Asked, Confirmed
+from secagg.groups import GroupBook
+from secagg.hashing import digest
+from secagg.local import Stage
+from secagg.masks import SEED_BYTES, KeyStream
+from secagg.memory import AnswerEntry
+from secagg.messages import Query
+from secagg.question import content_digest
+from secagg.ring import Residues
+from secagg.spec import SumSpec, Total
+from secagg.testing.seeded import insecure_rounding
+from secagg.thresholds import Trust, choose_threshold
+from sims.channels.channel import Plan, SessionChannel
+from sims.channels.setting import Setting
+
+_SET_UP = -1
+_NO_SESSION = bytes(32)
+
+
+def insecure_plain_sum(
+    algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting
+) -> SessionChannel:
+    """A channel that adds up what clients answer, in the open."""
+    return SessionChannel(algorithm, learners, setting, PlainSession)
+
+
+class PlainSession:
+    """Has the face of `LocalSession`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._table = plan.table
+        self._agenda = Agenda(plan.table, plan.setting.sums)
+        self._books = {member: GroupBook(plan.table, plan.memories[member]) for member in plan.members}
+        self._cohort: tuple[int, ...] = ()
+        self._members: PositionSet = PositionSet()
+        self._threshold = self._least = 0
+        self._gone: set[int] = set()
+        self.bytes_up: Counter[Stage] = Counter()  # nothing is sent
+        self.bytes_down: Counter[Stage] = Counter()
+
+    # --- set-up ---
+
+    def open(self) -> None:
+        setting = self._plan.setting
+        self._cohort = tuple(k for k in self._plan.members if self._here(k, Stage.ADVERTISE, _SET_UP))
+        if len(self._cohort) < setting.corrupt + 2:
+            raise TooFewClients.only(len(self._cohort), "came", setting.corrupt + 2)
+        try:
+            self._threshold = choose_threshold(
+                len(self._cohort),
+                corrupt=setting.corrupt,
+                dropout=Fraction(setting.dropout),
+                trust=Trust.parse(setting.trust),
+            )
+        except ParameterError as error:
+            raise TooFewClients(str(error), present=len(self._cohort)) from None
+        self._least = max(self._threshold, setting.corrupt + 2)
+        self._members = self._positions(Stage.SHARE, range(len(self._cohort)), _SET_UP)
+        if len(self._members) < self._least:
+            raise TooFewClients.only(len(self._members), "dealt shares", self._least)
+
+    def end(self) -> None:
+        """Nobody holds anything that would have to be erased."""
+
+    # --- one sum ---
+
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        self._agenda.check(kind, payload, round_number)
+        later = self._agenda.later_roster(kind, round_number)
+        roster = PositionSet(self._members - self._gone) if later is None else later
+        self._check_roster(roster, kind, round_number)
+        bitmap = roster.pack(len(self._cohort))
+        query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
+        self._agenda.note(query)
+        adding = _Adding(self._plan, self._cohort, roster, query)
+        try:
+            self._collect(adding)
+            survivors = adding.survivors()
+            self._check_survivors(adding, survivors, later)
+            revealed = self._confirm(adding, survivors)
+        except SumFailed:
+            self._agenda.close(kind, round_number)
+            raise
+        self._agenda.confirm(query, survivors, revealed=revealed)
+        return adding.total()
+
+    def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
+        if roster & self._gone:
+            self._agenda.close(kind, round_number)
+            raise CohortChanged("a client of this group has left; its last total stands")
+        least = max(self._least, self._table[kind].least_roster)
+        if len(roster) < least:
+            raise TooFewClients.only(len(roster), "are left", least)
+
+    def _collect(self, adding: _Adding) -> None:
+        for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
+            member = self._cohort[position]
+            try:
+                self._answer(adding, position, member)
+            except PeerError:  # what it was asked is not what it would answer; it leaves
+                self._gone.add(position)
+
+    def _answer(self, adding: _Adding, position: int, member: int) -> None:
+        query, book, memory = adding.query, self._books[member], self._plan.memories[member]
+        book.check_new(query.kind, query.round)
+        content = content_digest(query.kind, query.payload)
+        refusals.check_query_is_new(content, memory)
+        values = self._plan.answer(member, adding.asked)
+        if values is None:
+            return
+        group = self._table.group_of(query.kind)
+        adding.add(position, values, content)
+        entry = AnswerEntry(group=group, round_number=query.round, content=content, charge=None)
+        memory.remember_answer(entry, Budget())
+        book.answer(query.kind, query.round)
+
+    def _check_survivors(self, adding: _Adding, survivors: PositionSet, later: PositionSet | None) -> None:
+        least = max(self._least, adding.least_survivors)
+        if len(survivors) < least:
+            raise TooFewClients.only(len(survivors), "sent inputs", least)
+        if later is not None and survivors != later:
+            raise CohortChanged("a client left in the midst of a group")
+
+    def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
+        """Who stays until the end."""
+        query, stayed = adding.query, set(survivors)
+        stages = (
+            [Stage.CONFIRM, Stage.REVEAL] if self._plan.setting.trust == Trust.MALICIOUS else [Stage.REVEAL]
+        )
+        for stage, did in zip(stages, ["confirmed", "revealed shares"][-len(stages) :], strict=True):
+            stayed = set(self._positions(stage, stayed, query.sum_index))
+            if len(stayed) < self._threshold:
+                raise TooFewClients.only(len(stayed), did, self._threshold)
+        for position in stayed:
+            self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
+            self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))
+        return stayed
+
+    def _here(self, member: int, stage: Stage, sum_index: int) -> bool:
+        return not self._plan.absent(member, stage, sum_index)
+
+    def _positions(self, stage: Stage, among: range | set[int] | PositionSet, sum_index: int) -> PositionSet:
+        return PositionSet(k for k in sorted(among) if self._here(self._cohort[k], stage, sum_index))
+
+
+class _Adding:
+    """One sum in the making."""
+
+    def __init__(self, plan: Plan, cohort: tuple[int, ...], roster: PositionSet, query: Query) -> None:
+        self._cohort = cohort
+        self.roster = roster
+        self.query = query
+        self._seed = plan.setting.insecure_seed
+        self._spec: SumSpec = plan.table[query.kind]
+        rotation = secrets.token_bytes(SEED_BYTES) if self._seed is None else digest("rotation", self._seed)
+        self._encoding = Encoding(self._spec, cohort=len(cohort), roster=len(roster), rotation=rotation)
+        self._accumulator = self._encoding.zeros()
+        self._noise: dict[int, list[bytes]] = {}
+        self.asked = Asked(query.sum_index, query.round, query.kind, query.payload, self._spec, len(roster))
+
+    @property
+    def least_survivors(self) -> int:
+        promise = self._spec.promise
+        return len(self.roster) - promise.dropouts if promise is not None else 0
+
+    def add(self, position: int, values: Mapping[str, object], content: bytes) -> None:
+        """One client's values, encoded as it would encode them."""
+        member = self._cohort[position]
+        if self._seed is None:
+            stream, own = KeyStream(secrets.token_bytes(SEED_BYTES)), secrets.token_bytes(SEED_BYTES)
+        else:
+            stream = insecure_rounding(self._seed, member, content)
+            own = digest("insecure noise", self._seed, member.to_bytes(4, "big"), content)
+        seeds = [digest("layer", own, bytes([layer])) for layer in range(self._spec.seeds)]
+        encoded = self._encoding.encode(values, stream, noise=[KeyStream(each) for each in seeds])  # type: ignore[arg-type]
+        for part, residues in zip(self._accumulator, encoded.residues, strict=True):
+            _add(part, residues)
+        self._noise[position] = seeds
+
+    def survivors(self) -> PositionSet:
+        return PositionSet(self._noise)
+
+    def total(self) -> Total:
+        """Without the noise that survivors added for others who might have dropped out."""
+        promise, layers = self._spec.promise, self._encoding.noise()
+        surplus = promise.surplus(len(self.roster), len(self._noise)) if promise is not None else ()
+        for seeds in self._noise.values():
+            for layer in surplus:
+                layers.remove(layer, self._accumulator, KeyStream(seeds[layer - 1]))
+        return self._encoding.decode(
+            self._accumulator, contributors=len(self._noise), invited=len(self.roster)
+        )
+
+
+def _add(part: Residues, residues: Residues) -> None:
+    part += residues

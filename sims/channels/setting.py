@@ -1,0 +1,54 @@
+"""Under which conditions a simulated cohort works, whatever carries its sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from secagg.local import Stage
+from secagg.messages import MAX_SUMS
+from secagg.terms import check_whole
+from secagg.thresholds import Trust
+
+# (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
+Fate: TypeAlias = Callable[[int, Stage, int, int], bool]
+# Who is invited to a round.
+Draw: TypeAlias = Callable[[int], Sequence[int]]
+
+
+def nobody_missing(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a cohort is protected, and who of it comes.
+
+    `trust`, `corrupt`, `dropout`  what the server may do, how many clients may collude with it, and which
+                        part of the cohort may be missing by the end of a session.
+    `sums`              most sums of one session; the next round then begins another.
+    `fate`              who goes missing, and where.
+    `draw`              which clients are invited to a round; by default, all.
+    `max_rho`           clients' budget for sums with noise; None for no limit.
+    `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever
+                        knows it.
+    `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. Whoever
+                        repeats a round over other clients learns what the difference contributed.
+    """
+
+    trust: Trust | str = Trust.CURIOUS
+    corrupt: int = 0
+    dropout: Fraction | float = Fraction(0)
+    sums: int = MAX_SUMS
+    fate: Fate = nobody_missing
+    draw: Draw | None = None
+    max_rho: float | None = None
+    insecure_seed: bytes | None = None
+    insecure_replay: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trust", Trust.parse(self.trust))
+        check_whole("corrupt", self.corrupt)
+        check_whole("sums", self.sums)
