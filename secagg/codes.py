@@ -95,6 +95,8 @@ def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
     """Residues as numbers around zero, divided by the scale."""
     unused, done = 8 * total.itemsize - bits, 0
     for residues in blocks(total):
-        signed = (residues << unused).view(f"<i{total.itemsize}") >> unused
+        signed = residues.view(f"<i{total.itemsize}")
+        if unused:
+            signed = signed << unused >> unused
         np.divide(signed, scale, out=out[done : done + len(signed)], dtype=np.float64)
         done += len(signed)

@@ -16,18 +16,21 @@ Range: TypeAlias = tuple[int, int]  # from here on, and before there
 
 
 class Expander(Protocol):
-    """Something that works removals off a total. `secagg.pool` has one with several processes.
+    """Something that works removals off a total. `secagg.pool` has one with several processes."""
 
-    Removals are computed as they are asked for, which is time in which others can be woken.
-    """
+    def get_ready(self) -> None:
+        """There will be removals within milliseconds."""
 
-    def take_off(self, residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None: ...
+    def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None: ...
 
 
 class OneProcess:
     """This one."""
 
-    def take_off(self, residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
+    def get_ready(self) -> None:
+        """It always is."""
+
+    def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
         take_off(residues, removals, salt=salt)
 
 

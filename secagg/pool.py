@@ -6,7 +6,8 @@
 First the processes agree on the seeds, then they expand them, and each time whoever is ready takes the next
 portion: cores differ in speed from moment to moment, and nobody is to wait for another. A vector is cut into
 a stretch for each process, and the masks of each stretch into portions. A process takes those of its own
-stretch first, and then helps with others. What a worker made of them returns in shared memory.
+stretch first, and then helps with others. What a worker made of them returns in shared memory. Whoever waits
+for another stays awake for some milliseconds, because waking up can take as long.
 
 Portions are numbers in pipes that all processes read, one byte each, so that a worker that dies holds no
 lock. It costs time and nothing more: what nobody reports as done is done here. Secrets reach the workers
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -57,7 +58,7 @@ _SLOTS: Final = 2
 _SHORT: Final = 1 << 17
 _CIPHER: Final = 1 << 15
 # Least of a portion, in bytes of key stream and in agreements: some tenths of a millisecond.
-_GRAIN: Final = 1 << 22
+_GRAIN: Final = 1 << 21
 _AGREEMENTS: Final = 4
 _ALIGNMENT: Final = 64
 _MOST_PARTS: Final = 1024
@@ -65,7 +66,7 @@ _SLOT: Final = _STRETCH + _ALIGNMENT * (_MOST_PARTS + 1)
 _PATIENCE: Final = 5.0  # seconds, with a worker that was asked to end
 # Seconds in which a process that waits for another stays awake: until a core that fell asleep is back, a
 # virtual machine loses a millisecond, and now and then ten.
-_ATTENTION: Final = 0.004
+_ATTENTION: Final = 0.005
 _LISTEN: Final = bytes(ForkingPickler.dumps(()))  # to a worker: there will be something to do
 _ONES: Final = bytes([1]) * 32
 _Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
@@ -110,19 +111,27 @@ class ProcessPool:
             self._workers, self._queues = [], []
 
     def cpu_seconds(self) -> float:
-        """CPU seconds that the workers have spent on masks."""
+        """CPU seconds that the workers have spent on masks, and on staying awake until they came."""
         return sum(worker.cpu_seconds for worker in self._workers)
 
-    def take_off(self, residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
+    def get_ready(self) -> None:
+        """Wake the workers while this process is still busy. If another thread uses them, they are awake."""
+        if self._lock.acquire(blocking=False):
+            try:
+                for worker in self._workers:
+                    worker.wake()
+            finally:
+                self._lock.release()
+
+    def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
         with self._lock:
             if not self._workers or len(residues) > _MOST_PARTS:
                 take_off(residues, removals, salt=salt)
                 return
             for worker in self._workers:
                 worker.wait()  # for what an interrupted call had left it with
-                worker.awake()
             try:
-                self._take_off(residues, list(removals), salt)
+                self._take_off(residues, removals, salt)
             except BaseException:
                 for queue in self._queues:
                     queue.clear()  # so that the workers stop as well
@@ -268,9 +277,10 @@ class _Worker:
         while self._alive and self._owed > 0:
             self.finish()
 
-    def awake(self) -> None:
-        """Tell it that there will be something to do. There is no answer to that."""
-        self._attempt(0, self._tasks.send_bytes, _LISTEN)
+    def wake(self) -> None:
+        """Tell it, unless it is at work, that there will be something to do. It does not answer to that."""
+        if self._owed == 0:
+            self._attempt(0, self._tasks.send_bytes, _LISTEN)
 
     def start(self, task: bytes) -> None:
         """Hand it something to do. It has finished everything else, and reads."""

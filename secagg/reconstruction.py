@@ -11,7 +11,7 @@ corrected as many lies as there may be corrupt holders.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
@@ -50,8 +50,7 @@ class Reconstruction:
             why = f"{len(shares)} of {self._threshold} shares are there"
             proven = answered - len(shares) > self._corrupt
             raise CorruptDealer(dealer, why, proven=proven)
-        trusted_first = sorted(shares, key=lambda point: (self._doubts[holders[point - 1]], point))
-        secret = self._interpolate(trusted_first[: self._threshold], shares)
+        secret = self._interpolate(self._trusted_first(shares, holders)[: self._threshold], shares)
         if secret is not None and matches(secret):
             return secret
         secret, wrong = self._corrected(dealer, shares, matches)
@@ -59,6 +58,11 @@ class Reconstruction:
         self.wrong.setdefault(dealer, set()).update(liars)
         self._doubts.update(liars)
         return secret
+
+    def _trusted_first(self, points: Iterable[int], holders: Sequence[int]) -> list[int]:
+        if not self._doubts:
+            return sorted(points)
+        return sorted(points, key=lambda point: (self._doubts[holders[point - 1]], point))
 
     def _interpolate(self, points: list[int], shares: Mapping[int, int]) -> bytes | None:
         return shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])

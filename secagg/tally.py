@@ -119,6 +119,7 @@ class Tally:
         """The total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
         cohort = self.question.cohort
         self.check_reach(self.revealed, cohort.threshold)
+        self._expander.get_ready()
         liars = liars_around(self._corrupt, cohort.threshold)
         reconstruction = Reconstruction(cohort.threshold, corrupt=liars)
         secrets, blamed = self._reconstruct(reconstruction)
@@ -128,7 +129,7 @@ class Tally:
             # The hidden count is the last element: it may be right where the rest is not.
             raise CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
-        self._expander.take_off(self._accumulator, self._removals(secrets), salt=cohort.session)
+        self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
         self._remove_noise(secrets)
         total = self.question.encoding.decode(
             self._accumulator,

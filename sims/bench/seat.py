@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final, Self, TypeVar
 
@@ -60,13 +60,12 @@ class Counting:
         if self._pool is not None:
             self._pool.close()
 
-    def take_off(self, residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
-        self._expander.take_off(residues, self._counted(removals), salt=salt)
+    def get_ready(self) -> None:
+        self._expander.get_ready()
 
-    def _counted(self, removals: Iterable[Removal]) -> Iterator[Removal]:
-        for removal in removals:
-            self.masks += len(removal.pairs) if isinstance(removal, PairMasks) else 1
-            yield removal
+    def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
+        self.masks += sum(len(each.pairs) if isinstance(each, PairMasks) else 1 for each in removals)
+        self._expander.take_off(residues, removals, salt=salt)
 
     def cpu_seconds(self) -> float:
         """Of the other processes."""

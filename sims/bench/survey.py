@@ -124,7 +124,7 @@ def _processes(plan: Plan, progress: Progress) -> tuple[list[SumReport], list[Su
     """The same sum in one process and in two, in turns, and between them what the cores can do."""
     reports: list[SumReport] = []
     with Cores() as cores:
-        for setting in [plan.in_processes(processes) for processes in (1, 2)] * plan.most_runs:
+        for setting in [plan.in_processes(processes) for processes in (1, 2)] * plan.turns:
             cores.sample()
             reports.append(sums.measure(setting, _labelled(progress, setting)))
         cores.sample()

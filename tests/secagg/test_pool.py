@@ -7,7 +7,7 @@ from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
-from threading import Thread, Timer
+from threading import Event, Thread, Timer
 
 import numpy as np
 import pytest
@@ -135,6 +135,91 @@ def test_a_pool_knows_what_its_workers_spent() -> None:
         assert pool.cpu_seconds() > 0
 
 
+def wakings(pool: ProcessPool, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the first worker is sent from now on."""
+    sent: list[bytes] = []
+    tasks = pool._workers[0]._tasks
+    send = tasks.send_bytes
+
+    def noted(task: bytes) -> None:
+        sent.append(task)
+        send(task)
+
+    monkeypatch.setattr(tasks, "send_bytes", noted)
+    return sent
+
+
+def test_workers_that_were_woken_do_what_they_always_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often, and whether or not anything comes of it."""
+    with ProcessPool(2) as pool:
+        sent = wakings(pool, monkeypatch)
+        for _ in range(3):
+            pool.get_ready()
+        assert sent == [pools._LISTEN] * 3
+        residues = large()
+        pool.take_off(residues, REMOVALS, salt=SALT)
+        pool.get_ready()
+        assert pool._workers[0]._alive
+        assert pool._workers[0]._owed == 0, "there is no answer to a waking"
+    assert same(residues, taken_off(REMOVALS, large()))
+
+
+def test_nobody_wakes_a_worker_that_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not read while it works: what nobody reads could block whoever writes it."""
+    pool = ProcessPool(2)
+    sent = wakings(pool, monkeypatch)
+    pool.get_ready()
+    assert sent == [], "it has not come up yet"
+    with pool:
+        with pool._lock:
+            pool.get_ready()
+        assert sent == [], "another thread has it"
+        pool.get_ready()
+        assert sent == [pools._LISTEN]
+    pool.get_ready()
+    assert sent == [pools._LISTEN], "nobody is left"
+
+
+def test_a_dead_worker_is_not_woken() -> None:
+    residues = large()
+    with ProcessPool(2) as pool:
+        pool._workers[0]._process.kill()
+        pool._workers[0]._process.join()
+        pool.get_ready()
+        assert not pool._workers[0]._alive
+        pool.take_off(residues, REMOVALS, salt=SALT)
+    assert same(residues, taken_off(REMOVALS, large()))
+
+
+def test_who_waits_in_vain_for_a_while_falls_asleep_and_still_hears(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes at once is read at once; what comes late is waited for without turning around."""
+    monkeypatch.setattr(pools, "_ATTENTION", 0.02)
+    end, start = Pipe(duplex=False)
+    start.send("at once")
+    assert pools._receive(end) == "at once"
+    asleep = Event()
+    receive = end.recv
+
+    def noted() -> object:
+        asleep.set()
+        return receive()
+
+    monkeypatch.setattr(end, "recv", noted)
+
+    def send_late() -> None:
+        asleep.wait(60)
+        start.send("late")
+
+    sender = Thread(target=send_late)
+    sender.start()
+    assert pools._receive(end) == "late"
+    sender.join()
+    start.close()
+    with pytest.raises(EOFError):
+        pools._receive(end)
+    end.close()
+
+
 def test_a_pool_of_one_is_this_process() -> None:
     residues = total()
     with ProcessPool(1) as pool:
@@ -252,6 +337,13 @@ def apprentice() -> Iterator[Apprentice]:
     worker = Apprentice(1, 3)
     yield worker
     worker.end()
+
+
+def test_a_worker_that_is_woken_says_nothing_and_listens(apprentice: Apprentice) -> None:
+    apprentice.give.send_bytes(pools._LISTEN)
+    apprentice.queues[0].fill(1)
+    assert apprentice.asked(agree, [REMOVALS], SALT) == {0: seeds_of(REMOVALS, salt=SALT)}
+    assert not apprentice.take.poll()
 
 
 def test_a_worker_agrees_on_what_it_takes(apprentice: Apprentice) -> None:

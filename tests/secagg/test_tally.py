@@ -259,6 +259,28 @@ def test_what_was_interrupted_half_way_is_never_released(
         table.tally.unmask()
 
 
+def test_the_expander_is_told_while_secrets_are_still_being_reconstructed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table(*ROSTER)
+    table.reveal(*ROSTER)
+    calls: list[str] = []
+    for owner, name in ((OneProcess, "get_ready"), (Tally, "_reconstruct"), (OneProcess, "take_off")):
+        noted(monkeypatch, owner, name, calls)
+    table.tally.unmask()
+    assert calls == ["get_ready", "_reconstruct", "take_off"]
+
+
+def noted(patch: pytest.MonkeyPatch, owner: type, name: str, calls: list[str]) -> None:
+    original = getattr(owner, name)
+
+    def call(*args: object, **kwargs: object) -> object:
+        calls.append(name)
+        return original(*args, **kwargs)
+
+    patch.setattr(owner, name, call)
+
+
 # --- removable noise -------------------------------------------------------------------------------
 
 PROMISE = Promise(clients=CLIENTS, dropouts=2, colluders=1, removable=True)

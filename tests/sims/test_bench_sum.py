@@ -17,6 +17,7 @@ from secagg.encoding import Encoding
 from secagg.events import Asked, ClientStep
 from secagg.masking import PairMasks, SelfMask
 from secagg.masks import SEED_BYTES, KeyStream
+from secagg.pool import ProcessPool
 from secagg.ring import Residues
 from sims.bench import limits
 from sims.bench.crowd import Chore, Crowd
@@ -297,6 +298,14 @@ def test_masks_of_the_server_are_counted() -> None:
 
     assert expander.masks == 3
     assert expander.cpu_seconds() == 0.0
+
+
+def test_the_workers_of_the_server_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[ProcessPool] = []
+    monkeypatch.setattr(ProcessPool, "get_ready", lambda pool: woken.append(pool))
+    with Counting(2) as expander:
+        expander.get_ready()
+    assert len(woken) == 1
 
 
 # --- the command ---

@@ -138,7 +138,7 @@ def test_processes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "measure", remembered)
     monkeypatch.setattr(surveys, "Cores", FakeCores)
 
-    found = survey(replace(QUICK, most_runs=5), quiet)
+    found = survey(replace(QUICK, turns=5), quiet)
 
     start = order.index(0)
     assert order[start : start + 21] == [0, 1, 0, 2] * 5 + [0]
