@@ -1,0 +1,239 @@
+"""Every client keeps a model of its own, within a distance of the common one; and the same with meta-steps.
+
+"FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of all f_i(x_i) under the constraints
+|x_i - z|^2 <= gamma_i, by a multiplier lambda_i for each: x_i minimises f_i(x_i) + lambda_i |x_i - z|^2,
+lambda_i rises where the constraint is broken and falls where it is kept with room to spare, and the common
+model z is the mean of all x_i, weighted by lambda_i.
+
+The authors' own program, which differs, is `fedbc_as_released`. One thing of it cannot be had from clients
+that keep their multipliers to themselves: there, a single optimiser with momentum holds the multipliers of
+everybody, so that each client's step moves those of all others a little further, too. Here every client has a
+momentum of its own, which acts when it takes part. And there, multipliers are unbounded above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.averaging import clipped
+from protocols.learner import Learner, Steering
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round
+from secagg.errors import CorruptTotal
+from secagg.spec import L2, LInf, Part, SumSpec
+
+UPDATE: Final = "update"
+MULTIPLIER: Final = "multiplier"
+MULTIPLIER_BITS: Final = 64  # one number, and it divides all others
+
+
+@dataclass(frozen=True)
+class Deviations(Query):
+    """How far is your model from this one, and what is that worth to you?"""
+
+    kind: ClassVar[str] = "deviations"
+    model: Vector
+
+
+@dataclass(frozen=True)
+class Bond:
+    """What ties a client to the common model.
+
+    `model`       its own, x_i; None before it has taken part.
+    `multiplier`  lambda_i.
+    `gamma`       the square of the distance that it may keep.
+    `rise`        with momentum, the direction in which `multiplier` has moved, and
+    `widening`    that in which `gamma` has.
+    """
+
+    model: Vector | None = None
+    multiplier: float = 0.0
+    gamma: float = 0.0
+    rise: float = 0.0
+    widening: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBC(Algorithm[ModelState, Bond]):
+    """The common model is the mean of the clients' own, weighted by what their distance from it costs them.
+
+    `clip`         largest norm of the difference between a client's model and the common one.
+    `lambda_max`   largest multiplier. Numbers on the wire are relative to it: one far above all multipliers
+                   that occur costs precision. Local steps also need a learning rate below
+                   2 / (curvature + 2 lambda_max).
+    `lambda_min`   least multiplier, and the first. It is the least weight that a client can have: a server
+                   that sends a common model near to what a client has, or far from it, moves its multiplier.
+    `alpha`        step of the multipliers.
+    `gamma`        square of the distance that clients may keep at first.
+    `gamma_step`   by how much times its multiplier a client widens that in every round; 0 keeps it fixed.
+    `momentum`     of the steps of multiplier and gamma.
+    `from_common`  whether clients train from the common model, not from their own.
+    `fine_tune`    local steps on a client's training data that its model is given before it is used.
+    """
+
+    memory_type: ClassVar[type] = Bond
+
+    clip: float | None = None
+    lambda_max: float | None = None
+    lambda_min: float = 0.0
+    alpha: float = 1e-3
+    gamma: float = 0.0
+    gamma_step: float = 1e-3
+    momentum: float = 0.0
+    from_common: bool = False
+    fine_tune: int = 0
+    bits: int = 32
+
+    def check(self) -> None:
+        meaning = "the largest difference between a client's model and the common one, such as 10.0"
+        checks.bound("clip", self.clip, meaning)
+        checks.bound("lambda_max", self.lambda_max, "the largest multiplier, such as 1.0")
+        checks.real("lambda_min", self.lambda_min, 0, self.most)
+        checks.positive("alpha", self.alpha)
+        checks.real("gamma", self.gamma, 0)
+        checks.real("gamma_step", self.gamma_step, 0)
+        checks.real("momentum", self.momentum, 0, 1)
+        checks.whole("fine_tune", self.fine_tune, 0)
+        checks.whole("bits", self.bits, 2, 64)
+
+    @property
+    def limit(self) -> float:
+        assert self.clip is not None  # checked above
+        return self.clip
+
+    @property
+    def most(self) -> float:
+        assert self.lambda_max is not None  # checked above
+        return self.lambda_max
+
+    def sums(self) -> tuple[Sum, ...]:
+        parts = (
+            Part(name=UPDATE, size=self.dim, bits=self.bits, bound=L2(self.limit)),
+            Part(name=MULTIPLIER, size=1, bits=MULTIPLIER_BITS, bound=LInf(1.0)),
+        )
+        reveals = "the sum of the clients' differences from the common model, weighted by their multipliers"
+        return (
+            Sum(
+                query=Deviations,
+                spec=SumSpec(parts=parts),
+                reveals=f"{reveals}, and of the multipliers",
+                least_weight=self.lambda_min / self.most,
+            ),
+        )
+
+    def start(self, model: Vector) -> ModelState:
+        return ModelState(as_vector(model))
+
+    def model(self, state: ModelState) -> Vector:
+        return state.model
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        total = yield Deviations(state.model)
+        weight = float(total[MULTIPLIER][0])
+        if weight < 0:
+            raise CorruptTotal("the multipliers add up to less than nothing")
+        if weight == 0:
+            return Outcome(state, {"multiplier": 0.0, "kept": "every multiplier is zero"})
+        # Means of what is within the clip are within it; if this one is not, all multipliers are so small
+        # that it is made of rounding.
+        step = clipped(np.asarray(total[UPDATE], np.float64) / weight, self.limit)
+        facts = {"multiplier": self.most * weight / total.count, "moved": float(np.linalg.norm(step))}
+        return Outcome(ModelState(as_vector(state.model + step)), facts)
+
+    def first_memory(self) -> Bond:
+        return Bond(multiplier=float(self.lambda_min), gamma=float(self.gamma))
+
+    def client(self, learner: Learner, memory: Bond) -> FedBCClient:
+        return FedBCClient(self, learner, memory)
+
+    def personal(self, memory: Bond, model: Vector, learner: Learner) -> Vector:
+        own = model if memory.model is None else memory.model
+        return learner.train(own, steps=self.fine_tune) if self.fine_tune else own
+
+    # --- what a client does with its own ---
+
+    def train(self, learner: Learner, start: Vector, common: Vector, multiplier: float) -> Vector:
+        """Local steps on f + multiplier * |x - common|^2."""
+        return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
+
+    def tie(self, bond: Bond, model: Vector, common: Vector) -> Bond:
+        """After training: the steps of multiplier and gamma, up and down the same Lagrangian."""
+        excess = float(np.sum((model - common) ** 2)) - bond.gamma
+        rise = self.momentum * bond.rise + excess
+        widening = self.momentum * bond.widening + bond.multiplier
+        multiplier = float(np.clip(bond.multiplier + self.alpha * rise, self.lambda_min, self.most))
+        gamma = bond.gamma + self.gamma_step * widening
+        if not self.momentum:
+            rise = widening = 0.0
+        return Bond(model, multiplier, gamma, rise, widening)
+
+
+class FedBCClient(ClientRound[Bond]):
+    def __init__(self, algorithm: FedBC, learner: Learner, memory: Bond) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._bond = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Deviations)
+        algorithm, common, bond = self._algorithm, query.model, self._bond
+        start = common if algorithm.from_common or bond.model is None else bond.model
+        model = as_vector(algorithm.train(self._learner, start, common, bond.multiplier))
+        self._bond = algorithm.tie(bond, model, common)
+        weight = self._bond.multiplier / algorithm.most
+        return {UPDATE: clipped(model - common, algorithm.limit) * weight, MULTIPLIER: [weight]}
+
+    def memory(self) -> Bond:
+        return self._bond
+
+
+fedbc_as_released = partial(FedBC, from_common=True, momentum=0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerFedBC(FedBC):
+    """FedBC for models that are good after a step: every local step looks ahead (first-order MAML).
+
+    From w, `inner_steps` steps on the client's Lagrangian lead to a point whose gradient of the plain loss,
+    on the next batch, is what w moves by. The client then uses its model after `fine_tune` steps.
+
+    Only the steps ahead feel the multiplier. A model that is best after a pull towards the common one lies
+    beyond its client's best model, so multipliers drive models apart here, and rise to `lambda_max` where
+    gamma is fixed.
+
+    `inner_rate`  learning rate of the steps ahead, and of `fine_tune`. Times curvature + 2 lambda_max it must
+                  stay below 1: w would have to be infinitely far away to be best after such a step.
+    `outer_rate`  that of w.
+    `inner_steps` how far ahead.
+    """
+
+    fine_tune: int = 1
+    inner_steps: int = 1
+    inner_rate: float = 0.01
+    outer_rate: float = 0.01
+
+    def check(self) -> None:
+        super().check()
+        checks.whole("inner_steps", self.inner_steps, 1)
+        checks.positive("inner_rate", self.inner_rate)
+        checks.positive("outer_rate", self.outer_rate)
+
+    def train(self, learner: Learner, start: Vector, common: Vector, multiplier: float) -> Vector:
+        steering = Steering(pull=2 * multiplier, anchor=common)
+        model = start
+        for _ in range(learner.steps):
+            ahead = learner.train(model, steering, steps=self.inner_steps, rate=self.inner_rate)
+            model = model - self.outer_rate * learner.gradient(ahead)
+        return model
+
+    def personal(self, memory: Bond, model: Vector, learner: Learner) -> Vector:
+        own = model if memory.model is None else memory.model
+        return learner.train(own, steps=self.fine_tune, rate=self.inner_rate) if self.fine_tune else own

@@ -1,0 +1,265 @@
+"""Personal models that are held near a robust common one: the family Fed+.
+
+"Fed+: A Unified Approach to Robust Personalized Federated Learning". With the penalty Psi of a client's
+distance from the common model, its personal part theta = prox(w - common) and the common model itself are
+
+    Psi          theta, with d = w - common                  the common model
+    squared      d / (1 + delta)                             the mean              FedAvg+
+    norm         max(0, 1 - delta / |d|) d                   geometric median      FedGeoMed+
+    coordinates  sign(d) max(0, |d| - delta), each its own   coordinate median     FedCoMed+
+
+where within delta of a client the medians are means. Equation (12) of the paper, in print, has another theta
+for coordinates, which is not the proximal operator of its Psi; this is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import ClassVar, Final, assert_never
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.aggregation import Aggregation, Layer, Residuals
+from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
+from protocols.learner import Learner, Steering
+from protocols.private import Privacy, Private
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Fact, Outcome, Query, Round
+from secagg.errors import ParameterError
+
+
+class Psi(StrEnum):
+    """How the distance between a client's model and the common one is penalised."""
+
+    SQUARED = "squared"
+    NORM = "norm"
+    COORDINATES = "coordinates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Parameters from `start` to before `stop`, with a penalty of their own.
+
+    `psi`    its form. It decides how the common model is made of the clients' models, too.
+    `delta`  its strength: 0 means none, so that a client only follows itself (only where `psi` is squared);
+             infinity allows no personal part at all (there, too). For medians it is their smoothing as well.
+    `clip`   of a mean, the largest norm of the difference between a client's model and the common one.
+    `bits`   of every number on the wire.
+    """
+
+    start: int
+    stop: int
+    psi: Psi | str = Psi.SQUARED
+    delta: float = 0.1
+    clip: float | None = None
+    bits: int = 32
+
+    def __post_init__(self) -> None:
+        if not self.is_mean:
+            checks.positive("delta", self.delta)
+        elif self.delta != math.inf:
+            checks.real("delta", self.delta, 0)
+
+    @property
+    def form(self) -> Psi:
+        try:
+            return Psi(self.psi)
+        except ValueError:
+            raise ParameterError(f"psi must be one of {', '.join(Psi)}, not {self.psi!r}") from None
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the common model is a mean, which takes a single sum."""
+        return self.form is Psi.SQUARED
+
+    @property
+    def layer(self) -> Layer:
+        return Layer(self.start, self.stop, self._influence())
+
+    def _influence(self) -> Influence:
+        form = self.form
+        match form:
+            case Psi.SQUARED:
+                return MeanInfluence(clip=self.clip, bits=self.bits)
+            case Psi.NORM:
+                return GeometricMedian(nu=self.delta, bits=self.bits)
+            case Psi.COORDINATES:
+                return CoordinateMedian(delta=self.delta, bits=self.bits)
+        assert_never(form)
+
+    def theta(self, difference: Vector) -> Vector:
+        """The personal part: the proximal operator of Psi / sigma at the difference from the common model."""
+        form = self.form
+        match form:
+            case Psi.SQUARED:
+                return difference / (1 + self.delta)
+            case Psi.NORM:
+                norm = float(np.linalg.norm(difference))
+                return difference * (1 - self.delta / norm if norm > self.delta else 0.0)
+            case Psi.COORDINATES:
+                return np.sign(difference) * np.maximum(0.0, np.abs(difference) - self.delta)
+        assert_never(form)
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """A client's own model; None before it has taken part."""
+
+    model: Vector | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedPlus(Algorithm[ModelState, PersonalModel]):
+    """Clients train models of their own, drawn towards the common one after every step.
+
+    One local step with learning rate eta is
+
+        w <- kappa (w - eta gradient) + (1 - kappa) (common + theta)      with kappa = 1 / (1 + eta sigma)
+
+    and the common model is the aggregate of all w. `TABLE_1` has the settings that the paper names.
+
+    `sigma`      how strongly clients are drawn; the paper advises a kappa of 0.9 to 0.999, which 1 is for
+                 learning rates from 0.1 down to 0.001.
+    `psi`, `delta`, `clip`, `bits`  the penalty of all parameters: see `Group`.
+    `groups`     for the hybrid: groups of parameters with penalties of their own, instead.
+    `start_mix`  the paper's lambda: clients start from their own model at 0, from the common one at 1.
+    `weighted`   whether clients count by their samples, up to `cap`, or all the same.
+    `steps`      most sums of a round. A mean takes one; medians are found step by step from the last common
+                 model, until a step is within `tolerance`.
+    `fast`       whether steps are accelerated by what earlier ones showed; with `privacy`, none is.
+    `privacy`    makes every sum differentially private, at a public step; None for exact sums.
+    """
+
+    memory_type: ClassVar[type] = PersonalModel
+
+    sigma: float = 1.0
+    psi: Psi | str = Psi.SQUARED
+    delta: float = 0.1
+    clip: float | None = None
+    bits: int = 32
+    groups: tuple[Group, ...] = ()
+    start_mix: float = 0.0
+    weighted: bool = False
+    cap: int = 1000
+    steps: int = 12
+    tolerance: float = 1e-6
+    fast: bool = True
+    privacy: Privacy | None = None
+
+    def check(self) -> None:
+        checks.real("sigma", self.sigma, 0)
+        checks.real("start_mix", self.start_mix, 0, 1)
+        checks.whole("cap", self.cap, 1)
+        if self.privacy is not None and len(self.penalties) > 1:
+            raise ParameterError("private sums are of one group: each group would spend the whole goal")
+        self.aggregation  # noqa: B018  # raises what is wrong with the bounds
+        if self.penalties[-1].stop != self.dim:
+            raise ParameterError(f"the last group must end at {self.dim}, the number of parameters")
+
+    @cached_property
+    def penalties(self) -> tuple[Group, ...]:
+        """Of all parameters, in their order."""
+        whole = Group(start=0, stop=self.dim, psi=self.psi, delta=self.delta, clip=self.clip, bits=self.bits)
+        return self.groups or (whole,)
+
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        steps = 1 if all(group.is_mean for group in self.penalties) else self.steps
+        layers = tuple(group.layer for group in self.penalties)
+        if self.privacy is not None:
+            layers = tuple(_made_private(layer, self.privacy, steps) for layer in layers)
+        return Aggregation(
+            layers=layers,
+            clients=self.clients,
+            steps=steps,
+            tolerance=self.tolerance,
+            fast=self.fast and self.privacy is None,
+        )
+
+    def theta(self, difference: Vector) -> Vector:
+        """The personal part of a model that differs from the common one by `difference`."""
+        return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
+
+    def share(self, samples: int) -> float:
+        """A client's weight, from 0 to 1."""
+        return min(samples, self.cap) / self.cap if self.weighted else 1.0
+
+    def sums(self) -> tuple[Sum, ...]:
+        return (self.aggregation.sum,)
+
+    def start(self, model: Vector) -> ModelState:
+        return ModelState(as_vector(model))
+
+    def model(self, state: ModelState) -> Vector:
+        return state.model
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        reached = yield from self.aggregation.run(state.model)
+        moved = float(np.linalg.norm(reached.point - state.model))
+        facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
+        return Outcome(ModelState(as_vector(reached.point)), facts)
+
+    def client(self, learner: Learner, memory: PersonalModel) -> FedPlusClient:
+        return FedPlusClient(self, learner, memory)
+
+    def personal(self, memory: PersonalModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        return model if memory.model is None else memory.model
+
+
+def _made_private(layer: Layer, privacy: Privacy, sums: int) -> Layer:
+    influence = Private(inner=layer.influence, privacy=privacy, sums=sums, bits=layer.influence.bits)
+    return replace(layer, influence=influence)
+
+
+class FedPlusClient(ClientRound[PersonalModel]):
+    """Trains at the first query of a round, and compares what came out with the points of all of them."""
+
+    def __init__(self, algorithm: FedPlus, learner: Learner, memory: PersonalModel) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._before = memory
+        self._trained: Vector | None = None
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Residuals)
+        if self._trained is None:
+            self._trained = as_vector(self._train(query.point))
+        share = self._algorithm.share(self._learner.samples)
+        return self._algorithm.aggregation.contribution(self._trained, query.point, share)
+
+    def _train(self, common: Vector) -> Vector:
+        own = common if self._before.model is None else self._before.model
+        target = common + self._algorithm.theta(own - common)
+        mix = self._algorithm.start_mix
+        start = (1 - mix) * own + mix * common
+        return self._learner.train(start, Steering(mix=self._algorithm.sigma, target=target))
+
+    def memory(self) -> PersonalModel:
+        return PersonalModel(self._trained)
+
+
+fedavg_plus = partial(FedPlus, psi=Psi.SQUARED)
+fedgeomed_plus = partial(FedPlus, psi=Psi.NORM)
+fedcomed_plus = partial(FedPlus, psi=Psi.COORDINATES)
+
+# Table 1 of the paper: what else the family holds. With sigma = 0 nobody is drawn anywhere.
+TABLE_1: Final[Mapping[str, partial[FedPlus]]] = MappingProxyType(
+    {
+        "Local SGD": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=0.0),
+        "FedAvg": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=1.0),
+        "RFA": partial(FedPlus, psi=Psi.NORM, delta=1e-6, sigma=0.0, start_mix=1.0),
+        "Coordinate median": partial(FedPlus, psi=Psi.COORDINATES, delta=1e-4, sigma=0.0, start_mix=1.0),
+        "FedProx": partial(FedPlus, psi=Psi.SQUARED, delta=math.inf, start_mix=1.0),
+        "FedAvg+": fedavg_plus,
+        "FedGeoMed+": fedgeomed_plus,
+        "FedCoMed+": fedcomed_plus,
+    }
+)

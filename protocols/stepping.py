@@ -1,0 +1,296 @@
+"""How a server walks to a robust centre when all that it learns is sums.
+
+A server broadcasts a point z. Every client i, with the residual r_i = w_i - z, adds its influence and its
+weight to a sum: r_i / max(nu, |r_i|) and 1 / max(nu, |r_i|), where |.| is the norm of the whole vector (a
+geometric median) or the size of each coordinate by itself (a coordinate median). The server learns the two
+totals, G and W, and picks the next point. Every point costs a secure sum, so few points are wanted.
+
+Theory of operation. -G is the gradient of a convex function, the sum of the clients' Huber functions, and W
+bounds its curvature from above: the reweighted move G / W of the papers never raises it ("Robust Aggregation
+for Federated Learning": Weiszfeld). But it creeps where the curvature is far below W. Three facts make
+it faster, and none needs more than G and W:
+
+* Near its goal the move is a nearly linear function of the point, even at a client's own point, where G
+  jumps. So a few past moves tell where it vanishes: Anderson's extrapolation, or a secant for one coordinate.
+* The goal lies where G points to: G_k @ (goal - z_k) >= 0 for every past k. A step which would leave
+  one of these half-spaces goes too far and is cut. For one coordinate, they are a bracket around the goal.
+* Where the move grows from point to point, nothing can be extrapolated, but differences of G still tell
+  the curvature along the way (L-BFGS), so that longer steps can be tried.
+
+A stepping belongs to one set of clients. When clients are lost on the way, G belongs to another function, and
+the caller goes on with a new stepping from the last point.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+Places: TypeAlias = NDArray[np.intp]
+
+_LARGEST = 1e30  # Larger totals are refused, and smaller ones than the inverse are zero: no sum tells such.
+_MEMORY = 5  # How many past points an extrapolation looks at.
+_FAST_SUMS = 100  # After so many sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
+_SIMILAR = 30.0  # A past move that was so many times longer says nothing about the end of the way.
+_SAME = 1e-12  # A change of the move by less than this part of it is rounding.
+_STRETCH = 4.0  # How much longer than plain a step may be at first when nothing can be extrapolated.
+_LONGEST_STRETCH = 2.0**20
+_SMALL = 1e-6  # The part of the largest G seen below which rounding may be all that is left.
+
+
+class Stepping(ABC):
+    """Gives the next point from the totals at the last one: `point` to begin with, then what `next` returned.
+
+    `moved` is the length of the last step (infinite before the first), for callers that stop on a tolerance.
+    Entries of G of at most `rounding` count as zero: a caller that knows how finely the sum is rounded says
+    so, and steps end instead of following the rounding. Where G is zero or W is not positive, nothing moves.
+    """
+
+    def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
+        self.point: Vector = np.array(start, np.float64, ndmin=1)
+        self.moved = np.inf
+        self._rounding = rounding
+        if self.point.ndim != 1 or not np.isfinite(self.point).all():
+            raise ValueError("a start must be a vector of finite numbers")
+        if not 0 <= rounding < np.inf:
+            raise ValueError("rounding must be a finite number from 0 on")
+
+    def next(self, influence: ArrayLike, weight: ArrayLike) -> Vector:
+        """The next point, from the totals of the clients' influences and weights at the current one.
+
+        There is one weight for all, or one for each coordinate. The vector returned is not to be written to.
+        """
+        total, scale = np.asarray(influence, np.float64), np.asarray(weight, np.float64)
+        if total.shape != self.point.shape or scale.shape not in ((), (1,), total.shape):
+            raise ValueError(f"totals must be {self.point.size} influences and one weight, or as many")
+        if not ((np.abs(total) < _LARGEST).all() and (np.abs(scale) < _LARGEST).all()):
+            raise ValueError(f"totals must be finite numbers, smaller than {_LARGEST}")
+        total = np.where(np.abs(total) > max(self._rounding, 1 / _LARGEST), total, 0.0)
+        following = self._following(total, scale)
+        following.setflags(write=False)
+        self.moved = float(np.linalg.norm(following - self.point))
+        self.point = following
+        return following
+
+    @abstractmethod
+    def _following(self, influence: Vector, weight: Vector) -> Vector: ...
+
+
+class PlainStepping(Stepping):
+    """The reweighted step z + G / W, as Weiszfeld's algorithm and its smoothed variants define it."""
+
+    def _following(self, influence: Vector, weight: Vector) -> Vector:
+        return self.point + _plain_move(influence, weight)
+
+
+def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0.0) -> Stepping:
+    """The stepping that needs fewest sums, for a weight per coordinate or one weight for the whole vector."""
+    if per_coordinate or np.size(start) == 1:
+        return CoordinateStepping(start, rounding=rounding)
+    return VectorStepping(start, rounding=rounding)
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What one sum has told: a point, the totals there, and the plain move from there."""
+
+    point: Vector
+    influence: Vector
+    weight: float
+    move: Vector
+
+
+class VectorStepping(Stepping):
+    """Few sums to a geometric median, smoothed by any nu. One weight for the whole vector.
+
+    Without a unique minimiser (clients on a line, an even number of them), some one is approached; which
+    one depends on the start. A step that went astray costs one sum: the next one starts where it came from.
+    """
+
+    def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
+        super().__init__(start, rounding=rounding)
+        self._seen: list[_Seen] = []  # The last one is where steps start from.
+        self._stretch = _STRETCH
+        self._sums = 0
+
+    def _following(self, influence: Vector, weight: Vector) -> Vector:
+        if weight.size != 1:
+            raise ValueError("a vector's stepping takes one weight")
+        move = _plain_move(influence, weight)
+        self._sums += 1
+        if self._sums > _FAST_SUMS or not move.any():
+            return self.point + move
+        self._remember(_Seen(self.point, influence, float(weight.item()), move))
+        base = self._seen[-1]
+        step = self._extrapolated(base)
+        if step is None or base.influence @ step <= 0:
+            step = self._stretched(base)
+        return base.point + self._cut(base, step)
+
+    def _remember(self, new: _Seen) -> None:
+        """Steps go on from the new point, unless it lies beyond the goal, further from it than the old.
+
+        The first is judged by the direction of G, which is sure, the second by the plain move's length.
+        """
+        self._seen.append(new)
+        if len(self._seen) > 1:
+            old = self._seen[-2]
+            beyond = new.influence @ (new.point - old.point) < 0
+            if beyond and np.linalg.norm(new.move) > 2 * np.linalg.norm(old.move):
+                self._seen[-2:] = [new, old]
+        del self._seen[: -_MEMORY - 1]
+
+    def _extrapolated(self, base: _Seen) -> Vector | None:
+        """Anderson's step: to where the move would vanish if it were linear between the points seen."""
+        length = float(np.linalg.norm(base.move))
+        known = [
+            (seen, base.move - seen.move)
+            for seen in self._seen[:-1]
+            if np.linalg.norm(seen.move) <= _SIMILAR * length
+            and np.linalg.norm(base.move - seen.move) > _SAME * length
+        ]
+        if not known:
+            return None
+        norms = np.array([np.linalg.norm(change) for _, change in known])
+        unit = np.array([change for _, change in known]) / norms[:, None]
+        # Directions that differ by less than a thousandth are one: rounding must not be blown up.
+        part: Vector = np.linalg.lstsq(unit @ unit.T, unit @ base.move, rcond=1e-6)[0]
+        back: Vector = np.array([base.point - seen.point for seen, _ in known])
+        step: Vector = base.move - part @ unit - (part / norms) @ back
+        return step
+
+    def _stretched(self, base: _Seen) -> Vector:
+        """The L-BFGS step, of limited length. It always points to where the function falls."""
+        rest, pairs = base.influence.copy(), []
+        for new, old in zip(self._seen[:0:-1], self._seen[-2::-1], strict=True):
+            step, change = new.point - old.point, old.influence - new.influence
+            least = 1e-4 * base.weight * step
+            if step @ change < step @ least:
+                change = least  # Next to no curvature was seen on the way: that is worth knowing too.
+            curvature = step @ change
+            if curvature > 0:  # Else the two are one point, to the last digit.
+                part = (step @ rest) / curvature
+                rest -= part * change
+                pairs.append((step, change, curvature, part))
+        longer = rest / base.weight
+        for step, change, curvature, part in reversed(pairs):
+            longer += (part - (change @ longer) / curvature) * step
+        return self._shortened(base, longer)
+
+    def _shortened(self, base: _Seen, step: Vector) -> Vector:
+        """At most `stretch` plain moves long; whenever that was too short, the next may be twice as long."""
+        ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
+        limit = self._stretch
+        self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
+        return step * (limit / ratio) if ratio > limit else step
+
+    def _cut(self, base: _Seen, step: Vector) -> Vector:
+        """Half the way to the border of a half-space that the step would leave; near it, the plain move."""
+        part = 1.0
+        for seen in self._seen[:-1]:
+            change = float(seen.influence @ step)
+            room = max(0.0, float(seen.influence @ (base.point - seen.point)))
+            if room + change < 0:
+                part = min(part, 0.5 * room / -change)
+        return part * step if part > 0.01 else base.move
+
+
+class CoordinateStepping(Stepping):
+    """Few sums to a coordinate median, smoothed by any delta. A weight for each coordinate, or one for all.
+
+    Every coordinate looks for the root of its own G, which falls. Until there are points on both sides of the
+    root, steps follow the secant of G, and are at least as long as the plain ones. Then they are Anderson and
+    Bjoerck's regula falsi on G / W; where G is flat at one end, the secant of the other end; and a bisection
+    wherever three sums gained less than a factor of four. The root stays enclosed, and is always reached.
+    Where G is zero on an interval (an even number of clients), the first point met in there is kept.
+    """
+
+    def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
+        super().__init__(start, rounding=rounding)
+        dim = self.point.size
+        # Row 0 is the end with G > 0, below the root; row 1 the one above it.
+        self._ends = np.array([np.full(dim, -np.inf), np.full(dim, np.inf)])
+        self._totals = np.zeros((2, dim))
+        self._moves = np.zeros((2, dim))
+        self._older = np.full((2, 2, dim), np.nan)  # The end before, on either side, and G there.
+        self._faith = np.ones((2, dim))  # How much of a move counts: less where an end stays and stays.
+        self._side = np.full(dim, -1)
+        self._stretch = np.full(dim, _STRETCH)
+        self._left = np.full(dim, np.inf)
+        self._most = 0.0
+        self._sums = 0
+
+    def _following(self, influence: Vector, weight: Vector) -> Vector:
+        move = _plain_move(influence, weight)
+        at = np.flatnonzero(move)
+        self._sums += 1
+        self._most = max(self._most, float(np.abs(influence).max(initial=0.0)))
+        self._narrow(at, influence[at], move[at])
+        closed = np.isfinite(self._ends[:, at]).all(axis=0)
+        following = self.point.copy()
+        following[at[closed]] = self._inside(at[closed])
+        following[at[~closed]] += self._outward(at[~closed])
+        return following
+
+    def _narrow(self, at: Places, total: Vector, move: Vector) -> None:
+        """The new point becomes an end. The other end, if it stays for the second time, is believed less."""
+        side = np.where(move > 0, 0, 1)
+        before = self._moves[side, at]
+        kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)
+        kept = np.where(self._side[at] == side, np.where(kept > 0, kept, 0.5), 1.0)
+        self._faith[1 - side, at] = np.where(kept < 1, self._faith[1 - side, at] * kept, 1.0)
+        self._faith[side, at] = 1.0
+        self._older[:, side, at] = self._ends[side, at], self._totals[side, at]
+        self._ends[side, at], self._totals[side, at] = self.point[at], total
+        self._moves[side, at], self._side[at] = move, side
+
+    def _secant(self, side: Places, at: Places) -> Vector:
+        """How far from an end the line through it and the end before it is zero; infinite without a slope."""
+        end, total, (older, before) = self._ends[side, at], self._totals[side, at], self._older[:, side, at]
+        run = np.where(np.isfinite(older), end - older, 0.0)
+        fall = (before - total) * np.sign(run)
+        length: Vector = np.copysign(np.inf, total)
+        np.divide(total * np.abs(run), fall, out=length, where=fall > 0)
+        return length
+
+    def _inside(self, at: Places) -> Vector:
+        """A point between the two ends."""
+        (low, high), side = self._ends[:, at], self._side[at]
+        first, second = self._faith[:, at] * self._moves[:, at]
+        following: Vector = low + first / (first - second) * (high - low)
+        total = np.abs(self._totals[side, at])
+        far = total > _SMALL * self._most
+        flat = far & (total > 0.5 * np.abs(self._older[1, side, at]))
+        beyond = self._ends[1 - side, at] + self._secant(1 - side, at)
+        following = np.where(flat & (beyond > low) & (beyond < high), beyond, following)
+        if self._sums % 3 == 0:
+            left = (high - low) * np.abs(self._moves[:, at]).min(axis=0)
+            following = np.where(far & (left > 0.25 * self._left[at]), low + (high - low) / 2, following)
+            self._left[at] = left
+        enclosed: Vector = np.clip(following, low, high)
+        return enclosed
+
+    def _outward(self, at: Places) -> Vector:
+        """The secant's step, at least the plain one. A limit holds, which doubles whenever it did.
+
+        On a plain without clients, W tells how far they are, but for the sum of their factors a_i. The
+        largest G seen is less than that sum, often not by much, and gives the limit its scale.
+        """
+        side, limit = self._side[at], self._stretch[at]
+        move, total = self._moves[side, at], self._totals[side, at]
+        limit = np.maximum(limit, 0.25 * self._most / np.maximum(np.abs(total), 1e-12 * self._most))
+        first = ~np.isfinite(self._older[0, side, at])
+        wanted = np.where(first, 1.0, self._secant(side, at) / move)
+        self._stretch[at] = np.where(wanted > limit, np.minimum(2 * limit, _LONGEST_STRETCH), _STRETCH)
+        outward: Vector = move * np.clip(wanted, 1.0, limit)
+        return outward
+
+
+def _plain_move(influence: Vector, weight: Vector) -> Vector:
+    """G / W; zero where there is no weight to divide by."""
+    return np.divide(influence, weight, out=np.zeros_like(influence), where=weight > 1 / _LARGEST)
