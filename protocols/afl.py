@@ -1,0 +1,187 @@
+"""AFL: a model for the worst mixture of all clients, where no client's weight or loss is ever sent.
+
+"Agnostic Federated Learning". The objective is min over w, max over lambda in the simplex, of the sum of all
+lambda_i F_i(w). The paper's server moves lambda by the clients' losses, which it therefore sees. Here every
+client keeps its own lambda_i and multiplies it by exp(step * F_i), so that only the sum of the products has
+to be known: the next round divides by it. That is mirror ascent on the simplex instead of projected ascent,
+with the same saddle point.
+
+A round in which somebody is missing is repeated, and a total without that client, next to one with it for the
+same model, would show what it sent. So every round begins with a sum that says only how many are there, in
+one group with the sum that matters: unless everybody is in both, nothing else is revealed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.averaging import UPDATE, Averaging, clipped
+from protocols.learner import Learner
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round
+from secagg.errors import SERVER, CorruptTotal, MalformedMessage, TooFewClients
+from secagg.spec import Count, LInf, Part, SumSpec, bits_for_cohort
+
+GROUP: Final = "everybody"
+PRESENT: Final = "present"
+WEIGHT: Final = "lambda"
+NEXT: Final = "next"
+_BITS: Final = 64  # of the numbers that divide all others
+
+
+@dataclass(frozen=True)
+class Presence(Query):
+    """Are you there?"""
+
+    kind: ClassVar[str] = "presence"
+
+
+@dataclass(frozen=True)
+class Mixed(Query):
+    """How would you change this model? All clients' weights of the last round add up to `normaliser`."""
+
+    kind: ClassVar[str] = "mixed"
+    model: Vector
+    normaliser: float
+
+
+@dataclass(frozen=True)
+class MixtureState:
+    """The model; what clients' weights add up to; and the mean of the models of all `rounds` rounds."""
+
+    model: Vector
+    normaliser: float
+    average: Vector
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A client's weight before it is divided by what all weights add up to."""
+
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AFL(Algorithm[MixtureState, Weight]):
+    """The model moves by the clients' updates, each times a weight that rises as long as its client's loss is
+    above the others'. All clients have to be in every sum, exactly `clients` of them: a round in which one is
+    missing is given up, and everybody keeps the weight that it had.
+
+    `step`      gamma_lambda, by which weights follow losses.
+    `loss_cap`  largest loss that is told apart; a larger one counts as this.
+    `floor`     least weight of a client, so that one whose weight has vanished can come back.
+    `clip`      largest norm of an update.
+    `averaged`  whether the model is the mean of all rounds' models, as in the paper, or the last one.
+    """
+
+    memory_type: ClassVar[type] = Weight
+    state_type: ClassVar[type] = MixtureState
+    needs_everybody: ClassVar[bool] = True
+
+    step: float = 0.1
+    loss_cap: float | None = None
+    floor: float = 1e-9
+    clip: float | None = None
+    averaged: bool = True
+    bits: int = 32
+
+    def check(self) -> None:
+        checks.positive("step", self.step)
+        checks.bound("loss_cap", self.loss_cap, "the largest loss that a client may report, such as 10.0")
+        checks.positive("floor", self.floor)
+        checks.real("floor", self.floor, 0, 1 / self.clients)
+        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
+
+    def raised(self, weight: float, loss: float) -> float:
+        """A weight after the step, in units in which it cannot exceed 1: those of the largest loss."""
+        assert self.loss_cap is not None
+        return weight * math.exp(self.step * (min(loss, self.loss_cap) - self.loss_cap))
+
+    def sums(self) -> tuple[Sum, ...]:
+        here = Count(1)
+        present = Part(name=PRESENT, size=1, bits=bits_for_cohort(here, self.clients), bound=here)
+        numbers = tuple(Part(name=name, size=1, bits=_BITS, bound=LInf(1.0)) for name in (WEIGHT, NEXT))
+        return (
+            Sum(
+                query=Presence,
+                spec=SumSpec(parts=(present,), group=GROUP),
+                reveals="how many clients are there",
+            ),
+            Sum(
+                query=Mixed,
+                spec=SumSpec(parts=(*self.averaging.parts(), *numbers), group=GROUP),
+                reveals="the sum of the clients' updates, each times its client's weight, and how much all "
+                "weights grow together: by the exponential of the loss",
+                least_weight=self.floor,
+            ),
+        )
+
+    def start(self, model: Vector) -> MixtureState:
+        return MixtureState(as_vector(model), 1.0, as_vector(model), 0)
+
+    def model(self, state: MixtureState) -> Vector:
+        return state.average if self.averaged else state.model
+
+    def first_memory(self) -> Weight:
+        return Weight(1 / self.clients)
+
+    def round(self, state: MixtureState) -> Round[MixtureState]:
+        present = yield Presence()
+        if present.count != self.clients:
+            raise TooFewClients.only(present.count, "are there, and weights are among all", self.clients)
+        total = yield Mixed(state.model, state.normaliser)
+        # Weights add up to one, but for the floor, for rounding, and for a client that does not know that it
+        # was in the last sum and has kept the weight from before it.
+        weight, normaliser = float(total[WEIGHT][0]), float(total[NEXT][0])
+        if weight <= 0 or normaliser <= 0:
+            raise CorruptTotal("the clients' weights add up to nothing")
+        model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / weight)
+        rounds = state.rounds + 1
+        average = as_vector(state.average + (model - state.average) / rounds)
+        # What weights were multiplied by, on average, undone: the mean loss under the mixture, from above.
+        assert self.loss_cap is not None
+        loss = self.loss_cap + math.log(normaliser / weight) / self.step
+        return Outcome(MixtureState(model, normaliser, average, rounds), {"mixture_loss": loss})
+
+    def client(self, learner: Learner, memory: Weight) -> AFLClient:
+        return AFLClient(self, learner, memory)
+
+
+class AFLClient(ClientRound[Weight]):
+    def __init__(self, algorithm: AFL, learner: Learner, memory: Weight) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        if isinstance(query, Presence):
+            return {PRESENT: np.ones(1, np.uint64)}
+        assert isinstance(query, Mixed)
+        return self._mixed(query)
+
+    def _mixed(self, query: Mixed) -> Mapping[str, ArrayLike]:
+        algorithm, learner = self._algorithm, self._learner
+        if query.normaliser <= 0:
+            raise MalformedMessage(SERVER, "weights that add up to nothing")
+        weight = min(max(self._memory.value / query.normaliser, algorithm.floor), 1.0)
+        raised = algorithm.raised(weight, learner.loss(query.model))
+        update = clipped(learner.train(query.model) - query.model, algorithm.averaging.limit)
+        self._memory = Weight(raised)
+        return {UPDATE: weight * update, WEIGHT: np.array([weight]), NEXT: np.array([raised])}
+
+    def memory(self) -> Weight:
+        return self._memory

@@ -1,0 +1,96 @@
+"""APFL: a personal model that is a mixture of the common model and of one that a client trains for it.
+
+"Adaptive Personalized Federated Learning", Algorithm 1, in the form that mixes parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import ClientRound
+from protocols.averaged import Averaged
+from protocols.fedavg import Update
+from protocols.learner import Learner
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Query
+
+_SHRINKING: Final = 0.02  # keeps alpha from growing without a reason, as in released code
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What a client mixes into the common model, and how much of it; None before the first time."""
+
+    own: Vector | None = None
+    alpha: float | None = None
+
+    def mixed(self, common: Vector) -> Vector:
+        if self.own is None or self.alpha is None:
+            return common
+        return self.alpha * self.own + (1 - self.alpha) * common
+
+
+@dataclass(frozen=True, kw_only=True)
+class APFL(Averaged[Mixture]):
+    """A client's model is alpha * v + (1 - alpha) * w. In every local step its copy of w goes down its own
+    gradient, as in federated averaging, and v goes down the gradient of the mixture. Only the change of w is
+    sent; v and alpha stay.
+
+    `alpha`     the part of v in the mixture: 0 is federated averaging, 1 training alone.
+    `adaptive`  whether each client also moves its alpha, once in a round and within 0 to 1:
+                alpha <- alpha - rate * (<v - w, g> + 0.02 * alpha) with the mixed gradient
+                g = alpha * gradient(v) + (1 - alpha) * gradient(w).
+    `weighted`  the paper's mean counts all clients the same.
+    """
+
+    memory_type: ClassVar[type] = Mixture
+
+    weighted: bool = False
+    alpha: float = 0.5
+    adaptive: bool = False
+
+    def check(self) -> None:
+        super().check()
+        checks.real("alpha", self.alpha, 0, 1)
+
+    def client(self, learner: Learner, memory: Mixture) -> APFLClient:
+        return APFLClient(self, learner, memory)
+
+    def personal(self, memory: Mixture, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        return memory.mixed(model)
+
+
+class APFLClient(ClientRound[Mixture]):
+    def __init__(self, algorithm: APFL, learner: Learner, memory: Mixture) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Update)
+        learner, common = self._learner, query.model
+        own = query.model if self._memory.own is None else self._memory.own
+        alpha = self._next_alpha(own, common)
+        for _ in range(learner.steps):
+            mixed = Mixture(own, alpha).mixed(common)
+            own = own - learner.rate * alpha * learner.gradient(mixed)
+            common = common - learner.rate * learner.gradient(common)
+        self._memory = Mixture(as_vector(own), alpha)
+        return self._algorithm.averaging.contribution(common - query.model, learner.samples)
+
+    def _next_alpha(self, own: Vector, common: Vector) -> float:
+        alpha = self._algorithm.alpha if self._memory.alpha is None else self._memory.alpha
+        if not self._algorithm.adaptive:
+            return alpha
+        gradient = alpha * self._learner.gradient(own) + (1 - alpha) * self._learner.gradient(common)
+        slope = float(np.dot(own - common, gradient)) + _SHRINKING * alpha
+        return min(max(alpha - self._learner.rate * slope, 0.0), 1.0)
+
+    def memory(self) -> Mixture:
+        return self._memory

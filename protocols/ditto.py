@@ -1,0 +1,113 @@
+"""Ditto: a common model, and next to it a personal one that is pulled towards it.
+
+"Ditto: Fair and Robust Federated Learning Through Personalization", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.aggregation import Aggregation, Layer, Residuals
+from protocols.algorithm import ClientRound, ModelState, Sum
+from protocols.averaged import Averaged
+from protocols.fedavg import OwnModel, Update
+from protocols.influence import GeometricMedian
+from protocols.learner import Learner, Steering
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Fact, Outcome, Query, Round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ditto(Averaged[OwnModel]):
+    """The common model is that of federated averaging. In the same round every client takes local steps on a
+    model of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. Nothing of
+    v is ever sent.
+
+    `pull`            lambda of the paper: 0 trains alone, and a large one follows the common model.
+    `personal_steps`  local steps on v in a round; as many as the learner takes by default.
+    `weighted`        the paper's mean counts all clients the same.
+    `robust`          whether the common model is the geometric median of what clients train, not the mean.
+                      It needs no clip, and takes `median_steps` sums, with the smoothing `nu`.
+    """
+
+    memory_type: ClassVar[type] = OwnModel
+
+    weighted: bool = False
+    pull: float = 1.0
+    personal_steps: int | None = None
+    robust: bool = False
+    median_steps: int = 3
+    nu: float = 1e-6
+
+    def check(self) -> None:
+        if self.robust:
+            checks.whole("cap", self.cap, 1)
+            self.aggregation  # noqa: B018  # raises what is wrong with the steps
+        else:
+            super().check()
+        checks.real("pull", self.pull, 0)
+        if self.personal_steps is not None:
+            checks.whole("personal_steps", self.personal_steps, 1)
+
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        layer = Layer(0, self.dim, GeometricMedian(nu=self.nu, bits=self.bits))
+        return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
+
+    def share(self, samples: int) -> float:
+        """How much a client counts in a median, from 0 to 1."""
+        return min(samples, self.cap) / self.cap if self.weighted else 1.0
+
+    def sums(self) -> tuple[Sum, ...]:
+        return (self.aggregation.sum,) if self.robust else super().sums()
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        if not self.robust:
+            return (yield from super().round(state))
+        reached = yield from self.aggregation.run(state.model)
+        facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop)}
+        return Outcome(ModelState(as_vector(reached.point)), facts)
+
+    def client(self, learner: Learner, memory: OwnModel) -> DittoClient:
+        return DittoClient(self, learner, memory)
+
+    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        return model if memory.model is None else memory.model
+
+
+class DittoClient(ClientRound[OwnModel]):
+    def __init__(self, algorithm: Ditto, learner: Learner, memory: OwnModel) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+        self._trained: Vector | None = None
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        algorithm, samples = self._algorithm, self._learner.samples
+        if isinstance(query, Residuals):
+            trained = self._trained_from(query.point)
+            return algorithm.aggregation.contribution(trained, query.point, algorithm.share(samples))
+        assert isinstance(query, Update)
+        return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
+
+    def _trained_from(self, common: Vector) -> Vector:
+        """What local steps from the common model lead to. It trains once; the first query has that model."""
+        if self._trained is None:
+            self._trained = self._learner.train(common)
+            self._memory = OwnModel(as_vector(self._personal(common)))
+        return self._trained
+
+    def _personal(self, common: Vector) -> Vector:
+        """The personal model after this round's steps. The first one starts from the common model."""
+        start = common if self._memory.model is None else self._memory.model
+        steering = Steering(pull=self._algorithm.pull, anchor=common)
+        return self._learner.train(start, steering, steps=self._algorithm.personal_steps)
+
+    def memory(self) -> OwnModel:
+        return self._memory

@@ -1,0 +1,95 @@
+"""pFedMe: personal models by the proximal operator of each client's loss, and a common one between them.
+
+"Personalized Federated Learning with Moreau Envelopes", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import ClientRound
+from protocols.averaged import Averaged
+from protocols.fedavg import OwnModel, Update
+from protocols.learner import Learner, Steering
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFedMe(Averaged[OwnModel]):
+    """The common model minimises the mean of the clients' Moreau envelopes, min over theta of
+    f(theta) + pull / 2 * |theta - w|^2, and the minimiser theta is a client's personal model.
+
+    In a round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards its copy
+    w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta).
+
+    `pull`           lambda of the paper.
+    `rounds`         R, local rounds.
+    `steps`          K, steps that approximate the proximal operator.
+    `rate`           eta, of the copy of the common model.
+    `personal_rate`  eta_p, of theta. The steps diverge if it is not below 2 / (pull + curvature of the loss).
+    `beta`           how far the common model moves towards the mean of the copies.
+    `decay`          weight decay of theta. The paper has none; its released code has 0.001.
+    """
+
+    memory_type: ClassVar[type] = OwnModel
+
+    pull: float = 15.0
+    rounds: int = 20
+    steps: int = 5
+    rate: float = 0.005
+    personal_rate: float = 0.1
+    beta: float = 1.0
+    decay: float = 0.0
+
+    def check(self) -> None:
+        super().check()
+        checks.whole("rounds", self.rounds, 1)
+        checks.whole("steps", self.steps, 1)
+        for name in ("pull", "rate", "personal_rate", "beta"):
+            checks.positive(name, getattr(self, name))
+        checks.real("decay", self.decay, 0)
+
+    @property
+    def server_rate(self) -> float:
+        return self.beta
+
+    def client(self, learner: Learner, memory: OwnModel) -> PFedMeClient:
+        return PFedMeClient(self, learner, memory)
+
+    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        return model if memory.model is None else memory.model
+
+
+class PFedMeClient(ClientRound[OwnModel]):
+    def __init__(self, algorithm: PFedMe, learner: Learner, memory: OwnModel) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Update)
+        algorithm, copy, theta = self._algorithm, query.model, query.model
+        for _ in range(algorithm.rounds):
+            theta = self._towards(theta, copy)
+            copy = copy - algorithm.rate * algorithm.pull * (copy - theta)
+        self._memory = OwnModel(as_vector(theta))
+        return algorithm.averaging.contribution(copy - query.model, self._learner.samples)
+
+    def _towards(self, theta: Vector, copy: Vector) -> Vector:
+        """Some steps from `theta` on, towards the proximal point of `copy`.
+
+        Pull and decay together are one pull towards a point between the copy and the origin.
+        """
+        algorithm = self._algorithm
+        both = algorithm.pull + algorithm.decay
+        steering = Steering(pull=both, anchor=copy * (algorithm.pull / both))
+        return self._learner.train(theta, steering, steps=algorithm.steps, rate=algorithm.personal_rate)
+
+    def memory(self) -> OwnModel:
+        return self._memory

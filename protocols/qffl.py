@@ -1,0 +1,145 @@
+"""q-FFL: the higher a client's loss, the more it counts, so that losses come out more alike.
+
+"Fair Resource Allocation in Federated Learning", Algorithm 2 (q-FedAvg). The objective is the sum of all
+F_i^(q+1) / (q+1). With the update u of a client's local steps at rate eta and g = -u / eta, the paper has
+
+    Delta = F^q g,    h = q F^(q-1) |g|^2 + F^q / eta,    w <- w - (sum of Delta) / (sum of h).
+
+Both sums are sent in other units, which do not change their ratio: multiplied by eta / cap^q, where `cap` is
+the largest loss, they are v * -u and v * (1 + q |u|^2 / (eta F)) with a weight v = (F / cap)^q of at most 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.averaging import UPDATE, Averaging, clipped
+from protocols.fedavg import Update
+from protocols.learner import Learner
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round
+from secagg.errors import CorruptTotal, ParameterError
+from secagg.spec import LInf, Part, SumSpec
+
+STIFFNESS: Final = "stiffness"
+_BITS: Final = 64  # of the one number that divides all others
+
+
+@dataclass(frozen=True, kw_only=True)
+class QFFL(Algorithm[ModelState, NoMemory]):
+    """Clients weight their updates by a power of their loss at the common model, and the step is shortened by
+    an estimate of the curvature which that brings.
+
+    `q`           0 is federated averaging; the larger it is, the more the worst clients count.
+    `rate`        eta, the learning rate of local steps; its inverse is L of the paper. It is set here, and
+                  not by each learner, because the bounds depend on it.
+    `loss_cap`    largest loss that is told apart; a larger one counts as this.
+    `loss_floor`  the least, likewise. The released code adds 1e-10 to every loss instead; the wider the range
+                  from floor to cap is, the fewer bits remain for clients with a small loss.
+    `clip`        largest norm of an update.
+    `weighted`    whether clients count by their samples, too, up to `cap`.
+    """
+
+    q: float = 1.0
+    rate: float | None = None
+    loss_cap: float | None = None
+    loss_floor: float = 1e-3
+    clip: float | None = None
+    weighted: bool = True
+    cap: int = 1000
+    bits: int = 32
+
+    def check(self) -> None:
+        checks.real("q", self.q, 0)
+        checks.bound("rate", self.rate, "the learning rate of clients' local steps, such as 0.1")
+        checks.bound("loss_cap", self.loss_cap, "the largest loss that a client may report, such as 10.0")
+        checks.positive("loss_floor", self.loss_floor)
+        assert self.loss_cap is not None  # checked above
+        if self.loss_floor >= self.loss_cap:
+            raise ParameterError("loss_floor must be below loss_cap")
+        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        cap = self.cap if self.weighted else 1
+        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+
+    # --- weights, in units of the largest one ---
+
+    def weight(self, loss: float) -> float:
+        """v, for a loss from floor to cap."""
+        assert self.loss_cap is not None
+        return float((loss / self.loss_cap) ** self.q)
+
+    def stiffness(self, loss: float, norm: float) -> float:
+        """h, for an update of that norm."""
+        assert self.rate is not None
+        return self.weight(loss) * (1 + self.q * norm**2 / (self.rate * loss))
+
+    def within(self, loss: float) -> float:
+        assert self.loss_cap is not None
+        return min(max(loss, self.loss_floor), self.loss_cap)
+
+    def sums(self) -> tuple[Sum, ...]:
+        assert self.loss_cap is not None
+        # As a function of the loss, h falls and then rises, or does one of both: it is largest at an end.
+        ends = (self.loss_floor, self.loss_cap)
+        largest = max(self.stiffness(loss, self.averaging.limit) for loss in ends)
+        update = self.averaging.parts()[0]
+        stiffness = Part(name=STIFFNESS, size=1, bits=_BITS, bound=LInf(largest))
+        return (
+            Sum(
+                query=Update,
+                spec=SumSpec(parts=(update, stiffness)),
+                reveals="the sum of the clients' updates, weighted by powers of their losses, and one number "
+                "that grows with their weights and with the norms of their updates",
+                least_weight=self.weight(self.loss_floor),
+            ),
+        )
+
+    def start(self, model: Vector) -> ModelState:
+        return ModelState(as_vector(model))
+
+    def model(self, state: ModelState) -> Vector:
+        return state.model
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        total = yield Update(state.model)
+        stiffness = float(total[STIFFNESS][0])
+        if stiffness <= 0:
+            raise CorruptTotal("the weights of this sum's clients add up to nothing")
+        step = np.asarray(total[UPDATE], np.float64) / stiffness
+        return Outcome(ModelState(as_vector(state.model + step)), {"moved": float(np.linalg.norm(step))})
+
+    def client(self, learner: Learner, memory: NoMemory) -> QFFLClient:  # noqa: ARG002
+        return QFFLClient(self, learner)
+
+
+class QFFLClient(ClientRound[NoMemory]):
+    def __init__(self, algorithm: QFFL, learner: Learner) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Update)
+        algorithm, learner = self._algorithm, self._learner
+        loss = algorithm.within(learner.loss(query.model))
+        update = learner.train(query.model, rate=algorithm.rate) - query.model
+        update = clipped(update, algorithm.averaging.limit)
+        share = algorithm.averaging.weight(learner.samples)
+        stiffness = algorithm.stiffness(loss, float(np.linalg.norm(update)))
+        return {
+            UPDATE: share * algorithm.weight(loss) * update,
+            STIFFNESS: np.array([share * stiffness]),
+        }
+
+    def memory(self) -> NoMemory:
+        return NoMemory()

@@ -1,0 +1,149 @@
+"""Tilted empirical risk: clients count by the exponential of their loss.
+
+"Tilted Empirical Risk Minimization", between clients. The objective is (1/t) log mean exp(t F_i): for t above
+0 it leans towards the largest loss, for t below 0 towards the smallest, and at 0 it is the mean.
+
+The weights exp(t F_i) have no bound, but only their ratios matter. They are sent as exp(t (F_i - shift)),
+where the shift is the tilted loss of the last round, so that they are 1 on average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, NoMemory, Sum
+from protocols.averaging import UPDATE, WEIGHT, Averaging, clipped
+from protocols.learner import Learner
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round
+from secagg.errors import CorruptTotal, ParameterError
+from secagg.spec import LInf, Part, SumSpec, Total
+
+TILT: Final = "tilt"
+_BITS: Final = 64  # of the one number that divides all others
+
+
+@dataclass(frozen=True)
+class Tilted(Query):
+    """How would you change this model, and how does your loss compare with `shift`?"""
+
+    kind: ClassVar[str] = "tilted"
+    model: Vector
+    shift: float
+
+
+@dataclass(frozen=True)
+class TiltedState:
+    """The model, and the tilted loss of the one before it."""
+
+    model: Vector
+    shift: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TERM(Algorithm[TiltedState, NoMemory]):
+    """Clients weight their updates by exp(t * loss at the common model), and the model moves by the mean.
+
+    `t`         the tilt; 0 is federated averaging.
+    `loss_cap`  largest loss that is told apart; a larger one counts as this. The shift begins here.
+    `least`     least weight of a client, and
+    `most`      largest, where 1 is the average. With `least` at a tenth of `most`, a malicious server cannot
+                silence clients by a shift of its choice.
+    `clip`      largest norm of an update.
+    `weighted`  whether clients count by their samples, too, up to `cap`.
+    """
+
+    state_type: ClassVar[type] = TiltedState
+
+    t: float = 1.0
+    loss_cap: float | None = None
+    least: float = 0.01
+    most: float = 10.0
+    clip: float | None = None
+    weighted: bool = True
+    cap: int = 1000
+    bits: int = 32
+
+    def check(self) -> None:
+        checks.real("t", self.t, -math.inf)
+        checks.bound("loss_cap", self.loss_cap, "the largest loss that a client may report, such as 10.0")
+        checks.positive("least", self.least)
+        checks.positive("most", self.most)
+        if not self.least < 1 < self.most:
+            raise ParameterError("least must be below 1 and most above: the average weight is 1")
+        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        cap = self.cap if self.weighted else 1
+        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+
+    def weight(self, loss: float, shift: float) -> float:
+        """In units of `most`. The exponent is bounded, not the power, which could overflow."""
+        assert self.loss_cap is not None
+        exponent = self.t * (min(loss, self.loss_cap) - shift)
+        return math.exp(min(max(exponent, math.log(self.least)), math.log(self.most))) / self.most
+
+    def sums(self) -> tuple[Sum, ...]:
+        update, *samples = self.averaging.parts()
+        tilt = Part(name=TILT, size=1, bits=_BITS, bound=LInf(1.0))
+        reveals = (
+            "the sum of the clients' updates, weighted by exponentials of their losses, and of the weights"
+        )
+        return (
+            Sum(
+                query=Tilted,
+                spec=SumSpec(parts=(update, tilt, *samples)),
+                reveals=reveals + (", and of their samples" if self.weighted else ""),
+                least_weight=self.least / self.most if self.t else 1.0,
+            ),
+        )
+
+    def start(self, model: Vector) -> TiltedState:
+        assert self.loss_cap is not None
+        return TiltedState(as_vector(model), float(self.loss_cap))
+
+    def model(self, state: TiltedState) -> Vector:
+        return state.model
+
+    def round(self, state: TiltedState) -> Round[TiltedState]:
+        total = yield Tilted(state.model, state.shift)
+        tilt, clients = float(total[TILT][0]), self._clients(total)
+        if tilt <= 0 or clients <= 0:
+            raise CorruptTotal("the weights of this sum's clients add up to nothing")
+        model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / tilt)
+        # (1/t) log mean exp(t F). Where weights were at a limit, it is nearer to that than the last one was.
+        shift = state.shift + math.log(tilt * self.most / clients) / self.t if self.t else state.shift
+        return Outcome(TiltedState(model, shift), {"tilted_loss": shift})
+
+    def _clients(self, total: Total) -> float:
+        """How many clients are in a sum, each counted by its samples."""
+        return int(total[WEIGHT][0]) / self.averaging.cap if WEIGHT in total.parts else total.count
+
+    def client(self, learner: Learner, memory: NoMemory) -> TERMClient:  # noqa: ARG002
+        return TERMClient(self, learner)
+
+
+class TERMClient(ClientRound[NoMemory]):
+    def __init__(self, algorithm: TERM, learner: Learner) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Tilted)
+        learner, averaging = self._learner, self._algorithm.averaging
+        weight = self._algorithm.weight(learner.loss(query.model), query.shift)
+        update = clipped(learner.train(query.model) - query.model, averaging.limit)
+        values = averaging.contribution(weight * update, learner.samples)
+        return {**values, TILT: np.array([averaging.weight(learner.samples) * weight])}
+
+    def memory(self) -> NoMemory:
+        return NoMemory()
