@@ -8,20 +8,27 @@ with the Distributed Discrete Gaussian Mechanism".
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protocols.superquantile import tail_size
+
 
 def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
     """A client's histogram: one count. Values beyond the outer edges fall into the outer bins."""
+    counts = np.zeros(len(_borders(edges)) - 1, np.uint64)
+    counts[bin_of(value, edges)] = 1
+    return counts
+
+
+def bin_of(value: float, edges: ArrayLike) -> int:
+    """The bin in which a value lies. Values beyond the outer edges fall into the outer bins."""
     borders = _borders(edges)
     if not np.isfinite(value):
         raise ValueError("a value must be a finite number")
-    counts = np.zeros(len(borders) - 1, np.uint64)
-    counts[np.clip(np.searchsorted(borders, value, side="right") - 1, 0, len(counts) - 1)] = 1
-    return counts
+    return int(np.clip(np.searchsorted(borders, value, side="right") - 1, 0, len(borders) - 2))
 
 
 def read_quantile(
@@ -32,7 +39,49 @@ def read_quantile(
     `count` is the number of clients where that is public; otherwise the histogram's own sum, noise included.
     Of bins that are equally close, the first one counts.
     """
-    borders, heights = _borders(edges), np.asarray(histogram, np.float64)
+    borders = _borders(edges)
+    heights, total = _checked(histogram, borders, part, count)
+    return float(borders[1 + _closest(heights, total, part)])
+
+
+class Boundary(NamedTuple):
+    """The bin in which a tail begins, and which part of that bin belongs to it."""
+
+    bin: int
+    share: float
+
+
+def read_boundary(
+    histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
+) -> Boundary:
+    """Where the largest values begin that make up `part` of all.
+
+    Everything above the bin counts in full, and of the bin as much as is missing. The search begins where
+    the quantile is read off: with noise, running sums may pass the wanted part several times.
+    """
+    borders = _borders(edges)
+    heights, total = _checked(histogram, borders, part, count)
+    wanted = tail_size(total, part)
+    above = np.append(heights[::-1].cumsum()[::-1], 0.0)  # above[k] is all from bin k on
+    place = _closest(heights, total, 1 - part)
+    while above[place + 1] > wanted:
+        place += 1
+    while place > 0 and max(above[place], above[place + 1]) < wanted:
+        place -= 1
+    if heights[place] <= 0:
+        return Boundary(place, 0.0)
+    return Boundary(place, float(np.clip((wanted - above[place + 1]) / heights[place], 0.0, 1.0)))
+
+
+def _closest(heights: NDArray[Any], total: float, part: float) -> int:
+    return int(np.argmin(np.abs(heights.cumsum() / total - part)))
+
+
+def _checked(
+    histogram: ArrayLike, borders: NDArray[Any], part: float, count: float | None
+) -> tuple[NDArray[Any], float]:
+    """The heights of the bins, and how many there are in all."""
+    heights = np.asarray(histogram, np.float64)
     if heights.shape != (len(borders) - 1,):
         raise ValueError(f"{len(borders)} edges need a histogram of {len(borders) - 1} bins")
     if not 0 <= part <= 1:
@@ -42,7 +91,7 @@ def read_quantile(
     total = heights.sum() if count is None else count
     if total <= 0:
         raise ValueError("the histogram holds too little to read a quantile from")
-    return float(borders[1 + int(np.argmin(np.abs(heights.cumsum() / total - part)))])
+    return heights, float(total)
 
 
 def _borders(edges: ArrayLike) -> NDArray[Any]:

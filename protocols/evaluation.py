@@ -1,0 +1,198 @@
+"""How well a model does, as sums: mean accuracy and loss, and the tail of the clients' errors.
+
+No client tells how it does by itself. Accuracy and loss are means over all held-out samples; how errors
+spread over clients is read off a histogram to which everyone adds one count, to the width of a bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Sum
+from protocols.learner import Score
+from protocols.private_rounds import PrivateRounds
+from protocols.quantiles import one_hot, read_quantile
+from protocols.record import Vector
+from protocols.vocabulary import Fact, Query, Steps
+from secagg.errors import ParameterError
+from secagg.noise.levels import calibrate_counts, calibrate_elements
+from secagg.spec import Count, LInf, Part, SumSpec, bits_for_cohort
+
+CORRECT: Final = "correct"
+TOTAL: Final = "total"
+LOSS: Final = "loss"
+ERRORS: Final = "errors"
+
+Facts: TypeAlias = dict[str, Fact]
+
+
+@dataclass(frozen=True)
+class Scores(Query):
+    """How many of your held-out samples does this model get right, and what is its loss?"""
+
+    kind: ClassVar[str] = "scores"
+    model: Vector
+
+
+@dataclass(frozen=True)
+class Errors(Query):
+    """In which bin is the error of this model, on your held-out samples?"""
+
+    kind: ClassVar[str] = "errors"
+    model: Vector
+    bins: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """What is asked about a model, in one sum, or in two with the histogram.
+
+    `loss_bound`   losses are clipped to it.
+    `cap`          held-out samples beyond which a client counts no more.
+    `bins`         of the histogram of errors, from 0 to 1; 0 asks for none.
+    `percentiles`  which of them are reported.
+    `personal`     whether each client evaluates the model that it would use itself, not the common one.
+    `private`      a budget for noise on all of it, or None. The histogram gets its `ratio`; correct samples,
+                   all samples and the loss share the rest.
+    """
+
+    loss_bound: float | None = None
+    cap: int = 1000
+    bins: int = 20
+    percentiles: tuple[int, ...] = (50, 90)
+    personal: bool = False
+    private: PrivateRounds | None = None
+
+    def __post_init__(self) -> None:
+        checks.bound("loss_bound", self.loss_bound, "the largest loss that is told apart, such as 5.0")
+        checks.whole("cap", self.cap, 1, 1 << 32)
+        checks.whole("bins", self.bins, 0, 1 << 20)
+        for each in self.percentiles:
+            checks.whole("a percentile", each, 1, 99)
+        if self.private is not None and self.bins and self.private.ratio == 1:
+            raise ParameterError("of the budget, the histogram must leave something: set a ratio below 1")
+
+    @property
+    def most(self) -> float:
+        assert self.loss_bound is not None  # checked above
+        return self.loss_bound
+
+    @cached_property
+    def edges(self) -> Vector:
+        return np.linspace(0.0, 1.0, self.bins + 1)
+
+    # --- sums ---
+
+    def sums(self, clients: int) -> tuple[Sum, ...]:
+        """Whether an answer is counted matters to nobody's memory: a model is only looked at."""
+        if self.private is not None:
+            self.private.check_clients(clients)
+        scores = Sum(
+            query=Scores,
+            spec=self._spec(self._score_parts(clients)),
+            reveals="how many samples there are, how many are right, and their loss" + self._noise,
+            binds=False,
+        )
+        if not self.bins:
+            return (scores,)
+        errors = Sum(
+            query=Errors,
+            spec=self._spec((self._histogram(clients),)),
+            reveals="how many clients have which error" + self._noise,
+            binds=False,
+        )
+        return (scores, errors)
+
+    @property
+    def _noise(self) -> str:
+        return "" if self.private is None else ", with noise"
+
+    def _spec(self, parts: tuple[Part, ...]) -> SumSpec:
+        return SumSpec(parts=parts, promise=None if self.private is None else self.private.promise)
+
+    def _score_parts(self, clients: int) -> tuple[Part, ...]:
+        if self.private is not None:
+            return self._noisy_score_parts
+        count = Count(self.cap)
+        bits = bits_for_cohort(count, clients)
+        return (
+            Part(name=CORRECT, size=1, bits=bits, bound=count),
+            Part(name=TOTAL, size=1, bits=bits, bound=count),
+            Part(name=LOSS, size=1, bits=64, bound=LInf(self.most)),
+        )
+
+    @cached_property
+    def _noisy_score_parts(self) -> tuple[Part, ...]:
+        assert self.private is not None
+        goal, promise = self.private.rest if self.bins else self.private.whole, self.private.promise
+        assert goal is not None  # checked above
+        third = goal.part(1 / 3)
+        counts = calibrate_counts(promise=promise, goal=third, bins=1, limit=self.cap)
+        loss = calibrate_elements(promise=promise, goal=third, size=1, limit=self.most)
+        return (counts.part(CORRECT), counts.part(TOTAL), loss.part(LOSS))
+
+    def _histogram(self, clients: int) -> Part:
+        if self.private is not None:
+            return self._noisy_histogram
+        count = Count(1, total=1)
+        return Part(name=ERRORS, size=self.bins, bits=bits_for_cohort(count, clients), bound=count)
+
+    @cached_property
+    def _noisy_histogram(self) -> Part:
+        assert self.private is not None
+        return self.private.histogram(self.bins).part(ERRORS)
+
+    # --- a client's side ---
+
+    def answer(self, query: Scores | Errors, score: Score) -> Mapping[str, ArrayLike]:
+        """What a client with this score adds. Without held-out samples, that is nothing."""
+        match query:
+            case Scores():
+                return self._scored(score)
+            case Errors():
+                return {ERRORS: self._counted(score)}
+
+    def _scored(self, score: Score) -> Mapping[str, ArrayLike]:
+        total = min(score.total, self.cap)
+        correct = score.correct if total == score.total else round(score.correct * total / score.total)
+        # A loss that is no number counts as the largest: to leave out whose model diverged would flatter it.
+        loss = min(max(score.loss, 0.0), self.most) if np.isfinite(score.loss) else self.most
+        return {CORRECT: [correct], TOTAL: [total], LOSS: [loss * total / self.cap]}
+
+    def _counted(self, score: Score) -> ArrayLike:
+        if score.total == 0:
+            return np.zeros(self.bins, np.uint64)
+        return one_hot((score.total - score.correct) / score.total, self.edges)
+
+    # --- the server's side ---
+
+    def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
+        """One conversation for each sum, each with its own facts."""
+        return (self._read_scores(model), self._read_errors(model))[: 2 if self.bins else 1]
+
+    def _read_scores(self, model: Vector) -> Steps[Facts]:
+        total = yield Scores(model)
+        samples = float(total[TOTAL][0])
+        if samples <= 0:
+            return {"evaluation": "there are no held-out samples to speak of"}
+        accuracy = float(np.clip(float(total[CORRECT][0]) / samples, 0.0, 1.0))
+        loss = float(np.clip(float(total[LOSS][0]) * self.cap / samples, 0.0, self.most))
+        return {"accuracy": accuracy, "loss": loss}
+
+    def _read_errors(self, model: Vector) -> Steps[Facts]:
+        total = yield Errors(model, self.bins)
+        heights = np.asarray(total[ERRORS], np.float64)
+        try:
+            found = {f"error_p{p}": read_quantile(heights, self.edges, p / 100) for p in self.percentiles}
+        except ValueError:
+            return {"errors": "the histogram holds too little to read"}
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        mean = float(np.clip(middles @ heights / heights.sum(), 0.0, 1.0))
+        return {"error_mean": mean, **found}

@@ -1,0 +1,252 @@
+"""Simplicial-FL, or Delta-FL: the tail of the clients, by their losses, is what the model is trained for.
+
+"A Superquantile Approach to Federated Learning with Heterogeneous Devices", "Federated Learning with
+Superquantile Aggregation for Heterogeneous Data"; the private variant as in "Differentially Private Federated
+Quantiles with the Distributed Discrete Gaussian Mechanism".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.averaging import clipped
+from protocols.learner import Learner
+from protocols.private_rounds import PrivateRounds
+from protocols.record import Vector, as_vector
+from protocols.superquantile import tail_size
+from protocols.tail import NO_CUT, Cut, Rule, Tail
+from protocols.vocabulary import Fact, Outcome, Query, Round
+from secagg.errors import ParameterError
+from secagg.noise.calibration import calibrate_vector
+from secagg.noise.plan import Plan
+from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
+
+HISTOGRAM: Final = "losses"
+UPDATE: Final = "update"
+WEIGHT: Final = "weight"
+_WEIGHT_BITS: Final = 64  # one number, by which all others are divided
+
+
+@dataclass(frozen=True)
+class Losses(Query):
+    """In which bin is your loss of this model?"""
+
+    kind: ClassVar[str] = "losses"
+    model: Vector
+
+
+@dataclass(frozen=True)
+class TailUpdate(Query):
+    """How would you change this model, if you are in the tail?"""
+
+    kind: ClassVar[str] = "tail"
+    model: Vector
+    level: float
+    share: float
+
+    @property
+    def cut(self) -> Cut:
+        return Cut(self.level, self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimplicialFL(Algorithm[ModelState, NoMemory]):
+    """The server finds the largest losses from a histogram; the model moves by the mean update of that tail.
+
+    `theta`       the part of all clients that is the tail. With 1, this is federated averaging, and no
+                  histogram is asked for.
+    `clip`        largest norm of an update.
+    `loss_bound`  losses are clipped to it; the histogram reaches from 0 to it.
+    `bins`        of the histogram.
+    `rule`        who counts how much: "share", "indicator", "quadratic" or "entropic" (`protocols.tail`).
+    `nu`          of the smoothed rules: over which range of losses shares go from 0 to 1.
+    `weighted`    whether clients count by their samples, up to `cap`, in the quantile and in the mean.
+    `known_count` whether the quantile is read off with the number of clients, which is public, or with the
+                  histogram's own sum. They differ if the histogram has noise.
+    `floor`       the weight of a client outside the tail, as a part of the weight inside. Above 0, the fixed
+                  point is that of a mixture: floor times the mean of all, and the rest the tail.
+    `bits`        of every number of an update on the wire; with noise, as few as a fine grid needs.
+    `private`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. The sum of
+                  the updates then has noise and no weight beside it: how many are in the tail is something
+                  that clients choose, and would need noise of its own. It is divided by how many there
+                  should be, theta times the number of contributors, which is public.
+
+    The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay: the learner's affair.
+    Clients outside the tail train as well, and send zeros: who is silent, or quick, would tell its loss.
+    """
+
+    theta: float = 0.5
+    clip: float | None = None
+    loss_bound: float | None = None
+    bins: int = 32
+    rule: Rule | str = Rule.SHARE
+    nu: float | None = None
+    weighted: bool = False
+    cap: int = 1000
+    known_count: bool = True
+    floor: float = 0.0
+    bits: int = 32
+    private: PrivateRounds | None = None
+
+    def check(self) -> None:
+        self.tail  # noqa: B018  # raises what is wrong with its parameters
+        checks.bound("clip", self.clip, "the largest norm that an update may have, such as 10.0")
+        checks.whole("cap", self.cap, 1, 1 << 32)
+        checks.whole("bits", self.bits, 2, 64)
+        checks.real("floor", self.floor, 0, 1)
+        if self.private is not None:
+            self.private.check_clients(self.clients)
+            if self.weighted:
+                raise ParameterError(
+                    "with noise, all clients count the same: what the samples of a tail add up to would "
+                    "need noise of its own. Set weighted to False"
+                )
+
+    @cached_property
+    def tail(self) -> Tail:
+        rule = Rule.parse(self.rule)
+        return Tail(theta=self.theta, loss_bound=self.loss_bound, bins=self.bins, rule=rule, nu=self.nu)
+
+    @property
+    def limit(self) -> float:
+        assert self.clip is not None  # checked above
+        return self.clip
+
+    # --- sums ---
+
+    @cached_property
+    def histogram_noise(self) -> Plan | None:
+        return None if self.private is None or self.tail.is_all else self.private.histogram(self.bins)
+
+    @cached_property
+    def update_noise(self) -> Plan | None:
+        if self.private is None:
+            return None
+        goal = self.private.whole if self.tail.is_all else self.private.rest
+        if goal is None:
+            return None
+        return calibrate_vector(promise=self.private.promise, goal=goal, size=self.dim, clip=self.limit)
+
+    def sums(self) -> tuple[Sum, ...]:
+        return (self._update_sum,) if self.tail.is_all else (self._histogram_sum, self._update_sum)
+
+    @property
+    def _histogram_sum(self) -> Sum:
+        if (noise := self.histogram_noise) is not None:
+            spec = SumSpec(parts=(noise.part(HISTOGRAM),), promise=noise.promise)
+            return Sum(query=Losses, spec=spec, reveals="how many clients have which loss, with noise")
+        count = Count(self._most_count, total=self._most_count)
+        bits = bits_for_cohort(count, self.clients)
+        spec = SumSpec(parts=(Part(name=HISTOGRAM, size=self.bins, bits=bits, bound=count),))
+        what = "samples" if self.weighted else "clients"
+        return Sum(query=Losses, spec=spec, reveals=f"how many {what} have which loss")
+
+    @property
+    def _update_sum(self) -> Sum:
+        least = 1.0 if self.tail.is_all else self.floor
+        if (noise := self.update_noise) is not None:
+            spec = SumSpec(parts=(noise.part(UPDATE),), promise=noise.promise)
+            reveals = "the sum of the tail's updates, with noise"
+        else:
+            update = Part(name=UPDATE, size=self.dim, bits=self.bits, bound=L2(self.limit))
+            weight = Part(name=WEIGHT, size=1, bits=_WEIGHT_BITS, bound=LInf(1.0))
+            spec = SumSpec(parts=(update, weight))
+            reveals = "the sum of the tail's updates, and of its weights"
+        return Sum(query=TailUpdate, spec=spec, reveals=reveals, least_weight=least)
+
+    @property
+    def _most_count(self) -> int:
+        return self.cap if self.weighted else 1
+
+    # --- the server's side ---
+
+    def start(self, model: Vector) -> ModelState:
+        return ModelState(as_vector(model))
+
+    def model(self, state: ModelState) -> Vector:
+        return state.model
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        cut = NO_CUT
+        if not self.tail.is_all:
+            total = yield Losses(state.model)
+            try:
+                cut = self.tail.cut(total[HISTOGRAM], self._count(total))
+            except ValueError:
+                return Outcome(state, {"stopped": "the histogram holds too little to find a tail"})
+        total = yield TailUpdate(state.model, cut.level, cut.share)
+        weight = self._weight(total)
+        facts: dict[str, Fact] = {"threshold": cut.level, "share": cut.share, "tail": weight}
+        if weight <= 0:
+            return Outcome(state, facts | {"stopped": "nobody is in the tail"})
+        return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
+
+    def _count(self, total: Total) -> float | None:
+        return total.count if self.known_count and not self.weighted else None
+
+    def _weight(self, total: Total) -> float:
+        """The weight of all together, in clients or samples."""
+        if self.update_noise is not None:
+            return self.floor * total.count + (1 - self.floor) * tail_size(total.count, self.theta)
+        return float(total[WEIGHT][0]) * self._most_count
+
+    def _mean(self, total: Total) -> Vector:
+        update = np.asarray(total[UPDATE], np.float64)
+        if self.update_noise is not None:
+            return update / self._weight(total)
+        # Where all weights are tiny, what rounding left of the updates could be anything; no mean is longer.
+        return clipped(update / float(total[WEIGHT][0]), self.limit)
+
+    def client(self, learner: Learner, memory: NoMemory) -> SimplicialClient:  # noqa: ARG002
+        return SimplicialClient(self, learner)
+
+
+class SimplicialClient(ClientRound[NoMemory]):
+    def __init__(self, algorithm: SimplicialFL, learner: Learner) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._known: tuple[Vector, float] | None = None  # a model, and its loss
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        if isinstance(query, Losses):
+            return {HISTOGRAM: self._histogram(query.model)}
+        assert isinstance(query, TailUpdate)
+        return self._update(query.model, self._weight(query.model, query.cut))
+
+    def memory(self) -> NoMemory:
+        return NoMemory()
+
+    def _histogram(self, model: Vector) -> ArrayLike:
+        """A client whose loss is no number has nothing to say, which it shows by saying just that."""
+        loss, algorithm = self._loss(model), self._algorithm
+        if not np.isfinite(loss):
+            return np.full(algorithm.bins, np.nan)
+        samples = min(self._learner.samples, algorithm.cap) if algorithm.weighted else 1
+        return algorithm.tail.histogram(loss) * np.uint64(samples)
+
+    def _update(self, model: Vector, weight: float) -> Mapping[str, ArrayLike]:
+        update = clipped(self._learner.train(model) - model, self._algorithm.limit) * weight
+        return {UPDATE: update} | ({} if self._algorithm.update_noise is not None else {WEIGHT: [weight]})
+
+    def _weight(self, model: Vector, cut: Cut) -> float:
+        algorithm = self._algorithm
+        loss = 0.0 if algorithm.tail.is_all else self._loss(model)
+        if not np.isfinite(loss):
+            return np.nan
+        share = algorithm.floor + (1 - algorithm.floor) * algorithm.tail.share(loss, cut)
+        return (
+            share * min(self._learner.samples, algorithm.cap) / algorithm.cap if algorithm.weighted else share
+        )
+
+    def _loss(self, model: Vector) -> float:
+        if self._known is None or not np.array_equal(self._known[0], model):
+            self._known = model, self._learner.loss(model)
+        return self._known[1]
