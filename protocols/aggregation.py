@@ -6,6 +6,7 @@ clients every time. When one of them leaves, the last point stands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +20,7 @@ from protocols import checks
 from protocols.algorithm import Sum
 from protocols.influence import Influence
 from protocols.record import Vector, as_vector
-from protocols.stepping import FastStepping, PlainStepping, Stepping
+from protocols.stepping import PlainStepping, Stepping, fast_stepping
 from protocols.vocabulary import Query, Steps
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.spec import Part, SumSpec, Total
@@ -70,6 +71,10 @@ class Aggregation:
     `steps`      most sums.
     `tolerance`  a step that moves the point by no more than this is the last one; 0 takes all steps.
     `fast`       whether steps are accelerated by what earlier ones showed.
+
+    A fast step is a guess that only the next sum confirms: it may go astray, and come back. So it is the last
+    one only if a plain step would not move either. When there are no more sums, a guess that nothing has
+    confirmed is not the result: that is a plain step from the point where plain steps were shortest.
     """
 
     layers: tuple[Layer, ...]
@@ -88,12 +93,17 @@ class Aggregation:
             or any(layer.start >= layer.stop for layer in self.layers)
         ):
             raise ParameterError("layers must follow each other without a gap, from coordinate 0 on")
+        if len({layer.influence.promise for layer in self.layers}) > 1:
+            raise ParameterError(
+                "layers are one sum: its noise is planned for all of them alike, or for none"
+            )
 
     @property
     def sum(self) -> Sum:
         parts = tuple(part for number, _ in enumerate(self.layers) for part in self._parts(number))
         reveals = "; ".join(dict.fromkeys(layer.influence.reveals for layer in self.layers))
-        spec = SumSpec(parts=parts, times=self.steps, group=GROUP)
+        promise = self.layers[0].influence.promise
+        spec = SumSpec(parts=parts, times=self.steps, group=GROUP, promise=promise)
         return Sum(query=Residuals, spec=spec, reveals=f"at {self.steps} points or fewer, {reveals}")
 
     def _parts(self, number: int) -> tuple[Part, ...]:
@@ -119,29 +129,38 @@ class Aggregation:
         Raises `SumFailed` only if there is no step at all.
         """
         point, steppings = start, [self._stepping(layer, start) for layer in self.layers]
+        resort, shortest = start, math.inf
         for number in range(self.steps):
             try:
                 total = yield Residuals(as_vector(point), first + number)
-            except CohortChanged:
+            except (CohortChanged, TooFewClients) as failure:
                 if not number:
                     raise
-                return Reached(point, number, Stop.COHORT)
-            except TooFewClients:
-                if not number:
-                    raise
-                return Reached(point, number, Stop.FEW)
-            previous, point = point, self._next(steppings, total)
-            if float(np.linalg.norm(point - previous)) <= self.tolerance:
+                stop = Stop.COHORT if isinstance(failure, CohortChanged) else Stop.FEW
+                return Reached(resort, number, stop)
+            plain, following = self._next(steppings, total)
+            move = float(np.linalg.norm(plain - point))
+            if move < shortest or not self.fast:
+                resort, shortest = plain, move
+            moved, point = float(np.linalg.norm(following - point)), following
+            if max(moved, move) <= self.tolerance:
                 return Reached(point, number + 1, Stop.TOLERANCE)
-        return Reached(point, self.steps, Stop.STEPS)
+        return Reached(resort, self.steps, Stop.STEPS)
 
     def _stepping(self, layer: Layer, start: Vector) -> Stepping:
-        piece = start[layer.start : layer.stop]
-        return FastStepping(piece) if self.fast else PlainStepping(piece)
+        piece, influence = start[layer.start : layer.stop], layer.influence
+        rounding = influence.rounding(self.clients)
+        if self.fast:
+            return fast_stepping(piece, per_coordinate=influence.per_coordinate, rounding=rounding)
+        return PlainStepping(piece, rounding=rounding)
 
-    def _next(self, steppings: list[Stepping], total: Total) -> Vector:
-        pieces = []
+    def _next(self, steppings: list[Stepping], total: Total) -> tuple[Vector, Vector]:
+        """Where a plain step leads to, and where the next one is to start from."""
+        plain, following = [], []
         for number, (layer, stepping) in enumerate(zip(self.layers, steppings, strict=True)):
             totals = tuple(total[part.name] for part in self._parts(number))
-            pieces.append(stepping.next(*layer.influence.read(totals, total.count)))
-        return as_vector(np.concatenate(pieces))
+            influence, weight = layer.influence.read(totals, total.count)
+            rounding = layer.influence.rounding(self.clients)
+            plain.append(PlainStepping(stepping.point, rounding=rounding).next(influence, weight))
+            following.append(stepping.next(influence, weight))
+        return as_vector(np.concatenate(plain)), as_vector(np.concatenate(following))

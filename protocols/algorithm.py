@@ -52,12 +52,15 @@ class Sum:
     `reveals`       what a server learns from the total, in words.
     `least_weight`  the least weight that a client can give itself because of something that the server chose,
                     as a part of the largest one; 1 where the server has no say in it.
+    `binds`         whether a client's memory depends on its answer being counted; not so where a model is
+                    only evaluated.
     """
 
     query: type[Query]
     spec: SumSpec
     reveals: str
     least_weight: float = 1.0
+    binds: bool = True
 
 
 class ClientRound(ABC, Generic[M]):

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound
-from protocols.averaged import Averaged
-from protocols.fedavg import Update
+from protocols.averaged import Averaged, Update
 from protocols.learner import Learner
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Query

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from protocols.algorithm import Algorithm, ModelState, Sum
 from protocols.averaging import Averaging
-from protocols.fedavg import Update
+from protocols.privacy import Privacy
 from protocols.record import Vector, as_vector
-from protocols.vocabulary import Outcome, Round
-from secagg.spec import SumSpec
+from protocols.vocabulary import Outcome, Query, Round
 
 M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Update(Query):
+    """How would you change this model?"""
+
+    kind: ClassVar[str] = "update"
+    model: Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +36,14 @@ class Averaged(Algorithm[ModelState, M], Generic[M]):
     `clip`      largest norm of an update.
     `weighted`  whether clients count by their samples, up to `cap`, or all the same.
     `bits`      of every number of an update on the wire.
+    `privacy`   a budget for noise on every sum, or None. All clients then count the same.
     """
 
     clip: float | None = None
     weighted: bool = True
     cap: int = 1000
     bits: int = 32
+    privacy: Privacy | None = None
 
     def check(self) -> None:
         self.averaging  # noqa: B018  # raises what is wrong with the bounds
@@ -42,7 +51,14 @@ class Averaged(Algorithm[ModelState, M], Generic[M]):
     @cached_property
     def averaging(self) -> Averaging:
         cap = self.cap if self.weighted else 1
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+        return Averaging(
+            dim=self.dim,
+            clients=self.clients,
+            clip=self.clip,
+            cap=cap,
+            bits=self.bits,
+            privacy=self.privacy,
+        )
 
     @property
     def server_rate(self) -> float:
@@ -50,8 +66,7 @@ class Averaged(Algorithm[ModelState, M], Generic[M]):
         return 1.0
 
     def sums(self) -> tuple[Sum, ...]:
-        reveals = "the sum of the clients' updates" + (", and of their samples" if self.weighted else "")
-        return (Sum(query=Update, spec=SumSpec(parts=self.averaging.parts()), reveals=reveals),)
+        return (Sum(query=Update, spec=self.averaging.spec(), reveals=self.averaging.reveals),)
 
     def start(self, model: Vector) -> ModelState:
         return ModelState(as_vector(model))

@@ -7,17 +7,22 @@ that is clipped does not lose weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
+from protocols.privacy import Privacy
 from protocols.record import Vector
-from secagg.errors import CorruptTotal
-from secagg.spec import L2, Count, Part, Total, bits_for_cohort
+from secagg.errors import CorruptTotal, ParameterError
+from secagg.noise.calibration import calibrate_vector
+from secagg.noise.plan import Plan
+from secagg.spec import L2, Count, Part, SumSpec, Total, bits_for_cohort
 
 UPDATE: Final = "update"
 WEIGHT: Final = "weight"
@@ -30,6 +35,8 @@ class Averaging:
     `clip`  the largest norm of an update; a longer one is scaled down to it.
     `cap`   samples beyond which a client counts no more; 1 for a plain mean of all clients.
     `bits`  of every number on the wire.
+    `privacy`  a budget for noise, or None. All clients then count the same, or their samples would need
+               noise as well; and noise decides how many bits there are.
     """
 
     dim: int
@@ -37,18 +44,43 @@ class Averaging:
     clip: float | None
     cap: int = 1
     bits: int = 32
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         checks.bound("clip", self.clip, "the largest norm that an update may have, such as 10.0")
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("bits", self.bits, 2, 64)
+        if self.privacy is not None:
+            self.privacy.check_clients(self.clients)
+            if self.cap != 1:
+                raise ParameterError("with noise, all clients count the same: set weighted to False")
 
     @property
     def limit(self) -> float:
         assert self.clip is not None  # checked above
         return self.clip
 
+    @cached_property
+    def noise(self) -> Plan | None:
+        """Of the one sum in a round."""
+        if self.privacy is None:
+            return None
+        goal, promise = self.privacy.per_sum(), self.privacy.promise
+        return calibrate_vector(promise=promise, goal=goal, size=self.dim, clip=self.limit)
+
+    def spec(self) -> SumSpec:
+        """A sum of its parts alone."""
+        return SumSpec(parts=self.parts(), promise=None if self.noise is None else self.noise.promise)
+
+    @property
+    def reveals(self) -> str:
+        """What a server learns from such a sum."""
+        samples = ", and of their samples" if self.cap > 1 else ""
+        return "the sum of the clients' updates" + (samples if self.noise is None else ", with noise")
+
     def parts(self) -> tuple[Part, ...]:
+        if self.noise is not None:
+            return (self.noise.part(UPDATE),)
         update = Part(name=UPDATE, size=self.dim, bits=self.bits, bound=L2(self.limit))
         if self.cap == 1:
             return (update,)
@@ -76,5 +108,9 @@ class Averaging:
 
 def clipped(vector: Vector, limit: float) -> Vector:
     """`vector`, scaled down to the norm `limit` if it is longer."""
-    norm = float(np.linalg.norm(vector))
-    return vector if norm <= limit else vector * (limit / norm)
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return vector  # of a model that diverged, nothing can be made
+    # Dividing by the largest coordinate first keeps the squares of huge ones finite.
+    norm = float(np.linalg.norm(vector / largest))
+    return vector if norm <= limit / largest else vector / largest * (limit / norm)

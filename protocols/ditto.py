@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import ClientRound, ModelState, Sum
-from protocols.averaged import Averaged
-from protocols.fedavg import OwnModel, Update
+from protocols.averaged import Averaged, Update
+from protocols.fedavg import OwnModel
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from secagg.errors import ParameterError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,10 @@ class Ditto(Averaged[OwnModel]):
 
     def check(self) -> None:
         if self.robust:
+            if self.privacy is not None:
+                raise ParameterError(
+                    "the robust common model has no private variant: unset robust or privacy"
+                )
             checks.whole("cap", self.cap, 1)
             self.aggregation  # noqa: B018  # raises what is wrong with the steps
         else:

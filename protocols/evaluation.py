@@ -59,7 +59,7 @@ class Measures:
     `bins`         of the histogram of errors, from 0 to 1; 0 asks for none.
     `percentiles`  which of them are reported.
     `personal`     whether each client evaluates the model that it would use itself, not the common one.
-    `private`      a budget for noise on all of it, or None. The histogram gets its `ratio`; correct samples,
+    `privacy`      a budget for noise on all of it, or None. The histogram gets its `ratio`; correct samples,
                    all samples and the loss share the rest.
     """
 
@@ -68,7 +68,7 @@ class Measures:
     bins: int = 20
     percentiles: tuple[int, ...] = (50, 90)
     personal: bool = False
-    private: PrivateRounds | None = None
+    privacy: PrivateRounds | None = None
 
     def __post_init__(self) -> None:
         checks.bound("loss_bound", self.loss_bound, "the largest loss that is told apart, such as 5.0")
@@ -76,7 +76,7 @@ class Measures:
         checks.whole("bins", self.bins, 0, 1 << 20)
         for each in self.percentiles:
             checks.whole("a percentile", each, 1, 99)
-        if self.private is not None and self.bins and self.private.ratio == 1:
+        if self.privacy is not None and self.bins and self.privacy.ratio == 1:
             raise ParameterError("of the budget, the histogram must leave something: set a ratio below 1")
 
     @property
@@ -92,8 +92,8 @@ class Measures:
 
     def sums(self, clients: int) -> tuple[Sum, ...]:
         """Whether an answer is counted matters to nobody's memory: a model is only looked at."""
-        if self.private is not None:
-            self.private.check_clients(clients)
+        if self.privacy is not None:
+            self.privacy.check_clients(clients)
         scores = Sum(
             query=Scores,
             spec=self._spec(self._score_parts(clients)),
@@ -112,13 +112,13 @@ class Measures:
 
     @property
     def _noise(self) -> str:
-        return "" if self.private is None else ", with noise"
+        return "" if self.privacy is None else ", with noise"
 
     def _spec(self, parts: tuple[Part, ...]) -> SumSpec:
-        return SumSpec(parts=parts, promise=None if self.private is None else self.private.promise)
+        return SumSpec(parts=parts, promise=None if self.privacy is None else self.privacy.promise)
 
     def _score_parts(self, clients: int) -> tuple[Part, ...]:
-        if self.private is not None:
+        if self.privacy is not None:
             return self._noisy_score_parts
         count = Count(self.cap)
         bits = bits_for_cohort(count, clients)
@@ -130,8 +130,8 @@ class Measures:
 
     @cached_property
     def _noisy_score_parts(self) -> tuple[Part, ...]:
-        assert self.private is not None
-        goal, promise = self.private.rest if self.bins else self.private.whole, self.private.promise
+        assert self.privacy is not None
+        goal, promise = self.privacy.rest if self.bins else self.privacy.whole, self.privacy.promise
         assert goal is not None  # checked above
         third = goal.part(1 / 3)
         counts = calibrate_counts(promise=promise, goal=third, bins=1, limit=self.cap)
@@ -139,15 +139,15 @@ class Measures:
         return (counts.part(CORRECT), counts.part(TOTAL), loss.part(LOSS))
 
     def _histogram(self, clients: int) -> Part:
-        if self.private is not None:
+        if self.privacy is not None:
             return self._noisy_histogram
         count = Count(1, total=1)
         return Part(name=ERRORS, size=self.bins, bits=bits_for_cohort(count, clients), bound=count)
 
     @cached_property
     def _noisy_histogram(self) -> Part:
-        assert self.private is not None
-        return self.private.histogram(self.bins).part(ERRORS)
+        assert self.privacy is not None
+        return self.privacy.histogram(self.bins).part(ERRORS)
 
     # --- a client's side ---
 

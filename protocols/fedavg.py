@@ -8,65 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.averaging import Averaging
+from protocols.averaged import Averaged, Update
 from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
-from secagg.spec import SumSpec
-
-
-@dataclass(frozen=True)
-class Update(Query):
-    """How would you change this model?"""
-
-    kind: ClassVar[str] = "update"
-    model: Vector
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Algorithm[ModelState, NoMemory]):
+class FedAvg(Averaged[NoMemory]):
     """Clients train from the common model; it moves by the mean of their updates.
 
-    `clip`      largest norm of an update.
-    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
-    `mu`        proximal pull towards the common model; above 0 this is FedProx.
+    `mu`  proximal pull towards the common model; above 0 this is FedProx.
     """
 
-    clip: float | None = None
-    weighted: bool = True
-    cap: int = 1000
     mu: float = 0.0
-    bits: int = 32
 
     def check(self) -> None:
+        super().check()
         checks.real("mu", self.mu, 0)
-        self.averaging  # noqa: B018  # raises what is wrong with the bounds
-
-    @cached_property
-    def averaging(self) -> Averaging:
-        cap = self.cap if self.weighted else 1
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
-
-    def sums(self) -> tuple[Sum, ...]:
-        reveals = "the sum of the clients' updates" + (", and of their samples" if self.weighted else "")
-        return (Sum(query=Update, spec=SumSpec(parts=self.averaging.parts()), reveals=reveals),)
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
-
-    def round(self, state: ModelState) -> Round[ModelState]:
-        total = yield Update(state.model)
-        return Outcome(ModelState(as_vector(state.model + self.averaging.mean(total))))
 
     def client(self, learner: Learner, memory: NoMemory) -> FedAvgClient:  # noqa: ARG002
         return FedAvgClient(self, learner)
@@ -131,9 +96,12 @@ class LocalClient(ClientRound[OwnModel]):
     def __init__(self, learner: Learner, start: Vector) -> None:
         self._learner = learner
         self._start = start
+        self._trained: OwnModel | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         raise AssertionError(f"nobody asks anything of a client that works alone, not even {query}")
 
     def memory(self) -> OwnModel:
-        return OwnModel(as_vector(self._learner.train(self._start)))
+        if self._trained is None:  # whoever saves a client asks more than once
+            self._trained = OwnModel(as_vector(self._learner.train(self._start)))
+        return self._trained

@@ -30,7 +30,7 @@ from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
 from protocols.learner import Learner, Steering
-from protocols.private import Privacy, Private
+from protocols.private import Private, PrivateSteps
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
 from secagg.errors import ParameterError
@@ -152,7 +152,7 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
     steps: int = 12
     tolerance: float = 1e-6
     fast: bool = True
-    privacy: Privacy | None = None
+    privacy: PrivateSteps | None = None
 
     def check(self) -> None:
         checks.real("sigma", self.sigma, 0)
@@ -214,7 +214,7 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
         return model if memory.model is None else memory.model
 
 
-def _made_private(layer: Layer, privacy: Privacy, sums: int) -> Layer:
+def _made_private(layer: Layer, privacy: PrivateSteps, sums: int) -> Layer:
     influence = Private(inner=layer.influence, privacy=privacy, sums=sums, bits=layer.influence.bits)
     return replace(layer, influence=influence)
 

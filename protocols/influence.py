@@ -14,6 +14,7 @@ delta-medians of "Fed+: A Unified Approach to Robust Personalized Federated Lear
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
@@ -24,12 +25,17 @@ from numpy.typing import ArrayLike, NDArray
 from protocols import checks
 from protocols.averaging import clipped
 from protocols.record import Vector
+from secagg.codes import levels
+from secagg.errors import CorruptTotal
+from secagg.noise.promise import Promise
 from secagg.spec import L2, Count, LInf, Part, Values, bits_for_cohort
 
 Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
 
 # The weight of a median has the range of 1 / nu and decides how far a step goes: one number, at full width.
 WEIGHT_BITS: Final = 64
+# Of a sum of rounded numbers that should be zero, so many standard deviations are taken for rounding.
+_ROUNDING: Final = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,7 @@ class Influence(ABC):
     """`bits` are those of every coordinate of the influence."""
 
     reveals: ClassVar[str]
+    per_coordinate: ClassVar[bool] = False  # whether every coordinate has a weight of its own
 
     bits: int = 32
 
@@ -58,7 +65,19 @@ class Influence(ABC):
 
     @abstractmethod
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
-        """The sums of the influence and of the weight, from the totals of `count` clients."""
+        """The sums of the influence and of the weight, from the totals of `count` clients.
+
+        Raises `CorruptTotal` if there is no weight at all.
+        """
+
+    @property
+    def promise(self) -> Promise | None:
+        """For whom noise is planned; None where there is none."""
+        return None
+
+    def rounding(self, clients: int) -> float:  # noqa: ARG002
+        """Sums of influences of at most this size may be nothing but rounding."""
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +106,7 @@ class MeanInfluence(Influence):
         return clipped(residual, self.limit) * share, [share]
 
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:  # noqa: ARG002
-        return np.asarray(totals[0], np.float64), float(totals[1][0])
+        return np.asarray(totals[0], np.float64), positive_weight(totals[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +131,7 @@ class GeometricMedian(Influence):
         return residual * weight, [weight]
 
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:  # noqa: ARG002
-        return np.asarray(totals[0], np.float64), float(totals[1][0])
+        return np.asarray(totals[0], np.float64), positive_weight(totals[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +139,7 @@ class CoordinateMedian(Influence):
     """In every coordinate, the point with the least sum of distances; within `delta`, of squared ones."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
+    per_coordinate: ClassVar[bool] = True
 
     delta: float = 0.1
 
@@ -138,6 +158,10 @@ class CoordinateMedian(Influence):
 
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, Vector]:  # noqa: ARG002
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
+
+    def rounding(self, clients: int) -> float:
+        """Between the two middle clients of an even number the sum is zero, and rounding is no direction."""
+        return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,3 +188,11 @@ class SignConsensus(Influence):
 
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:
         return totals[0].astype(np.float64) - count, 1 / self.step
+
+
+def positive_weight(total: Values) -> float:
+    """The only element of a sum of weights, which somebody must have had."""
+    weight = float(total[0])
+    if weight <= 0:
+        raise CorruptTotal("the clients of this sum have no weight at all")
+    return weight

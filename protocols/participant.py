@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm, ClientRound
 from protocols.learner import Learner
-from protocols.record import Vector, pack, unpack
+from protocols.record import Vector, is_finite, pack, unpack
 from protocols.vocabulary import Turn
 from secagg.errors import SERVER, MalformedMessage
 from secagg.thresholds import Trust
@@ -47,6 +47,8 @@ class Participant:
         self._number = _NEVER
         self._round: ClientRound[Any] | None = None
         self._pending: Any = None  # from before a restart: what round `_number` would leave
+        self._binding = frozenset(each.query.kind for each in algorithm.sums() if each.binds)
+        self._last_binds = False
         self._open_answers = 0
         self._answers = 0
 
@@ -59,13 +61,18 @@ class Participant:
         """The model that this client would use, given the common one."""
         return self._algorithm.personal(self._memory, model, self.learner)
 
-    def answer(self, kind: str, payload: bytes) -> Mapping[str, ArrayLike] | None:
+    def answer(
+        self, kind: str, payload: bytes, *, round_number: int | None = None
+    ) -> Mapping[str, ArrayLike] | None:
         """The values that a query asks for, or None if this client has nothing sensible to say.
 
         Training may have diverged, or a restart may have lost the notes of this round. Raises
-        `MalformedMessage` for what no honest server would send.
+        `MalformedMessage` for what no honest server would send. `round_number` is the one under which the
+        sum itself runs: groups are kept apart by it, and what is trained for one belongs in no other.
         """
         turn, query = self._algorithm.phrasebook.decode(kind, payload)
+        if round_number is not None and round_number != turn.number:
+            raise MalformedMessage(SERVER, f"a query of round {turn.number} in a sum of {round_number}")
         if turn.number < self._number:
             raise MalformedMessage(SERVER, f"a query of round {turn.number}, after one of {self._number}")
         self.open(turn)
@@ -74,13 +81,14 @@ class Participant:
         values = self._round.answer(query)
         if not all(np.isfinite(each).all() for each in values.values()):
             return None
-        self._answers += 1
-        self._open_answers += 1
+        self._last_binds = kind in self._binding
+        self._answers += self._last_binds
+        self._open_answers += self._last_binds
         return values
 
     def confirmed(self) -> None:
         """The last answer is in its sum."""
-        self._open_answers -= 1
+        self._open_answers -= self._last_binds
 
     def open(self, turn: Turn) -> None:
         """Begin that round, unless it has begun."""
@@ -101,13 +109,19 @@ class Participant:
     def _next_memory(self) -> Any:
         """What remains of the current round if it is completed."""
         if self._round is not None and self._counted:
-            return self._round.memory()
+            made = self._round.memory()
+            return made if is_finite(made) else self._memory  # a personal model may diverge, too
         return self._memory if self._pending is None else self._pending
 
     @property
     def _counted(self) -> bool:
-        asks = bool(self._algorithm.sums())
-        return self._open_answers == 0 and (self._answers > 0 or not asks)
+        return self._open_answers == 0 and (self._answers > 0 or not self._binding)
+
+    def insecure_forget(self, number: int) -> None:
+        """Be ready to take part in round `number` again, with the memory as it is."""
+        if self._number >= number:
+            self._number = number - 1
+            self._round = self._pending = None
 
     # --- restarts ---
 
@@ -121,7 +135,8 @@ class Participant:
         """Go on from what `save` gave. Raises `RecordError` if it is something else."""
         record = unpack(_Saved, saved)
         kind = self._algorithm.memory_type
-        self._memory = unpack(kind, record.memory)
+        memory: Any = unpack(kind, record.memory)
         self._pending = None if record.pending is None else unpack(kind, record.pending)
-        self._number = record.number
+        self._memory, self._number = memory, record.number
         self._round = None
+        self._answers = self._open_answers = 0

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound
-from protocols.averaged import Averaged
-from protocols.fedavg import OwnModel, Update
+from protocols.averaged import Averaged, Update
+from protocols.fedavg import OwnModel
 from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Query

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.averaged import Update
 from protocols.averaging import UPDATE, Averaging, clipped
-from protocols.fedavg import Update
 from protocols.learner import Learner
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round

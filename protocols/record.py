@@ -1,9 +1,9 @@
 """Frozen dataclasses as bytes and back: queries on the wire, states and memories on disk.
 
 A record is a list of its fields in the order of their declaration, each of the type that is declared for it:
-whole numbers, finite floats, text, bytes, truth values, vectors, optional values, tuples of one type, and
-records within records. The same record always gives the same bytes, which is what a digest needs. Nothing is
-built from bytes that do not fit the declaration exactly.
+whole numbers, finite floats, text, bytes, truth values, vectors, optional values, tuples, and records within
+records. The same record always gives the same bytes, which is what a digest needs. Nothing is built from
+bytes that do not fit the declaration exactly, and nothing becomes bytes that could not be read again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ Vector: TypeAlias = NDArray[np.float64]
 T = TypeVar("T")
 
 _WIRE_VECTOR: Final = "<f8"
-_WHOLE: Final = 1 << 63  # msgpack carries no larger ones
+_WHOLE: Final = 1 << 63  # with the sign, what 64 bits hold
 
 
 class RecordError(LocalError):
@@ -41,8 +42,9 @@ def as_vector(values: ArrayLike) -> Vector:
 
 
 def pack(record: object) -> bytes:
-    """The bytes of a record."""
-    data: bytes = msgpack.packb(_plain(record))
+    """The bytes of a record. Raises `RecordError` where a value is not what its declaration says."""
+    kind = type(record)
+    data: bytes = msgpack.packb(_plain(kind, record, kind.__name__))
     return data
 
 
@@ -57,32 +59,69 @@ def unpack(kind: type[T], data: bytes) -> T:
 
 
 def vectors_of(record: object) -> dict[str, Vector]:
-    """The fields of a record that are vectors, by name."""
-    return {name: value for name, value in _values(record).items() if isinstance(value, np.ndarray)}
+    """All vectors in a record, by name, however deep."""
+    return dict(_vectors(record, ""))
+
+
+def is_finite(record: object) -> bool:
+    """Whether all numbers of a record are finite, so that it can become bytes."""
+    if is_dataclass(record):
+        return all(is_finite(value) for value in _values(record).values())
+    match record:
+        case tuple():
+            return all(is_finite(each) for each in record)
+        case np.ndarray() | float():
+            return bool(np.isfinite(record).all())
+    return True
 
 
 def _values(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return [_plain(each) for each in _values(value).values()]
-    match value:
-        case np.ndarray():
-            _check_vector(value, "a vector")
-            return value.astype(_WIRE_VECTOR).tobytes()
-        case tuple():
-            return [_plain(each) for each in value]
-        case bool() | None | str() | bytes():
-            return value
-        case int() if -_WHOLE <= value < _WHOLE:
-            return value
-        case float() if math.isfinite(value):
-            return value
-    raise RecordError(
-        f"a record cannot hold a {type(value).__name__} like this: vectors and numbers must be finite"
-    )
+def _vectors(value: object, where: str) -> Iterator[tuple[str, Vector]]:
+    if isinstance(value, np.ndarray):
+        yield where, value
+    elif isinstance(value, tuple):
+        for index, each in enumerate(value):
+            yield from _vectors(each, f"{where}[{index}]")
+    elif is_dataclass(value):
+        for name, each in _values(value).items():
+            yield from _vectors(each, f"{where}.{name}" if where else name)
+
+
+# --- to bytes ---
+
+
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        if type(value) is not hint:
+            raise RecordError(f"{where} must be a {hint.__name__}")
+        hints: Mapping[str, Any] = _hints(typing.cast(Any, hint))
+        return [_plain(each, getattr(value, name), f"{where}.{name}") for name, each in hints.items()]
+    if origin is np.ndarray:
+        _check_vector(value, where)
+        return value.astype(_WIRE_VECTOR).tobytes()
+    if origin in (typing.Union, types.UnionType):
+        return None if value is None else _plain(_other_than_none(arguments), value, where)
+    if origin is tuple:
+        kinds = _elements(arguments, value, tuple, where)
+        return [_plain(each, element, where) for each, element in zip(kinds, value, strict=True)]
+    return _number(value, where) if hint is float else _simple(hint, value, where)
+
+
+def _number(value: Any, where: str) -> float:
+    """A float; a whole number in its place, which type checkers let pass, becomes one."""
+    if isinstance(value, float) or type(value) is int:
+        with suppress(OverflowError):  # a whole number may be too large
+            number = float(value)
+            if math.isfinite(number):
+                return number
+    raise RecordError(f"{where} must be a finite float")
+
+
+# --- from bytes ---
 
 
 def _typed(hint: Any, plain: Any, where: str) -> Any:
@@ -94,12 +133,9 @@ def _typed(hint: Any, plain: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return None if plain is None else _typed(_other_than_none(arguments), plain, where)
     if origin is tuple:
-        if not isinstance(plain, list):
-            raise RecordError(f"{where} must be a list")
-        return tuple(_typed(arguments[0], each, where) for each in plain)
-    if type(plain) is not hint or (hint is float and not math.isfinite(plain)):
-        raise RecordError(f"{where} must be a {hint.__name__}, and finite")
-    return plain
+        hints = _elements(arguments, plain, list, where)
+        return tuple(_typed(each, element, where) for each, element in zip(hints, plain, strict=True))
+    return _simple(hint, plain, where)
 
 
 def _record(kind: type, plain: Any, where: str) -> Any:
@@ -122,8 +158,33 @@ def _vector(plain: Any, where: str) -> Vector:
     return vector
 
 
-def _check_vector(value: NDArray[Any], where: str) -> None:
-    if value.ndim != 1 or value.dtype != np.float64 or not np.isfinite(value).all():
+# --- both ways ---
+
+
+def _simple(hint: Any, value: Any, where: str) -> Any:
+    """A value of exactly the declared type: a truth value is no number."""
+    if type(value) is not hint or (hint is float and not math.isfinite(value)):
+        raise RecordError(f"{where} must be a {hint.__name__}, and finite")
+    if hint is int and not -_WHOLE <= value < _WHOLE:
+        raise RecordError(f"{where} must be a whole number of at most 63 bits")
+    return value
+
+
+def _elements(arguments: tuple[Any, ...], value: Any, kind: type, where: str) -> tuple[Any, ...]:
+    """The type of every element of a tuple."""
+    if not isinstance(value, kind):
+        raise RecordError(f"{where} must be a {kind.__name__}")
+    length = len(typing.cast(Any, value))
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return (arguments[0],) * length
+    if length != len(arguments):
+        raise RecordError(f"{where} must have {len(arguments)} elements")
+    return arguments
+
+
+def _check_vector(value: Any, where: str) -> None:
+    fits = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.float64
+    if not fits or not np.isfinite(value).all():
         raise RecordError(f"{where} must be a vector of finite float64")
 
 

@@ -74,7 +74,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     `floor`       the weight of a client outside the tail, as a part of the weight inside. Above 0, the fixed
                   point is that of a mixture: floor times the mean of all, and the rest the tail.
     `bits`        of every number of an update on the wire; with noise, as few as a fine grid needs.
-    `private`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. The sum of
+    `privacy`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. The sum of
                   the updates then has noise and no weight beside it: how many are in the tail is something
                   that clients choose, and would need noise of its own. It is divided by how many there
                   should be, theta times the number of contributors, which is public.
@@ -94,7 +94,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     known_count: bool = True
     floor: float = 0.0
     bits: int = 32
-    private: PrivateRounds | None = None
+    privacy: PrivateRounds | None = None
 
     def check(self) -> None:
         self.tail  # noqa: B018  # raises what is wrong with its parameters
@@ -102,8 +102,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("bits", self.bits, 2, 64)
         checks.real("floor", self.floor, 0, 1)
-        if self.private is not None:
-            self.private.check_clients(self.clients)
+        if self.privacy is not None:
+            self.privacy.check_clients(self.clients)
             if self.weighted:
                 raise ParameterError(
                     "with noise, all clients count the same: what the samples of a tail add up to would "
@@ -124,16 +124,16 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
 
     @cached_property
     def histogram_noise(self) -> Plan | None:
-        return None if self.private is None or self.tail.is_all else self.private.histogram(self.bins)
+        return None if self.privacy is None or self.tail.is_all else self.privacy.histogram(self.bins)
 
     @cached_property
     def update_noise(self) -> Plan | None:
-        if self.private is None:
+        if self.privacy is None:
             return None
-        goal = self.private.whole if self.tail.is_all else self.private.rest
+        goal = self.privacy.whole if self.tail.is_all else self.privacy.rest
         if goal is None:
             return None
-        return calibrate_vector(promise=self.private.promise, goal=goal, size=self.dim, clip=self.limit)
+        return calibrate_vector(promise=self.privacy.promise, goal=goal, size=self.dim, clip=self.limit)
 
     def sums(self) -> tuple[Sum, ...]:
         return (self._update_sum,) if self.tail.is_all else (self._histogram_sum, self._update_sum)

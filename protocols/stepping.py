@@ -195,7 +195,7 @@ class VectorStepping(Stepping):
         for seen in self._seen[:-1]:
             change = float(seen.influence @ step)
             room = max(0.0, float(seen.influence @ (base.point - seen.point)))
-            if room + change < 0:
+            if change < 0 and room + change <= 1e-6 * room:
                 part = min(part, 0.5 * room / -change)
         return part * step if part > 0.01 else base.move
 

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 from protocols.record import RecordError, pack, unpack, vectors_of
-from secagg.errors import SERVER, MalformedMessage, ParameterError, SumFailed
+from secagg.errors import SERVER, LocalError, MalformedMessage, ParameterError, SumFailed
 from secagg.spec import Total
 
 S = TypeVar("S")
@@ -80,8 +80,10 @@ class Turn:
     history: int = 0
 
     def __post_init__(self) -> None:
-        if self.number < 0 or not 0 <= self.history < 1 << _REMEMBERED:
-            raise RecordError(f"a turn has a number from 0 and a history of {_REMEMBERED} bits")
+        if self.number < 0 or not 0 <= self.history < 1 << min(self.number, _REMEMBERED):
+            raise RecordError(
+                f"a turn has a number from 0, and a history of as many bits, {_REMEMBERED} at most"
+            )
 
     def next(self, *, completed: bool) -> Turn:
         history = (self.history << 1 | completed) & ((1 << _REMEMBERED) - 1)
@@ -121,7 +123,7 @@ class Phrasebook:
         try:
             letter = unpack(_Letter, payload)
             query = unpack(self._queries[kind], letter.query)
-        except (KeyError, RecordError) as error:
+        except (KeyError, LocalError) as error:  # whatever a record says to values that it cannot have
             raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
         for name, vector in vectors_of(query).items():
             if len(vector) != self._dim:

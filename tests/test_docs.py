@@ -4,10 +4,11 @@ import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scripts import draw_states
+from scripts import draw_states, list_algorithms
 from secagg import errors
 from secagg import messages as m
 from secagg.bitmap import bitmap_bytes
@@ -25,6 +26,7 @@ PAGES = (
     "docs/protocol.md",
     "docs/threat-model.md",
     "docs/design.md",
+    "docs/algorithms.md",
     "docs/deployment.md",
     "docs/benchmarks.md",
 )
@@ -67,6 +69,34 @@ def test_a_command_prints_what_the_readme_shows(
 ) -> None:
     assert main(command.split()) == 0
     assert capsys.readouterr().out == textwrap.dedent(shown)
+
+
+# --- the algorithms ----------------------------------------------------------------------------------
+
+NEW_ALGORITHM = section("docs/algorithms.md", "<!-- example -->\n```python\n", "```\n<!-- end of example -->")
+
+
+def test_an_algorithm_is_added_in_under_60_lines() -> None:
+    assert NEW_ALGORITHM.count("\n") < 60 + sum(not line.strip() for line in NEW_ALGORITHM.splitlines())
+
+
+def test_the_new_algorithm_works_as_the_page_says() -> None:
+    names: dict[str, Any] = {"__name__": "__example__"}
+    exec(compile(NEW_ALGORITHM, "docs/algorithms.md", "exec"), names)  # noqa: S102  (the repository's own text)
+    assert all(report.completed for report in names["reports"])
+    assert names["run"].model == pytest.approx([1.0, -1.0, 2.0], abs=0.051)
+
+
+def test_the_table_of_algorithms_is_current() -> None:
+    page = read("docs/algorithms.md")
+    assert list_algorithms.redraw(page) == page, "run python scripts/list_algorithms.py"
+
+
+def test_a_stale_table_of_algorithms_is_noticed() -> None:
+    page = read("docs/algorithms.md")
+    stale = page.replace("| `rfa` | 3 |", "| `rfa` | 2 |")
+    assert stale != page
+    assert list_algorithms.redraw(stale) == page
 
 
 # --- the diagrams ------------------------------------------------------------------------------------

@@ -1,0 +1,114 @@
+"""The algorithms there are, by name, with the parameters that each of them takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocols.afl import AFL
+from protocols.algorithm import AnyAlgorithm
+from protocols.apfl import APFL
+from protocols.ditto import Ditto
+from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedbc import FedBC, PerFedBC
+from protocols.fedplus import FedPlus
+from protocols.orderstatistics import MedianByCounts, TrimmedMean
+from protocols.perfedavg import PerFedAvg
+from protocols.pfedme import PFedMe
+from protocols.qffl import QFFL
+from protocols.rfa import RFA, RFA1
+from protocols.scaffold import Scaffold
+from protocols.simplicial import SimplicialFL
+from protocols.term import TERM
+from secagg.errors import ParameterError
+
+_COMMON: Final = ("dim", "clients")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An algorithm by name.
+
+    `example`  values for the bounds that have no default, which suit nobody's data in particular.
+    `fixed`    the parameters that make it this algorithm, and no other of its family.
+    """
+
+    name: str
+    make: Callable[..., AnyAlgorithm]
+    summary: str
+    example: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """What may be set beside the model's size and the number of clients."""
+        named = inspect.signature(self.make).parameters
+        return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
+
+    def build(self, *, dim: int, clients: int, **settings: Any) -> AnyAlgorithm:
+        """The algorithm. Raises `ParameterError` for a parameter that it does not have, or that is wrong."""
+        for key in settings:
+            if key not in self.parameters:
+                raise ParameterError(_unknown("parameter", key, self.parameters, f" of {self.name}"))
+        return self.make(dim=dim, clients=clients, **self.fixed, **settings)
+
+
+def _entries() -> tuple[Entry, ...]:
+    clip = {"clip": 10.0}
+    losses = clip | {"loss_cap": 5.0}
+    bond = clip | {"lambda_max": 1.0}
+    return (
+        Entry("fedavg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
+        Entry(
+            "fedprox", partial(FedAvg, mu=1.0), "the mean of updates pulled towards the common model", clip
+        ),
+        Entry("local", LocalTraining, "everybody trains alone: no sum at all", {}, {"initial": None}),
+        Entry("rfa", RFA, "the geometric median of all models, by Weiszfeld's steps"),
+        Entry("rfa-1", RFA1, "one such step", {}, {"steps": 1, "start_at": "model", "clip": None}),
+        Entry("median", MedianByCounts, "the median in every coordinate, by bisection", {"reach": 1.0}),
+        Entry("trimmed-mean", TrimmedMean, "a mean without the extremes, by bisection", {"reach": 1.0}),
+        Entry(
+            "simplicial", SimplicialFL, "the mean over the tail of largest losses", clip | {"loss_bound": 5.0}
+        ),
+        Entry("fedavg+", FedPlus, "personal models around a mean", clip, _plus("squared")),
+        Entry("fedgeomed+", FedPlus, "personal models around a geometric median", {}, _plus("norm")),
+        Entry("fedcomed+", FedPlus, "personal models around a coordinate median", {}, _plus("coordinates")),
+        Entry("fedbc", FedBC, "personal models within a distance of the common one", bond),
+        Entry("per-fedbc", PerFedBC, "the same, for models that adapt by a step", bond),
+        Entry("qffl", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}),
+        Entry("term", TERM, "exponentially tilted losses", losses),
+        Entry("afl", AFL, "the worst mixture of clients", losses),
+        Entry(
+            "scaffold", Scaffold, "updates corrected by control variates", clip | {"steps": 10, "rate": 0.1}
+        ),
+        Entry("ditto", Ditto, "federated averaging, and personal models pulled towards it", clip),
+        Entry("pfedme", PFedMe, "personal models by Moreau envelopes", clip),
+        Entry("per-fedavg", PerFedAvg, "a model from which one step adapts to each client", clip),
+        Entry("apfl", APFL, "mixtures of a common and a personal model", clip),
+    )
+
+
+def _plus(psi: str) -> Mapping[str, Any]:
+    """Which of the family Fed+ it is. Groups of parameters with different ones need Python."""
+    return {"psi": psi, "groups": ()}
+
+
+CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType({entry.name: entry for entry in _entries()})
+
+
+def find(name: str) -> Entry:
+    """The entry of that name; raises `ParameterError` that names the nearest one."""
+    if name not in CATALOGUE:
+        raise ParameterError(_unknown("algorithm", name, CATALOGUE))
+    return CATALOGUE[name]
+
+
+def _unknown(what: str, name: str, known: Mapping[str, object], where: str = "") -> str:
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
+    return f"there is no {what} {name!r}{where}: {hint}"

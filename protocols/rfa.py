@@ -1,0 +1,186 @@
+"""Robust federated aggregation: the geometric median of the clients' models, by Weiszfeld's algorithm.
+
+"Robust Aggregation for Federated Learning". A step is a sum of directions and one of inverse distances, so a
+client's pull has norm 1, wherever its model is: up to half of all weight may be corrupted models, and the
+result stays near the others. That holds for models that are corrupted before they are summed as agreed. A
+client that lies inside the sum, about residues that nobody can check, moves this total like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.aggregation import GROUP, Aggregation, Layer, Reached, Residuals
+from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.averaging import Averaging
+from protocols.influence import GeometricMedian, Influence
+from protocols.learner import Learner
+from protocols.private import Private, PrivateSteps
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
+from secagg.errors import ParameterError
+from secagg.spec import SumSpec
+
+MODEL: Final = "model"
+MEAN: Final = "mean"
+
+
+@dataclass(frozen=True)
+class Mean(Query):
+    """How would you change this model? Asked once, before the steps, if they start at the mean."""
+
+    kind: ClassVar[str] = "mean"
+    model: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class RFA(Algorithm[ModelState, NoMemory]):
+    """Clients train from the common model, which moves to the geometric median of what they come to.
+
+    `nu`         smoothing: within this distance of a client, distances count squared.
+    `steps`      Weiszfeld steps, one sum each; three to five suffice.
+    `tolerance`  a step that moves by no more than this is the last one; 0 takes all steps.
+    `start_at`   "model": where everybody started from. "mean": as in the paper, the clipped mean of all
+                 updates; one more sum over the same models, and it needs `clip`. If a client leaves before
+                 the first step, the round is given up: the mean alone is not robust. Nor are two steps from
+                 it, if outliers are far: the mean is then far as well, and steps lead back by and by.
+    `clip`       largest norm of an update in that mean.
+    `weighted`   whether clients count by their samples, up to `cap`, or all the same.
+    `fast`       steps that need fewer sums to the same median, instead of the paper's.
+    `reject`     a round that would move the model this far or farther leaves it as it was; None for never.
+    `privacy`    makes every sum differentially private, at a public step; None for exact sums.
+    """
+
+    nu: float = 1e-6
+    steps: int = 3
+    tolerance: float = 0.0
+    start_at: str = MODEL
+    clip: float | None = None
+    weighted: bool = True
+    cap: int = 1000
+    fast: bool = False
+    reject: float | None = None
+    privacy: PrivateSteps | None = None
+    bits: int = 32
+
+    def check(self) -> None:
+        checks.whole("cap", self.cap, 1, 1 << 32)
+        if self.start_at not in (MODEL, MEAN):
+            raise ParameterError(f'start_at must be "{MODEL}" or "{MEAN}", not {self.start_at!r}')
+        if self.reject is not None:
+            checks.positive("reject", self.reject)
+        if self.privacy is not None and (self.fast or self.start_at != MODEL):
+            raise ParameterError("private steps are plain ones that start at the model")
+        self.aggregation  # noqa: B018  # raises what is wrong with the steps
+        if self.start_at == MEAN:
+            self.averaging  # noqa: B018  # and with the clip
+
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        return Aggregation(
+            layers=self._layers(),
+            clients=self.clients,
+            steps=self.steps,
+            tolerance=self.tolerance,
+            fast=self.fast,
+        )
+
+    def _layers(self) -> tuple[Layer, ...]:
+        influence: Influence = GeometricMedian(nu=self.nu, bits=self.bits)
+        if self.privacy is not None:
+            influence = Private(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
+        return (Layer(0, self.dim, influence),)
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        cap = self.cap if self.weighted else 1
+        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+
+    def share(self, samples: int) -> float:
+        """How much a client counts, from 0 to 1."""
+        return min(samples, self.cap) / self.cap if self.weighted else 1.0
+
+    def sums(self) -> tuple[Sum, ...]:
+        if self.start_at == MODEL:
+            return (self.aggregation.sum,)
+        reveals = "the sum of the clients' clipped updates" + (", and of their samples" * self.weighted)
+        spec = SumSpec(parts=self.averaging.parts(), group=GROUP)
+        return Sum(query=Mean, spec=spec, reveals=reveals), self.aggregation.sum
+
+    def start(self, model: Vector) -> ModelState:
+        return ModelState(as_vector(model))
+
+    def model(self, state: ModelState) -> Vector:
+        return state.model
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        begin = yield from self._begin(state.model)
+        reached = yield from self.aggregation.run(begin, first=int(self.start_at == MEAN))
+        moved = float(np.linalg.norm(reached.point - state.model))
+        rejected = self.reject is not None and moved >= self.reject
+        model = state.model if rejected else reached.point
+        return Outcome(ModelState(as_vector(model)), self._facts(reached, moved, rejected=rejected))
+
+    def _begin(self, model: Vector) -> Steps[Vector]:
+        """The point of the first step."""
+        if self.start_at == MODEL:
+            return model
+        total = yield Mean(model)
+        return model + self.averaging.mean(total)
+
+    def _facts(self, reached: Reached, moved: float, *, rejected: bool) -> Mapping[str, Fact]:
+        facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
+        return facts | {"rejected": "the step was too long"} if rejected else facts
+
+    def client(self, learner: Learner, memory: NoMemory) -> RFAClient:  # noqa: ARG002
+        return RFAClient(self, learner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RFA1(RFA):
+    """One Weiszfeld step from where everybody started: a mean of updates, weighted by their inverse norms.
+
+    The update u of a client with share a (see `weighted`) counts a / max(nu, |u|). The talk that proposes it
+    leaves open whether a comes in; here it does, as in every step of RFA. A client whose update is zero has
+    the weight a / nu, more than all others together: whoever did not train holds the model where it is.
+    """
+
+    steps: int = 1
+
+    def check(self) -> None:
+        super().check()
+        if self.steps != 1 or self.start_at != MODEL:
+            raise ParameterError("RFA1 is one step from the model; take RFA for more, or for another start")
+
+
+class RFAClient(ClientRound[NoMemory]):
+    """Trains once, from the first point it hears of; all sums are over the model it comes to."""
+
+    def __init__(self, algorithm: RFA, learner: Learner) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._trained: Vector | None = None
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        if isinstance(query, Mean):
+            update = self._trained_from(query.model) - query.model
+            return self._algorithm.averaging.contribution(update, self._learner.samples)
+        assert isinstance(query, Residuals)
+        share = self._algorithm.share(self._learner.samples)
+        own = self._trained_from(query.point)
+        return self._algorithm.aggregation.contribution(own, query.point, share)
+
+    def _trained_from(self, model: Vector) -> Vector:
+        if self._trained is None:
+            self._trained = self._learner.train(model)
+        return self._trained
+
+    def memory(self) -> NoMemory:
+        return NoMemory()

@@ -1,0 +1,70 @@
+"""Writes the table of algorithms in docs/algorithms.md, from the algorithms themselves.
+
+python scripts/list_algorithms.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from protocols.algorithm import AnyAlgorithm, Sum
+from protocols.catalogue import CATALOGUE, Entry
+from secagg.errors import ParameterError
+from secagg.thresholds import Trust
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "algorithms.md"
+START, STOP = "<!-- table -->\n", "<!-- end of table -->\n"
+CLIENTS = 100
+DIM = 100_003  # a number that nothing else has, so that it can be told from others
+HEAD = (
+    f"| algorithm | sums | numbers x bits of one sum (d parameters, {CLIENTS} clients) "
+    "| what a total reveals | private variant | under `malicious_server` |\n|---|---|---|---|---|---|\n"
+)
+
+
+def table() -> str:
+    return HEAD + "".join(row for entry in CATALOGUE.values() for row in _rows(entry))
+
+
+def redraw(page: str) -> str:
+    """The page with the table as it should be."""
+    before, rest = page.split(START, 1)
+    return before + START + table() + STOP + rest.split(STOP, 1)[1]
+
+
+def _rows(entry: Entry) -> list[str]:
+    algorithm = entry.build(dim=DIM, clients=CLIENTS, **entry.example)
+    private = "yes" if "privacy" in entry.parameters else "no"
+    if not algorithm.sums():
+        return [f"| `{entry.name}` | 0 | | nothing | | |\n"]
+    rows = []
+    for number, each in enumerate(algorithm.sums()):
+        name = f"`{entry.name}`" if number == 0 else ""
+        cells = (name, str(each.spec.times), _size(each), each.reveals, private, _malicious(algorithm, each))
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return rows
+
+
+def _size(each: Sum) -> str:
+    sizes = (f"{'d' if part.size == DIM else part.size} x {part.bits}" for part in each.spec.parts)
+    return " + ".join(sizes)
+
+
+def _malicious(algorithm: AnyAlgorithm, each: Sum) -> str:
+    if each.least_weight == 1:
+        return "yes"
+    try:
+        algorithm.check_trust(Trust.MALICIOUS)
+    except ParameterError:
+        return "needs a floor or noise"
+    return "yes, with a floor"
+
+
+def main() -> int:
+    PAGE.write_text(redraw(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
