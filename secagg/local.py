@@ -82,6 +82,7 @@ def local_machines(
     memories: Mapping[int, Memory] | None = None,
     max_rho: float | None = None,
     unnoised_sums: int | None = None,
+    enrolled: Collection[int] | None = None,
     make_server: Callable[..., ServerMachine] = ServerMachine,
     make_client: Callable[..., ClientMachine] = ClientMachine,
     make_identity: Callable[[int], Identity] = lambda _member: Identity.generate(),
@@ -90,9 +91,13 @@ def local_machines(
 
     `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget,
     and unless `unnoised_sums` says otherwise it leaves no sum without noise. Without a budget, clients answer
-    as many sums without noise in their life as this session has.
+    as many sums without noise in their life as this session has. `enrolled` are all who are in the registry,
+    where there is one; the members, by default. Clients that remember expect the same one in every session.
     """
     trust, size = Trust.parse(trust), len(members)
+    enrolled = members if enrolled is None else enrolled
+    if not set(members) <= set(enrolled):
+        raise ParameterError("every member must be enrolled")
     if memories is not None and not set(members) <= set(memories):
         raise ParameterError("every member needs a memory, or none does")
     if len(set(members)) < size:
@@ -109,7 +114,7 @@ def local_machines(
         unnoised_sums=_unnoised(sums, max_rho) if unnoised_sums is None else unnoised_sums,
         max_rho=max_rho,
     )
-    identities, registry = _identities(trust, members, make_identity)
+    identities, registry = _identities(trust, enrolled, make_identity)
     server = make_server(
         table=table,
         trust=trust,

@@ -92,20 +92,21 @@ class SessionChannel:
         self._turn = Turn()
         self._next_sum = 0  # of the round
         self._opening = False
-        self.bytes_up: Counter[Stage] = Counter()
-        self.bytes_down: Counter[Stage] = Counter()
+        self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
+        self._bytes_down: Counter[Stage] = Counter()
         self.asked: list[Asking] = []
 
     # --- what a run calls ---
 
     def begin(self, turn: Turn) -> None:
+        again = self._setting.insecure_replay and self._forget(turn)
         self._turn, self._next_sum = turn, 0
         members = self._invited(turn)
         if self._algorithm.table is None:
             for member in members:
                 self.participants[member].open(turn)
             return
-        if members != self._members or self._sums_left < self._algorithm.most_sums:
+        if again or members != self._members or self._sums_left < self._algorithm.most_sums:
             self._open(self._algorithm.table, members)
 
     def ask(self, query: Query) -> Total:
@@ -134,16 +135,39 @@ class SessionChannel:
         """End the session, if there is one."""
         if self._session is not None:
             self._session.end()
-            self._count()
+            self._bytes_up, self._bytes_down = self.bytes_up, self.bytes_down
             self._session, self._members, self._sums_left = None, (), 0
 
+    @property
+    def bytes_up(self) -> Counter[Stage]:
+        """What all clients have sent so far, by stage."""
+        return self._bytes_up + (Counter() if self._session is None else self._session.bytes_up)
+
+    @property
+    def bytes_down(self) -> Counter[Stage]:
+        """What all clients have been sent so far, by stage."""
+        return self._bytes_down + (Counter() if self._session is None else self._session.bytes_down)
+
     # --- sessions ---
+
+    def _forget(self, turn: Turn) -> bool:
+        """Let clients take part in a round of the past again. False if it is none."""
+        for participant in self.participants.values():
+            participant.insecure_forget(turn.number)
+        return turn.number <= self._turn.number and self._session is not None
 
     def _invited(self, turn: Turn) -> tuple[int, ...]:
         draw = self._setting.draw
         members = tuple(self.participants) if draw is None else tuple(draw(turn.number))
         if unknown := set(members) - set(self.participants):
             raise ParameterError(f"the draw invites clients that do not exist: {sorted(unknown)}")
+        if len(set(members)) < len(members):
+            raise ParameterError("the draw invites a client twice")
+        if len(members) > self._algorithm.clients:
+            raise ParameterError(
+                f"the draw invites {len(members)} clients, and the algorithm's sums are for at most "
+                f"{self._algorithm.clients}"
+            )
         return tuple(sorted(members))
 
     def _open(self, table: Table, members: tuple[int, ...]) -> None:
@@ -168,15 +192,10 @@ class SessionChannel:
             self._next_sum = 0
         self._members, self._sums_left = members, self._setting.sums
 
-    def _count(self) -> None:
-        assert self._session is not None
-        self.bytes_up.update(self._session.bytes_up)
-        self.bytes_down.update(self._session.bytes_down)
-
     # --- what a session calls ---
 
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        return self.participants[member].answer(asked.kind, asked.payload)
+        return self.participants[member].answer(asked.kind, asked.payload, round_number=asked.round)
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         return self._setting.fate(member, stage, self._turn.number, self._next_sum)

@@ -1,8 +1,9 @@
 """Sums without any protection, for research speed: the same rules and the same numbers as real machines.
 
 Values are clipped, rounded and wrapped exactly as on a client, so a total is the same to the last bit if the
-rounding is (`Setting.insecure_seed`). Who may go missing, and what is refused then, follows the complete
-graph; the bad luck of a ring is not played out. Whoever runs this sees every client's values.
+rounding is (`Setting.insecure_seed`); but for noise, which is made of a session's secrets in part. Who may go
+missing, and what is refused then, is the same as well, but that the bad luck of a ring is not played out.
+Whoever runs this sees every client's values.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping
-from fractions import Fraction
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from secagg import refusals
 from secagg.agenda import Agenda
 from secagg.bitmap import PositionSet
-from secagg.budget import Budget
+from secagg.budget import check_priced, sum_charge
 from secagg.encoding import Encoding
-from secagg.errors import CohortChanged, ParameterError, PeerError, SumFailed, TooFewClients
+from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Asked, Confirmed
 from secagg.groups import GroupBook
 from secagg.hashing import digest
@@ -27,13 +27,16 @@ from secagg.local import Stage
 from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import AnswerEntry
 from secagg.messages import Query
+from secagg.noise.accounting import Adjacency
+from secagg.policy import Policy
 from secagg.question import content_digest
 from secagg.ring import Residues
 from secagg.spec import SumSpec, Total
 from secagg.testing.seeded import insecure_rounding
-from secagg.thresholds import Trust, choose_threshold
+from secagg.thresholds import Trust
+from secagg.topology import plan
 from sims.channels.channel import Plan, SessionChannel
-from sims.channels.setting import Setting
+from sims.channels.setting import UNNOISED_SUMS, Setting
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)
@@ -51,7 +54,11 @@ class PlainSession:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._policy = _policy(plan)
         self._table = plan.table
+        self._table.check_fits(len(plan.members))
+        self._table.check_colluders(plan.setting.corrupt)
+        check_priced(self._table)
         self._agenda = Agenda(plan.table, plan.setting.sums)
         self._books = {member: GroupBook(plan.table, plan.memories[member]) for member in plan.members}
         self._cohort: tuple[int, ...] = ()
@@ -69,14 +76,15 @@ class PlainSession:
         if len(self._cohort) < setting.corrupt + 2:
             raise TooFewClients.only(len(self._cohort), "came", setting.corrupt + 2)
         try:
-            self._threshold = choose_threshold(
+            planned = plan(
                 len(self._cohort),
+                trust=self._policy.trust,
                 corrupt=setting.corrupt,
-                dropout=Fraction(setting.dropout),
-                trust=Trust.parse(setting.trust),
+                dropout=setting.dropout,
             )
         except ParameterError as error:
             raise TooFewClients(str(error), present=len(self._cohort)) from None
+        self._threshold = planned.least
         self._least = max(self._threshold, setting.corrupt + 2)
         self._members = self._positions(Stage.SHARE, range(len(self._cohort)), _SET_UP)
         if len(self._members) < self._least:
@@ -95,13 +103,13 @@ class PlainSession:
         bitmap = roster.pack(len(self._cohort))
         query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
         self._agenda.note(query)
-        adding = _Adding(self._plan, self._cohort, roster, query)
+        adding = _Adding(self._plan, self._cohort, roster, query, self._policy.adjacency)
         try:
             self._collect(adding)
             survivors = adding.survivors()
             self._check_survivors(adding, survivors, later)
             revealed = self._confirm(adding, survivors)
-        except SumFailed:
+        except BaseException:
             self._agenda.close(kind, round_number)
             raise
         self._agenda.confirm(query, survivors, revealed=revealed)
@@ -128,13 +136,14 @@ class PlainSession:
         book.check_new(query.kind, query.round)
         content = content_digest(query.kind, query.payload)
         refusals.check_query_is_new(content, memory)
+        self._policy.budget.check(memory.spend, adding.charge)
         values = self._plan.answer(member, adding.asked)
         if values is None:
             return
         group = self._table.group_of(query.kind)
         adding.add(position, values, content)
-        entry = AnswerEntry(group=group, round_number=query.round, content=content, charge=None)
-        memory.remember_answer(entry, Budget())
+        entry = AnswerEntry(group=group, round_number=query.round, content=content, charge=adding.charge)
+        memory.remember_answer(entry, self._policy.budget)
         book.answer(query.kind, query.round)
 
     def _check_survivors(self, adding: _Adding, survivors: PositionSet, later: PositionSet | None) -> None:
@@ -145,19 +154,21 @@ class PlainSession:
             raise CohortChanged("a client left in the midst of a group")
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Who stays until the end."""
+        """Who stays until the end. Clients act on what they hear, before anybody knows if it was enough."""
         query, stayed = adding.query, set(survivors)
-        stages = (
-            [Stage.CONFIRM, Stage.REVEAL] if self._plan.setting.trust == Trust.MALICIOUS else [Stage.REVEAL]
-        )
-        for stage, did in zip(stages, ["confirmed", "revealed shares"][-len(stages) :], strict=True):
-            stayed = set(self._positions(stage, stayed, query.sum_index))
-            if len(stayed) < self._threshold:
-                raise TooFewClients.only(len(stayed), did, self._threshold)
+        if self._policy.trust is Trust.MALICIOUS:
+            stayed = set(self._positions(Stage.CONFIRM, stayed, query.sum_index))
+            self._check_enough(stayed, "confirmed")
+        stayed = set(self._positions(Stage.REVEAL, stayed, query.sum_index))
         for position in stayed:
             self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
             self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))
+        self._check_enough(stayed, "revealed shares")
         return stayed
+
+    def _check_enough(self, stayed: set[int], did: str) -> None:
+        if len(stayed) < self._threshold:
+            raise TooFewClients.only(len(stayed), did, self._threshold)
 
     def _here(self, member: int, stage: Stage, sum_index: int) -> bool:
         return not self._plan.absent(member, stage, sum_index)
@@ -169,12 +180,15 @@ class PlainSession:
 class _Adding:
     """One sum in the making."""
 
-    def __init__(self, plan: Plan, cohort: tuple[int, ...], roster: PositionSet, query: Query) -> None:
+    def __init__(
+        self, plan: Plan, cohort: tuple[int, ...], roster: PositionSet, query: Query, adjacency: Adjacency
+    ) -> None:
         self._cohort = cohort
         self.roster = roster
         self.query = query
         self._seed = plan.setting.insecure_seed
         self._spec: SumSpec = plan.table[query.kind]
+        self.charge = sum_charge(self._spec, roster=len(roster), adjacency=adjacency)
         rotation = secrets.token_bytes(SEED_BYTES) if self._seed is None else digest("rotation", self._seed)
         self._encoding = Encoding(self._spec, cohort=len(cohort), roster=len(roster), rotation=rotation)
         self._accumulator = self._encoding.zeros()
@@ -213,6 +227,21 @@ class _Adding:
         return self._encoding.decode(
             self._accumulator, contributors=len(self._noise), invited=len(self.roster)
         )
+
+
+def _policy(plan: Plan) -> Policy:
+    """What the client of a real session would insist on."""
+    least = plan.setting.corrupt + 2
+    return Policy(
+        trust=Trust.parse(plan.setting.trust),
+        corrupt=plan.setting.corrupt,
+        min_cohort=least,
+        max_cohort=len(plan.members),
+        min_contributors=least,
+        max_sums=plan.setting.sums,
+        unnoised_sums=UNNOISED_SUMS,
+        max_rho=plan.setting.max_rho,
+    )
 
 
 def _add(part: Residues, residues: Residues) -> None:

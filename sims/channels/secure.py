@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
+from secagg.keys import Identity
 from secagg.local import LocalSession, local_machines
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer, seeded_identity
 from sims.channels.channel import Plan, SessionChannel
-from sims.channels.setting import Setting
-
-_MANY = 1 << 62
+from sims.channels.setting import UNNOISED_SUMS, Setting
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
     """A channel whose server machine sees random residues and totals, and nothing else."""
-    return SessionChannel(algorithm, learners, setting, secure_session)
+    return SessionChannel(algorithm, learners, setting, SecureSessions(tuple(learners), setting))
 
 
-def secure_session(plan: Plan) -> LocalSession:
-    setting = plan.setting
-    server, clients = local_machines(
-        table=plan.table,
-        trust=setting.trust,
-        members=plan.members,
-        corrupt=setting.corrupt,
-        dropout=setting.dropout,
-        sums=setting.sums,
-        memories=plan.memories,
-        max_rho=setting.max_rho,
-        unnoised_sums=_MANY,
-        **_seeded(plan),
-    )
-    return LocalSession(server, clients, plan.answer, absent=plan.absent, listener=plan.listener)
+class SecureSessions:
+    """Makes one session after another of clients that stay who they are."""
+
+    def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
+        self._enrolled = enrolled
+        self._identity = _identities(setting.insecure_seed)
+
+    def __call__(self, plan: Plan) -> LocalSession:
+        setting = plan.setting
+        server, clients = local_machines(
+            table=plan.table,
+            trust=setting.trust,
+            members=plan.members,
+            corrupt=setting.corrupt,
+            dropout=setting.dropout,
+            sums=setting.sums,
+            memories=plan.memories,
+            max_rho=setting.max_rho,
+            unnoised_sums=UNNOISED_SUMS,
+            enrolled=self._enrolled,
+            make_identity=self._identity,
+            **_seeded(plan),
+        )
+        return LocalSession(server, clients, plan.answer, absent=plan.absent, listener=plan.listener)
+
+
+def _identities(seed: bytes | None) -> Callable[[int], Identity]:
+    """One for every member, whichever session asks for it."""
+    if seed is not None:
+        return partial(seeded_identity, seed)
+    return cache(lambda _member: Identity.generate())
 
 
 def _seeded(plan: Plan) -> dict[str, Any]:
@@ -47,5 +62,4 @@ def _seeded(plan: Plan) -> dict[str, Any]:
     return {
         "make_server": partial(InsecureSeededServer, seed=own),
         "make_client": partial(InsecureRepeatableClient, seed=own, rounding=seed),
-        "make_identity": partial(seeded_identity, own),
     }

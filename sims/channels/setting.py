@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
@@ -16,6 +16,8 @@ from secagg.thresholds import Trust
 Fate: TypeAlias = Callable[[int, Stage, int, int], bool]
 # Who is invited to a round.
 Draw: TypeAlias = Callable[[int], Sequence[int]]
+
+UNNOISED_SUMS: Final = 1 << 62  # that a client answers in its life: simulated ones set no limit
 
 
 def nobody_missing(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
@@ -29,7 +31,8 @@ class Setting:
     `trust`, `corrupt`, `dropout`  what the server may do, how many clients may collude with it, and which
                         part of the cohort may be missing by the end of a session.
     `sums`              most sums of one session; the next round then begins another.
-    `fate`              who goes missing, and where.
+    `fate`              who goes missing, and where. It may be asked about the same stage more than once,
+                        and must say the same.
     `draw`              which clients are invited to a round; by default, all.
     `max_rho`           clients' budget for sums with noise; None for no limit.
     `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever

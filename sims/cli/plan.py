@@ -202,7 +202,7 @@ def _lines(name: str, outlook: "Outlook") -> Iterator[str]:
 def _sum_lines(each: "SumOutlook") -> Iterator[str]:
     yield ""
     yield f"{each.kind}: up to {counted(each.times, 'time')} a round, {each.bytes_up:,} bytes each"
-    yield f"  reveals     {each.reveals}, over how many clients"
+    yield f"  reveals     {each.reveals}; and over how many clients"
     if each.rho is not None:
         yield f"  private     yes: {each.rho:.3g} rho (zCDP) each; the number of clients alone has no noise"
     else:

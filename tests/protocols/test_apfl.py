@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.apfl import APFL, Mixture
-from protocols.fedavg import FedAvg, LocalTraining, Update
+from protocols.averaged import Update
+from protocols.fedavg import FedAvg, LocalTraining
 from protocols.record import as_vector, pack
 from secagg.errors import ParameterError
 from secagg.local import Stage

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.averaged import Update
 from protocols.ditto import Ditto
-from protocols.fedavg import FedAvg, LocalTraining, OwnModel, Update
+from protocols.fedavg import FedAvg, LocalTraining, OwnModel
 from protocols.record import as_vector, pack
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.local import Stage

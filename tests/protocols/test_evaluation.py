@@ -312,7 +312,7 @@ def private(clients: int, **settings: Any) -> PrivateRounds:
 
 @pytest.mark.parametrize("bins", [0, 10])
 def test_with_noise_everything_has_some_and_rounds_cost_the_goal(bins: int) -> None:
-    sums = evaluation(20, bins=bins, private=private(20)).sums()
+    sums = evaluation(20, bins=bins, privacy=private(20)).sums()
     assert all(each.spec.is_private for each in sums)
     costs = [sum_rho(each.spec, roster=20) for each in sums]
     assert sum(cost for cost in costs if cost is not None) == pytest.approx(8.0 / 4, rel=0.02)
@@ -330,7 +330,7 @@ def test_noisy_results_are_near_the_exact_ones() -> None:
     """
     cohort = told([Score(9, 10, 1.0)] * 100 + [Score(5, 10, 3.0)] * 100)
     measures = {"cap": 10, "bins": 10, "percentiles": (30, 80), "loss_bound": 5.0}
-    facts = run_of(evaluation(200, private=private(200), **measures), cohort).round().facts
+    facts = run_of(evaluation(200, privacy=private(200), **measures), cohort).round().facts
     assert facts["accuracy"] != 0.7
     assert facts["accuracy"] == pytest.approx(0.7, abs=0.07)
     assert facts["loss"] == pytest.approx(2.0, abs=0.2)
@@ -349,8 +349,8 @@ def test_noisy_results_are_near_the_exact_ones() -> None:
         ({"bins": -1}, "bins"),
         ({"percentiles": (100,)}, "percentile"),
         ({"percentiles": (0.5,)}, "percentile"),
-        ({"private": private(6, ratio=1.0)}, "ratio below 1"),
-        ({"private": private(5)}, "set the promise's clients to 6"),
+        ({"privacy": private(6, ratio=1.0)}, "ratio below 1"),
+        ({"privacy": private(5)}, "set the promise's clients to 6"),
         ({"personal": True}, "evaluate it with Evaluated"),
     ],
 )

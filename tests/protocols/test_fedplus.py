@@ -17,7 +17,7 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedplus import TABLE_1, FedPlus, Group, PersonalModel, Psi
 from protocols.learner import Learner
-from protocols.private import Privacy
+from protocols.private import PrivateSteps
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector
 from protocols.rfa import RFA
@@ -341,7 +341,7 @@ def test_when_a_client_leaves_between_the_steps_the_last_point_stands_and_it_was
 
 # --- noise ---
 
-PRIVACY = Privacy(
+PRIVACY = PrivateSteps(
     promise=Promise(clients=CLIENTS, dropouts=0, colluders=0), goal=Goal(rho=1e4), rounds=10, step=0.5
 )
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import NoMemory
-from protocols.fedavg import FedAvg, Update
+from protocols.averaged import Update
+from protocols.fedavg import FedAvg
 from protocols.perfedavg import PerFedAvg
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector, as_vector

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.fedavg import OwnModel, Update
+from protocols.averaged import Update
+from protocols.fedavg import OwnModel
 from protocols.pfedme import PFedMe
 from protocols.record import as_vector, pack
 from secagg.errors import ParameterError

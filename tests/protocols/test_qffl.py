@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.averaged import Update
 from protocols.averaging import UPDATE
-from protocols.fedavg import FedAvg, Update
+from protocols.fedavg import FedAvg
 from protocols.qffl import QFFL, STIFFNESS
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome

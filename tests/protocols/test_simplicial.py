@@ -229,7 +229,7 @@ def test_secure_equals_plain_bit_for_bit(settings: dict[str, Any]) -> None:
 
 
 def test_a_noisy_histogram_is_the_same_over_both_channels() -> None:
-    algorithm = simplicial(theta=0.5, bins=8, private=budget(clients=5, ratio=1.0))
+    algorithm = simplicial(theta=0.5, bins=8, privacy=budget(clients=5, ratio=1.0))
     secure, plain = (run_of(algorithm, make=make) for make in (secure_sum, insecure_plain_sum))
     for _ in range(3):
         assert secure.round() == plain.round()
@@ -312,13 +312,13 @@ def test_a_tail_that_a_malicious_server_draws_is_refused() -> None:
         with pytest.raises(ParameterError, match="'tail' clients may give themselves the weight"):
             simplicial(floor=floor).check_trust(Trust.MALICIOUS)
     with pytest.raises(ParameterError, match="floor"):
-        simplicial(bins=8, private=budget(ratio=1.0)).check_trust(Trust.MALICIOUS)
+        simplicial(bins=8, privacy=budget(ratio=1.0)).check_trust(Trust.MALICIOUS)
     simplicial().check_trust(Trust.CURIOUS)
 
 
 def test_a_floor_or_noise_or_nobody_outside_is_accepted() -> None:
     simplicial(floor=LEAST_WEIGHT).check_trust(Trust.MALICIOUS)
-    simplicial(private=budget()).check_trust(Trust.MALICIOUS)
+    simplicial(privacy=budget()).check_trust(Trust.MALICIOUS)
     simplicial(theta=1.0).check_trust(Trust.MALICIOUS)
 
 
@@ -337,7 +337,7 @@ def budget(*, clients: int = 20, rho: float = 1.0, rounds: int = 4, ratio: float
 
 
 def private(**settings: Any) -> SimplicialFL:
-    return simplicial(**({"clients": 20, "bins": 8, "private": budget()} | settings))
+    return simplicial(**({"clients": 20, "bins": 8, "privacy": budget()} | settings))
 
 
 def test_every_part_of_every_sum_has_noise_and_the_rounds_cost_the_goal() -> None:
@@ -352,7 +352,7 @@ def test_every_part_of_every_sum_has_noise_and_the_rounds_cost_the_goal() -> Non
 
 
 def test_a_budget_buys_the_rounds_it_was_planned_for_and_no_more() -> None:
-    algorithm = private(private=budget(rounds=2))
+    algorithm = private(privacy=budget(rounds=2))
     cohort = learners(np.random.default_rng(1).normal(size=(20, 2)))
     run = run_of(algorithm, cohort, make=secure_sum, max_rho=1.0)
     assert run.round().completed
@@ -392,7 +392,7 @@ def test_the_private_tail_is_found_through_the_noise() -> None:
     of 10^7 runs.
     """
     centres = np.concatenate([np.full((10, 2), 3.0), np.zeros((10, 2))])
-    algorithm = private(theta=0.25, loss_bound=18.0, private=budget(rho=800.0))
+    algorithm = private(theta=0.25, loss_bound=18.0, privacy=budget(rho=800.0))
     run = run_of(algorithm, learners(centres))
     report = run.round()
     assert report.facts["threshold"] == 9.0
@@ -402,7 +402,7 @@ def test_the_private_tail_is_found_through_the_noise() -> None:
 
 def test_a_goal_may_be_epsilon() -> None:
     goal = Goal(epsilon=5.0, delta=1e-5)
-    algorithm = private(private=replace(budget(), goal=goal, rounds=100))
+    algorithm = private(privacy=replace(budget(), goal=goal, rounds=100))
     costs = [sum_rho(each.spec, roster=20) for each in algorithm.sums()]
     assert 100 * sum(cost for cost in costs if cost is not None) == pytest.approx(goal.rho_per_sum, rel=0.02)
 
@@ -423,7 +423,7 @@ def test_with_everybody_in_the_tail_all_of_the_budget_is_for_the_update() -> Non
 
 def test_a_histogram_of_noise_alone_moves_nothing() -> None:
     """With the estimated count, which the seed makes negative here."""
-    algorithm = simplicial(known_count=False, bins=8, private=budget(clients=5, rho=1e-4))
+    algorithm = simplicial(known_count=False, bins=8, privacy=budget(clients=5, rho=1e-4))
     found = []
     for seed in range(24):
         run = run_of(algorithm, insecure_seed=bytes([seed]))
@@ -452,8 +452,8 @@ def test_a_histogram_of_noise_alone_moves_nothing() -> None:
         ({"rule": "median"}, "rule must be one of share, indicator, quadratic, entropic"),
         ({"rule": "quadratic"}, "nu must be set"),
         ({"nu": 1.0}, "no smoothing"),
-        ({"clients": 21, "private": budget()}, "set the promise's clients to 21"),
-        ({"weighted": True, "private": budget()}, "Set weighted to False"),
+        ({"clients": 21, "privacy": budget()}, "set the promise's clients to 21"),
+        ({"weighted": True, "privacy": budget()}, "Set weighted to False"),
     ],
 )
 def test_wrong_parameters_are_errors_that_say_what_to_set(settings: dict[str, Any], text: str) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from secagg import messages as m
 from secagg.budget import Budget
+from secagg.client import ClientMachine
 from secagg.errors import (
     BudgetExceeded,
     CohortChanged,
@@ -24,14 +25,30 @@ from secagg.errors import (
     StateError,
     SumFailed,
     TooFewClients,
+    TooManySums,
+    WrongRegistry,
 )
-from secagg.events import Asked, Missing, SessionFailed, SessionReady, SumAborted, SumReleased
+from secagg.events import (
+    Abandoned,
+    Asked,
+    ClientEvent,
+    Confirmed,
+    Joined,
+    Missing,
+    SessionFailed,
+    SessionReady,
+    SumAborted,
+    SumReleased,
+)
+from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
 from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import rho_of
 from secagg.noise.promise import Noise, Promise
+from secagg.server import ServerMachine
 from secagg.spec import Count, LInf, Part, SumSpec, Table
+from secagg.testing.seeded import seeded_identity
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 
@@ -343,3 +360,182 @@ def test_noise_that_cannot_be_accounted_for_is_refused(removable: bool) -> None:
             dropout=0,
             sums=1,
         )
+
+
+# --- what a simulation adds ----------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_client_that_has_nothing_to_say_declines_and_stays(trust: Trust) -> None:
+    silent = {2}
+
+    def answer(member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        return None if member in silent else values(member, asked)
+
+    local = session(trust, answer=answer)
+    local.open()
+    assert local.ask("first", b"a")["x"].tolist() == expected(0, 1, 3, 4)
+    assert local._clients[2].state is ClientState.READY
+    assert local.refusals == {}
+    silent.clear()
+    assert local.ask("first", b"b", round_number=1).count == 5
+
+
+@BOTH
+def test_who_declines_in_mid_group_changes_the_cohort(trust: Trust) -> None:
+    local = session(trust, answer=lambda k, asked: None if asked.sum_index and k == 1 else values(k, asked))
+    local.open()
+    local.ask("first", b"a")
+    with pytest.raises(CohortChanged):
+        local.ask("second", b"b")
+
+
+@BOTH
+def test_the_listener_hears_what_clients_are_told(trust: Trust) -> None:
+    heard: list[tuple[int, ClientEvent]] = []
+    local = session(
+        trust,
+        absent=gone(3, stage=Stage.REVEAL, sums=range(1)),
+        listener=lambda member, event: heard.append((member, event)),
+    )
+    local.open()
+    assert {member for member, event in heard if isinstance(event, Joined)} == set(range(CLIENTS))
+    local.ask("first", b"a")
+    confirmed = [(member, event) for member, event in heard if isinstance(event, Confirmed)]
+    assert confirmed == [(member, Confirmed(0, CLIENTS)) for member in (0, 1, 2, 4)]
+    asked = [event.kind for _, event in heard if isinstance(event, Asked)]
+    assert asked == ["first"] * CLIENTS
+    with pytest.raises(CohortChanged):
+        local.ask("first", b"b")
+    local.ask("first", b"c", round_number=1)
+    assert len([event for _, event in heard if isinstance(event, Confirmed)]) == 4 + CLIENTS
+
+
+def test_clients_confirm_before_it_is_known_whether_enough_did() -> None:
+    heard: list[int] = []
+    local = session(
+        Trust.CURIOUS,
+        absent=gone(0, 1, 2, stage=Stage.REVEAL),
+        listener=lambda member, event: heard.append(member) if isinstance(event, Confirmed) else None,
+    )
+    local.open()
+    with pytest.raises(TooFewClients, match="revealed shares"):
+        local.ask("first")
+    assert heard == [3, 4]
+
+
+def test_the_listener_hears_of_a_sum_that_was_given_up() -> None:
+    heard: list[tuple[int, ClientEvent]] = []
+    local = session(
+        Trust.CURIOUS,
+        absent=gone(0, 1, 2, 3, stage=Stage.MASK, sums=range(1)),
+        listener=lambda member, event: heard.append((member, event)),
+    )
+    local.open()
+    with pytest.raises(TooFewClients):
+        local.ask("first")
+    assert (4, Abandoned(0)) in heard
+
+
+def test_machines_and_identities_of_ones_own() -> None:
+    made: list[object] = []
+
+    class Client(ClientMachine):
+        pass
+
+    class Server(ServerMachine):
+        pass
+
+    def identity(member: int) -> Identity:
+        made.append(member)
+        return seeded_identity(b"seed", member)
+
+    server, clients = local_machines(
+        table=TABLE,
+        trust=Trust.MALICIOUS,
+        members=(3, 1),
+        corrupt=0,
+        dropout=0,
+        sums=2,
+        make_server=Server,
+        make_client=Client,
+        make_identity=identity,
+    )
+    assert type(server) is Server
+    assert {type(client) for client in clients.values()} == {Client}
+    assert made == [3, 1]
+    assert server._registry is not None
+    assert server._registry.members[3] == seeded_identity(b"seed", 3).public
+    local_machines(
+        table=TABLE,
+        trust="curious_server",
+        members=(1, 2),
+        corrupt=0,
+        dropout=0,
+        sums=1,
+        make_identity=identity,
+    )
+    assert made == [3, 1], "where nothing is signed, nobody needs one"
+
+
+def test_clients_that_remember_meet_again_in_other_cohorts() -> None:
+    """The registry stays what it was, because all who are enrolled are in it, here or not."""
+    memories = {member: VolatileMemory() for member in range(4)}
+    settings: dict[str, Any] = {
+        "table": TABLE,
+        "trust": Trust.MALICIOUS,
+        "corrupt": 0,
+        "dropout": 0,
+        "sums": 1,
+        "memories": memories,
+        "unnoised_sums": 9,
+        "make_identity": lambda member: seeded_identity(b"seed", member),
+    }
+    for number, members in enumerate([(0, 1, 2), (1, 2, 3)]):
+        server, clients = local_machines(members=members, enrolled=range(4), **settings)
+        local = LocalSession(server, clients, values)
+        local.open()
+        assert local.ask("first", bytes([number]), round_number=number)["x"].tolist() == expected(*members)
+        local.end()
+    with pytest.raises(WrongRegistry):
+        local_machines(members=(0, 1, 2), **settings)
+    with pytest.raises(ParameterError, match="must be enrolled"):
+        local_machines(members=(0, 1, 9), enrolled=range(4), **settings)
+
+
+@pytest.mark.parametrize(("limit", "answered"), [(None, 4), (1, 1), (3, 3)])
+def test_how_many_sums_without_noise_clients_answer(limit: int | None, answered: int) -> None:
+    server, clients = local_machines(
+        table=TABLE,
+        trust="curious_server",
+        members=range(CLIENTS),
+        corrupt=0,
+        dropout=0,
+        sums=4,
+        unnoised_sums=limit,
+    )
+    local = LocalSession(server, clients, values)
+    local.open()
+    for number in range(answered):
+        assert local.ask("first", bytes([number]), round_number=number).count == CLIENTS
+    if limit is not None:
+        with pytest.raises(TooFewClients) as caught:
+            local.ask("first", b"one more", round_number=9)
+        assert isinstance(caught.value.__cause__, TooManySums)
+
+
+def test_a_budget_and_sums_without_noise_together() -> None:
+    """By default a budget leaves none of those; whoever wants some says how many."""
+    for unnoised, count in ((None, 0), (1, 1)):
+        server, clients = local_machines(
+            table=TABLE,
+            trust="curious_server",
+            members=range(CLIENTS),
+            corrupt=0,
+            dropout=0,
+            sums=2,
+            max_rho=1.0,
+            unnoised_sums=unnoised,
+        )
+        assert {client._policy.unnoised_sums for client in clients.values()} == {count}
+        assert server.sums_left == 2

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from secagg.local import LocalSession, local_machines
 from secagg.memory import VolatileMemory
 from secagg.policy import Policy
+from secagg.spec import LInf, Part, SumSpec, Table
 from secagg.testing.rig import residue_table
 from secagg.testing.seeded import (
+    InsecureRepeatableClient,
     InsecureSeededClient,
     InsecureSeededServer,
     SeededRandom,
+    insecure_rounding,
     seeded_identity,
     seeded_registry,
 )
@@ -70,3 +75,39 @@ def test_identities_belong_to_seed_and_member() -> None:
     registry = seeded_registry(b"a", [0, 2], version=7)
     assert dict(registry.members) == {0: publics[0], 2: publics[2]}
     assert registry.version == 7
+
+
+def rounded(
+    session: bytes, rounding: bytes, payload: bytes = b"a", members: tuple[int, ...] = (0, 1)
+) -> float:
+    """A total that shows how clients rounded: their values lie between the points of a coarse grid."""
+    table = Table({"sum": SumSpec(parts=(Part(name="x", size=64, bits=6, bound=LInf(1.0)),))})
+    server, clients = local_machines(
+        table=table,
+        trust="curious_server",
+        members=members,
+        corrupt=0,
+        dropout=0,
+        sums=1,
+        make_server=partial(InsecureSeededServer, seed=session),
+        make_client=partial(InsecureRepeatableClient, seed=session, rounding=rounding),
+    )
+    local = LocalSession(server, clients, lambda _member, _asked: {"x": [0.123456] * 64})
+    local.open()
+    total = local.ask("sum", payload)["x"]
+    return hash(total.tobytes())
+
+
+def test_repeatable_clients_round_the_same_in_every_session() -> None:
+    first = rounded(b"session", b"rounding")
+    assert rounded(b"another session", b"rounding") == first
+    assert rounded(b"session", b"another rounding") != first
+    assert rounded(b"session", b"rounding", payload=b"b") != first
+    assert rounded(b"session", b"rounding", members=(0, 2)) != first
+
+
+def test_rounding_depends_on_seed_member_and_question() -> None:
+    choices = [(b"s", 1, b"q"), (b"t", 1, b"q"), (b"s", 2, b"q"), (b"s", 1, b"r")]
+    words = {insecure_rounding(*choice).words(4).tobytes() for choice in choices}
+    assert len(words) == 4
+    assert insecure_rounding(*choices[0]).words(4).tobytes() in words

@@ -1,0 +1,253 @@
+"""Turns, letters and the driver of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.record import RecordError, Vector, as_vector, pack, unpack
+from protocols.vocabulary import Outcome, Phrasebook, Query, Round, Turn, encode_query, run_round
+from secagg.errors import CohortChanged, MalformedMessage, ParameterError, SumFailed, TooFewClients
+from secagg.spec import Total
+
+
+@dataclass(frozen=True)
+class Step(Query):
+    kind: ClassVar[str] = "step"
+    point: Vector
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Choosy(Query):
+    """Has an opinion about its own values."""
+
+    kind: ClassVar[str] = "choosy"
+    part: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.part <= 1:
+            raise ParameterError("part must be from 0 to 1")
+
+
+BOOK = Phrasebook((Step, Choosy), dim=3)
+STEP = Step(as_vector([1.0, 2.0, 3.0]), 7)
+
+
+# --- turns ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.booleans(), max_size=150))
+def test_a_turn_knows_what_became_of_the_last_63_rounds(results: list[bool]) -> None:
+    turn = Turn()
+    for result in results:
+        turn = turn.next(completed=result)
+    assert turn.number == len(results)
+    for number, result in enumerate(results):
+        assert turn.completed(number) == (result and len(results) - number <= 63)
+    assert not turn.completed(turn.number)
+    assert not turn.completed(-1)
+    assert unpack(Turn, pack(turn)) == turn
+
+
+@pytest.mark.parametrize(
+    ("number", "history"), [(-1, 0), (0, 1), (1, 2), (5, -1), (62, 1 << 62), (99, 1 << 63)]
+)
+def test_a_turn_that_cannot_be(number: int, history: int) -> None:
+    with pytest.raises(RecordError):
+        Turn(number, history)
+
+
+# --- letters -------------------------------------------------------------------------------------------
+
+
+def test_a_query_arrives_as_it_was_sent() -> None:
+    turn, query = BOOK.decode("step", encode_query(Turn(3, 5), STEP))
+    assert turn == Turn(3, 5)
+    assert isinstance(query, Step)
+    assert (query.point.tolist(), query.number) == ([1.0, 2.0, 3.0], 7)
+
+
+def test_no_two_rounds_ask_the_same() -> None:
+    assert encode_query(Turn(1), STEP) != encode_query(Turn(2), STEP)
+    assert encode_query(Turn(1), STEP) == encode_query(Turn(1), Step(as_vector([1.0, 2.0, 3.0]), 7))
+
+
+def letter(*fields: object) -> bytes:
+    data: bytes = msgpack.packb(list(fields))
+    return data
+
+
+def raw(query: object, turn: object = (3, 0)) -> bytes:
+    return letter(turn, msgpack.packb(query))
+
+
+POINT = np.zeros(3).tobytes()
+HOSTILE = {
+    "nothing": b"",
+    "no letter": b"\x00",
+    "a letter with less": letter([3, 0]),
+    "a letter with more": letter([3, 0], pack(STEP), 1),
+    "a turn of text": raw([POINT, 1], "3"),
+    "a turn with less": raw([POINT, 1], [3]),
+    "a negative turn": raw([POINT, 1], [-1, 0]),
+    "a turn too large": raw([POINT, 1], [2**64 - 1, 0]),
+    "a history too long": raw([POINT, 1], [3, 2**63]),
+    "a history before the beginning": raw([POINT, 1], [3, 8]),
+    "a query that is no bytes": letter([3, 0], [POINT, 1]),
+    "a query with less": raw([POINT]),
+    "a query with more": raw([POINT, 1, 1]),
+    "a map": raw({"point": POINT, "number": 1}),
+    "numbers as a list": raw([[0.0, 0.0, 0.0], 1]),
+    "not a number": raw([np.array([0, np.nan, 0.0]).tobytes(), 1]),
+    "infinity": raw([np.array([0, np.inf, 0.0]).tobytes(), 1]),
+    "too short": raw([POINT[:-8], 1]),
+    "too long": raw([POINT + bytes(8), 1]),
+    "far too long": raw([bytes(8 * 10**6), 1]),
+    "cut within a number": raw([POINT[:-1], 1]),
+    "a float for a whole number": raw([POINT, 1.0]),
+    "a truth value for a whole number": raw([POINT, True]),
+    "nested": letter([3, 0], b"\x91" * 10**5),
+    "nested around": b"\x92" * 10**5,
+}
+
+
+@pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_payloads_are_malformed_messages(payload: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        BOOK.decode("step", payload)
+
+
+def test_every_truncation_is_a_malformed_message() -> None:
+    good = encode_query(Turn(3, 1), STEP)
+    for length in range(len(good)):
+        with pytest.raises(MalformedMessage):
+            BOOK.decode("step", good[:length])
+    with pytest.raises(MalformedMessage):
+        BOOK.decode("step", good + b"\x00")
+
+
+@given(st.binary(max_size=80), st.sampled_from(["step", "choosy", "", "other"]))
+def test_noise_is_a_malformed_message(payload: bytes, kind: str) -> None:
+    with pytest.raises(MalformedMessage):
+        BOOK.decode(kind, payload)
+
+
+def test_unknown_kinds_and_payloads_of_other_kinds() -> None:
+    good = encode_query(Turn(), STEP)
+    for kind in ("", "Step", "step ", "choosy", "other"):
+        with pytest.raises(MalformedMessage):
+            BOOK.decode(kind, good)
+
+
+def test_what_a_query_thinks_of_its_values_is_the_servers_fault() -> None:
+    with pytest.raises(MalformedMessage, match="part must be from 0 to 1"):
+        BOOK.decode("choosy", raw([1.5]))
+    assert BOOK.decode("choosy", raw([0.5]))[1] == Choosy(0.5)
+
+
+def test_kinds_are_names_of_their_own() -> None:
+    with pytest.raises(ParameterError, match="the same kind"):
+        Phrasebook((Step, Step), dim=3)
+
+
+# --- the driver ----------------------------------------------------------------------------------------
+
+TOTAL = Total({"x": np.array([1.0])}, count=2, invited=2)
+
+
+class Log:
+    """Answers queries from a list, and notes what the round did."""
+
+    def __init__(self, *answers: Total | BaseException) -> None:
+        self._answers: Iterator[Total | BaseException] = iter(answers)
+        self.asked: list[Query] = []
+        self.seen: list[object] = []
+        self.closed = False
+
+    def ask(self, query: Query) -> Total:
+        self.asked.append(query)
+        answer = next(self._answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def stubborn(self, queries: int) -> Round[str]:
+        """Goes on after failures."""
+        try:
+            for number in range(queries):
+                try:
+                    self.seen.append((yield Step(as_vector([0.0]), number)))
+                except SumFailed as failure:
+                    self.seen.append(failure)
+            return Outcome("done", {"queries": queries})
+        finally:
+            self.closed = True
+
+    def plain(self) -> Round[str]:
+        try:
+            self.seen.append((yield STEP))
+            return Outcome("done")
+        finally:
+            self.closed = True
+
+
+def test_a_round_gets_its_totals_and_returns() -> None:
+    log = Log(TOTAL, TOTAL)
+    assert run_round(log.stubborn(2), log.ask) == Outcome("done", {"queries": 2})
+    assert log.seen == [TOTAL, TOTAL]
+    assert [query.number for query in log.asked if isinstance(query, Step)] == [0, 1]
+
+
+def test_a_round_may_ask_nothing() -> None:
+    log = Log()
+    assert run_round(log.stubborn(0), log.ask).state == "done"
+    assert log.asked == []
+
+
+@pytest.mark.parametrize("failure", [CohortChanged("left"), TooFewClients("few"), SumFailed("so")])
+def test_failures_surface_at_the_yield(failure: SumFailed) -> None:
+    log = Log(TOTAL, failure, TOTAL)
+    assert run_round(log.stubborn(3), log.ask).state == "done"
+    assert log.seen == [TOTAL, failure, TOTAL]
+
+
+def test_a_failure_that_nobody_catches_ends_the_round() -> None:
+    log, failure = Log(CohortChanged("left")), CohortChanged
+    with pytest.raises(failure, match="left"):
+        run_round(log.plain(), log.ask)
+    assert log.closed
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("bug"), KeyboardInterrupt(), MalformedMessage("server", "odd")]
+)
+def test_other_exceptions_do_not_reach_the_round_which_is_closed(error: BaseException) -> None:
+    log = Log(error)
+    with pytest.raises(type(error)):
+        run_round(log.stubborn(2), log.ask)
+    assert log.seen == []
+    assert log.closed
+
+
+def test_a_round_that_asks_again_after_it_failed_is_asked_for_its_query() -> None:
+    """A `throw` that ends at another yield is a query like any other."""
+    log = Log(TooFewClients("few"), TooFewClients("few again"), TOTAL)
+    assert run_round(log.stubborn(3), log.ask).facts == {"queries": 3}
+    assert len(log.asked) == 3
+
+
+def test_an_algorithms_own_failure_is_one_of_the_round() -> None:
+    def steps() -> Round[str]:
+        yield STEP
+        raise TooFewClients("the total says nothing")
+
+    with pytest.raises(TooFewClients, match="says nothing"):
+        run_round(steps(), Log(TOTAL).ask)
