@@ -95,7 +95,8 @@ class Algorithm(ABC, Generic[S, M]):
         checks.whole("dim", self.dim, 1)
         checks.whole("clients", self.clients, 1)
         self.check()
-        self.table  # noqa: B018  # raises now what a spec would raise later
+        if self.table is not None:
+            self.table.check_fits(self.clients)  # rather now than in the first round
 
     def check(self) -> None:
         """Raise `ParameterError` where parameters make no sense, and say what would."""
@@ -144,7 +145,7 @@ class Algorithm(ABC, Generic[S, M]):
     @property
     def most_sums(self) -> int:
         """Sums of a round, at most."""
-        return sum(each.spec.times for each in self.sums())
+        return 0 if self.table is None else sum(spec.times for spec in self.table.values())
 
     def check_trust(self, trust: Trust) -> None:
         """Raise where the server may be malicious, and chooses who is in a sum.

@@ -1,7 +1,8 @@
 """One client across rounds: it understands queries, answers them, and keeps what completed rounds leave.
 
 What a client makes in a round, such as a personal model, becomes its memory only once it knows that the round
-was completed and that all its answers were counted. Until then it holds both, the old and the new.
+was completed and that it was counted, at least once in every kind of sum that it answered: of several sums
+over the same vector, the last may fail and the others stand. Until then it holds both, the old and the new.
 """
 
 from __future__ import annotations
@@ -25,21 +26,28 @@ _NEVER = -1
 
 @dataclass(frozen=True)
 class _Saved:
-    """A participant on disk: its memory, and what becomes of it if round `number` was completed."""
+    """A participant on disk: its memory, and what becomes of it if round `number` was completed.
+
+    `unsure` are the kinds of sums that it answered then without knowing whether it was counted.
+    """
 
     number: int
     memory: bytes
     pending: bytes | None
+    unsure: tuple[str, ...]
 
 
 class Participant:
     """A client of `algorithm`. Raises `ParameterError` if the algorithm is unsafe under `trust`.
 
     Whoever runs it calls `answer` for every query, `confirmed` when an answer is known to be in its sum, and
-    may call `learn` when a round is over; otherwise it learns that from the next query.
+    may call `learn` when a round is over; otherwise it learns that from the next query. `member` is its id,
+    by which it learns that it was counted in a sum whose end it missed.
     """
 
-    def __init__(self, algorithm: AnyAlgorithm, learner: Learner, *, trust: Trust | str) -> None:
+    def __init__(
+        self, algorithm: AnyAlgorithm, learner: Learner, *, trust: Trust | str, member: int | None = None
+    ) -> None:
         algorithm.check_trust(Trust.parse(trust))
         self.learner = learner
         self._algorithm = algorithm
@@ -48,9 +56,10 @@ class Participant:
         self._round: ClientRound[Any] | None = None
         self._pending: Any = None  # from before a restart: what round `_number` would leave
         self._binding = frozenset(each.query.kind for each in algorithm.sums() if each.binds)
-        self._last_binds = False
-        self._open_answers = 0
-        self._answers = 0
+        self._member = member
+        self._last: str | None = None  # the kind of the last answer, if that matters to memory
+        self._answered: set[str] = set()  # kinds of sums of this round, and in which of them it was counted
+        self._counted: set[str] = set()
 
     @property
     def memory(self) -> Any:
@@ -81,14 +90,14 @@ class Participant:
         values = self._round.answer(query)
         if not all(np.isfinite(each).all() for each in values.values()):
             return None
-        self._last_binds = kind in self._binding
-        self._answers += self._last_binds
-        self._open_answers += self._last_binds
+        self._last = kind if kind in self._binding else None
+        self._answered |= {kind} & self._binding
         return values
 
     def confirmed(self) -> None:
         """The last answer is in its sum."""
-        self._open_answers -= self._last_binds
+        if self._last is not None:
+            self._counted.add(self._last)
 
     def open(self, turn: Turn) -> None:
         """Begin that round, unless it has begun."""
@@ -96,26 +105,27 @@ class Participant:
             self.learn(turn)
             self._number = turn.number
             self._round = self._algorithm.client(self.learner, self._memory)
-            self._answers = self._open_answers = 0
+            self._answered, self._counted = set(), set()
 
     def learn(self, turn: Turn) -> None:
         """Hear what became of earlier rounds, and keep or forget what was made in the last one."""
         if turn.number <= self._number:
             return
-        if turn.completed(self._number):
-            self._memory = self._next_memory()
+        self._counted |= {
+            each.kind for each in turn.unheard if (each.member, each.round) == (self._member, self._number)
+        }
+        if turn.completed(self._number) and self._answered <= self._counted:
+            self._memory = self._made()
         self._round = self._pending = None
 
-    def _next_memory(self) -> Any:
-        """What remains of the current round if it is completed."""
-        if self._round is not None and self._counted:
-            made = self._round.memory()
-            return made if is_finite(made) else self._memory  # a personal model may diverge, too
-        return self._memory if self._pending is None else self._pending
-
-    @property
-    def _counted(self) -> bool:
-        return self._open_answers == 0 and (self._answers > 0 or not self._binding)
+    def _made(self) -> Any:
+        """What the current round leaves if it is completed: for who took no part in it, nothing new."""
+        if self._round is None:
+            return self._memory if self._pending is None else self._pending
+        if self._binding and not self._answered:
+            return self._memory
+        made = self._round.memory()
+        return made if is_finite(made) else self._memory  # a personal model may diverge, too
 
     def insecure_forget(self, number: int) -> None:
         """Be ready to take part in round `number` again, with the memory as it is."""
@@ -127,9 +137,9 @@ class Participant:
 
     def save(self) -> bytes:
         """All that has to survive a restart. It is private: whoever reads it reads personal models."""
-        upcoming = self._next_memory()
-        pending = None if upcoming is self._memory else pack(upcoming)
-        return pack(_Saved(self._number, pack(self._memory), pending))
+        made, unsure = self._made(), tuple(sorted(self._answered - self._counted))
+        pending = None if made is self._memory else pack(made)
+        return pack(_Saved(self._number, pack(self._memory), pending, unsure))
 
     def restore(self, saved: bytes) -> None:
         """Go on from what `save` gave. Raises `RecordError` if it is something else."""
@@ -139,4 +149,4 @@ class Participant:
         self._pending = None if record.pending is None else unpack(kind, record.pending)
         self._memory, self._number = memory, record.number
         self._round = None
-        self._answers = self._open_answers = 0
+        self._answered, self._counted = set(record.unsure), set()

@@ -3,9 +3,8 @@
 "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1 with option II.
 
 The server's control c is the mean of all clients' controls c_i only as long as both change together. A client
-that was not in a sum keeps its control, as it should. One that was, but left before it heard so, keeps it as
-well, and then c is off by its change over the number of clients, for good: at most 2 * clip / (K * eta) / N,
-and next to nothing once the model has settled.
+that was not in a sum keeps its control, and one that was changes it. Whoever left before it heard which holds
+both, until a later query tells.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ an exception at its `yield`; an algorithm that does not catch it keeps the state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
@@ -66,11 +66,21 @@ def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
 
 
 @dataclass(frozen=True)
+class Unheard:
+    """A client that was counted in a sum, but left before it could hear so."""
+
+    member: int
+    round: int
+    kind: str
+
+
+@dataclass(frozen=True)
 class Turn:
     """Which round it is, and what became of those before.
 
     `number`   counts attempts. It rises with every round, completed or not, and is never used twice.
     `history`  bit k says whether round `number - 1 - k` was completed, for the last 63.
+    `unheard`  who has yet to be told that it was counted. Whoever carries the queries knows, and adds it.
 
     Every query carries it: clients that answered in an earlier round learn from it whether the memory that
     they made then is to be kept.
@@ -78,6 +88,7 @@ class Turn:
 
     number: int = 0
     history: int = 0
+    unheard: tuple[Unheard, ...] = ()
 
     def __post_init__(self) -> None:
         if self.number < 0 or not 0 <= self.history < 1 << min(self.number, _REMEMBERED):
@@ -85,14 +96,20 @@ class Turn:
                 f"a turn has a number from 0, and a history of as many bits, {_REMEMBERED} at most"
             )
 
+    def telling(self, unheard: Iterable[Unheard]) -> Turn:
+        """This turn, with those of `unheard` that are not too long ago."""
+        return replace(self, unheard=tuple(each for each in unheard if self._remembers(each.round)))
+
     def next(self, *, completed: bool) -> Turn:
         history = (self.history << 1 | completed) & ((1 << _REMEMBERED) - 1)
         return Turn(self.number + 1, history)
 
     def completed(self, number: int) -> bool:
         """Whether that earlier round was completed. One of too long ago counts as not completed."""
-        age = self.number - 1 - number
-        return 0 <= age < _REMEMBERED and bool(self.history >> age & 1)
+        return self._remembers(number) and bool(self.history >> (self.number - 1 - number) & 1)
+
+    def _remembers(self, number: int) -> bool:
+        return 0 <= self.number - 1 - number < _REMEMBERED
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,12 @@ class LocalSession:
         self._raise_failure()
         return next(e.total for e in reversed(self.events) if isinstance(e, SumReleased))
 
+    @property
+    def contributors(self) -> tuple[int, ...]:
+        """The clients in the last total."""
+        released = (event for event in reversed(self.events) if isinstance(event, SumReleased))
+        return next((event.contributors for event in released), ())
+
     def end(self) -> None:
         """End the session for everybody, absent clients included."""
         self._server.end()

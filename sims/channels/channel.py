@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.participant import Participant
-from protocols.vocabulary import Query, Turn, encode_query
+from protocols.vocabulary import Query, Turn, Unheard, encode_query
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Asked, ClientEvent, Confirmed
 from secagg.local import Absent, AnswerOrDecline, Listener, Stage
@@ -31,6 +31,8 @@ class Session(Protocol):
     bytes_up: Counter[Stage]
     bytes_down: Counter[Stage]
 
+    @property
+    def contributors(self) -> tuple[int, ...]: ...
     def open(self) -> None: ...
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total: ...
     def end(self) -> None: ...
@@ -81,7 +83,7 @@ class SessionChannel:
         self._setting = setting
         self._make_session = make_session
         self.participants = {
-            member: Participant(algorithm, learner, trust=setting.trust)
+            member: Participant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
         }
         self._memories = {member: VolatileMemory() for member in learners}
@@ -95,6 +97,8 @@ class SessionChannel:
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
         self.asked: list[Asking] = []
+        self._heard: set[int] = set()  # who knows that it is in the current sum
+        self._unheard: list[Unheard] = []  # and who was in one, and does not know
 
     # --- what a run calls ---
 
@@ -112,7 +116,8 @@ class SessionChannel:
     def ask(self, query: Query) -> Total:
         if self._session is None:
             raise TooFewClients("there is no session")
-        payload = encode_query(self._turn, query)
+        payload = encode_query(self._turn.telling(self._unheard), query)
+        self._heard = set()
         self._sums_left -= 1
         try:
             total = self._session.ask(query.kind, payload, round_number=self._turn.number)
@@ -122,12 +127,16 @@ class SessionChannel:
         finally:
             self._next_sum += 1
         self.asked.append(Asking(self._turn.number, query.kind, total.count))
+        missed = sorted(set(self._session.contributors) - self._heard)
+        self._unheard += [Unheard(member, self._turn.number, query.kind) for member in missed]
         return total
 
     def finish(self, turn: Turn) -> None:
         """Tell everybody; after a round that failed, the next one begins with a new session."""
+        told = turn.telling(self._unheard)
+        self._unheard = list(told.unheard)
         for participant in self.participants.values():
-            participant.learn(turn)
+            participant.learn(told)
         if not turn.completed(self._turn.number):
             self.close()
 
@@ -202,6 +211,7 @@ class SessionChannel:
 
     def _hear(self, member: int, event: ClientEvent) -> None:
         if isinstance(event, Confirmed):
+            self._heard.add(member)
             self.participants[member].confirmed()
 
 

@@ -65,6 +65,7 @@ class PlainSession:
         self._members: PositionSet = PositionSet()
         self._threshold = self._least = 0
         self._gone: set[int] = set()
+        self.contributors: tuple[int, ...] = ()  # of the last sum
         self.bytes_up: Counter[Stage] = Counter()  # nothing is sent
         self.bytes_down: Counter[Stage] = Counter()
 
@@ -113,6 +114,7 @@ class PlainSession:
             self._agenda.close(kind, round_number)
             raise
         self._agenda.confirm(query, survivors, revealed=revealed)
+        self.contributors = tuple(self._cohort[position] for position in sorted(survivors))
         return adding.total()
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:

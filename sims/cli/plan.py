@@ -200,22 +200,21 @@ def _lines(name: str, outlook: "Outlook") -> Iterator[str]:
 
 
 def _sum_lines(each: "SumOutlook") -> Iterator[str]:
-    yield ""
     yield f"{each.kind}: up to {counted(each.times, 'time')} a round, {each.bytes_up:,} bytes each"
-    yield f"  reveals     {each.reveals}; and over how many clients"
+    yield f"  reveals        {each.reveals}; and over how many clients"
     if each.rho is not None:
-        yield f"  private     yes: {each.rho:.3g} rho (zCDP) each; the number of clients alone has no noise"
+        yield f"  private        yes: {each.rho:.3g} rho (zCDP) each; the number of clients alone has no noise"
     else:
-        yield "  private     no: the total is exact, and whoever knows all other inputs knows the last one"
+        yield "  private        no: the total is exact, and whoever knows all other inputs knows the last one"
     for part in each.parts:
-        yield f"  {part.name:<11} {part.size:,} numbers of {counted(part.bits, 'bit')}: {part.meaning}"
+        yield f"  {part.name:<14} {counted(part.size, 'number')} of {counted(part.bits, 'bit')}: {part.meaning}"
 
 
 def _group_line(group: "GroupOutlook") -> str:
     if group.sums == 1:
-        return f"\nthe sum of {group.name} is released with probability {group.completes:.4g}"
+        return f"the sum of {group.name} is released with probability {group.completes:.4g}"
     return (
-        f"\nall {group.sums} sums of {group.name} are released with probability {group.completes:.4g}, "
+        f"all {group.sums} sums of {group.name} are released with probability {group.completes:.4g}, "
         f"{group.expected:.3g} of them on average; whoever leaves in between ends the group, and its last "
         "total stands"
     )

@@ -253,7 +253,7 @@ def test_if_the_evaluation_fails_clients_keep_the_models_of_the_round(make: Any)
 
 def test_whoever_was_not_counted_by_the_algorithm_keeps_nothing_for_being_evaluated() -> None:
     def fate(member: int, stage: Stage, _round: int, number: int) -> bool:
-        return member == 2 and stage is Stage.REVEAL and number == 0
+        return member == 2 and stage is Stage.MASK and number == 0
 
     algorithm = evaluated(Ditto(dim=2, clients=6, clip=10.0), bins=0)
     channel = insecure_plain_sum(algorithm, quadratic(), Setting(insecure_seed=SEED, fate=fate, dropout=0.3))

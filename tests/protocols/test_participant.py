@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from protocols.learner import Learner, Steering
 from protocols.participant import Participant
 from protocols.quadratic import QuadraticLearner, steered_step
 from protocols.record import RecordError, Vector, as_vector, pack
-from protocols.vocabulary import Outcome, Query, Round, Turn, encode_query
+from protocols.vocabulary import Outcome, Query, Round, Turn, Unheard, encode_query
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.spec import Count, LInf, Part, SumSpec, Total
 from secagg.thresholds import Trust
@@ -84,6 +84,18 @@ class CountingClient(ClientRound[Tally]):
         return self._memory
 
 
+@dataclass(frozen=True)
+class Tell(Query):
+    kind: ClassVar[str] = "tell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoKinds(Counting):
+    def sums(self) -> tuple[Sum, ...]:
+        (first,) = super().sums()
+        return first, replace(first, query=Tell)
+
+
 def learner(rate: float = 0.5) -> QuadraticLearner:
     return QuadraticLearner(np.ones(DIM), rate=rate)
 
@@ -136,19 +148,56 @@ def test_memory_is_kept_when_the_round_was_completed_and_the_answer_confirmed(
     assert kept(participant) == int(confirmed and completed)
 
 
-def test_all_answers_must_be_confirmed() -> None:
+def test_of_several_sums_of_a_kind_the_last_may_fail() -> None:
     participant = client()
     ask(participant, Turn(), 0)
     participant.confirmed()
     ask(participant, Turn(), 1)
     participant.learn(DONE)
-    assert kept(participant) == 0
-    ask(participant, DONE, 0)
-    participant.confirmed()
-    ask(participant, DONE, 1)
-    participant.confirmed()
-    participant.learn(DONE.next(completed=True))
     assert kept(participant) == 2
+
+
+@pytest.mark.parametrize("counted", [(), ("ask",), ("tell",), ("ask", "tell")])
+def test_of_several_kinds_each_must_be_counted(counted: tuple[str, ...]) -> None:
+    participant = Participant(TwoKinds(dim=DIM, clients=5), learner(), trust=Trust.CURIOUS)
+    for kind, query in (("ask", Ask()), ("tell", Tell())):
+        participant.answer(kind, encode_query(Turn(), query))
+        if kind in counted:
+            participant.confirmed()
+    participant.learn(DONE)
+    assert kept(participant) == (2 if len(counted) == 2 else 0)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("unheard", "told"),
+    [
+        (Unheard(7, 0, "ask"), True),
+        (Unheard(8, 0, "ask"), False),  # somebody else
+        (Unheard(7, 1, "ask"), False),  # another round
+        (Unheard(7, 0, "tell"), False),  # another sum
+    ],
+)
+def test_who_left_before_the_end_is_told_later_that_it_was_counted(
+    unheard: Unheard, told: bool, restart: bool
+) -> None:
+    algorithm = Counting(dim=DIM, clients=5)
+    participant = Participant(algorithm, learner(), trust=Trust.CURIOUS, member=7)
+    ask(participant, Turn())
+    if restart:
+        saved = participant.save()
+        participant = Participant(algorithm, learner(), trust=Trust.CURIOUS, member=7)
+        participant.restore(saved)
+    later = DONE.next(completed=False)
+    ask(participant, replace(later, unheard=(unheard,)))
+    assert kept(participant) == int(told)
+
+
+def test_a_turn_tells_only_of_rounds_that_it_remembers() -> None:
+    turn = Turn(100, 1)
+    entries = [Unheard(1, number, "ask") for number in (36, 37, 99, 100)]
+    assert [each.round for each in turn.telling(entries).unheard] == [37, 99]
+    assert turn.telling(entries).next(completed=True).unheard == ()
 
 
 def test_whoever_was_not_asked_keeps_nothing() -> None:

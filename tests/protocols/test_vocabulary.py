@@ -85,7 +85,7 @@ def letter(*fields: object) -> bytes:
     return data
 
 
-def raw(query: object, turn: object = (3, 0)) -> bytes:
+def raw(query: object, turn: object = (3, 0, ())) -> bytes:
     return letter(turn, msgpack.packb(query))
 
 
@@ -93,15 +93,15 @@ POINT = np.zeros(3).tobytes()
 HOSTILE = {
     "nothing": b"",
     "no letter": b"\x00",
-    "a letter with less": letter([3, 0]),
-    "a letter with more": letter([3, 0], pack(STEP), 1),
+    "a letter with less": letter([3, 0, []]),
+    "a letter with more": letter([3, 0, []], pack(STEP), 1),
     "a turn of text": raw([POINT, 1], "3"),
     "a turn with less": raw([POINT, 1], [3]),
-    "a negative turn": raw([POINT, 1], [-1, 0]),
-    "a turn too large": raw([POINT, 1], [2**64 - 1, 0]),
-    "a history too long": raw([POINT, 1], [3, 2**63]),
-    "a history before the beginning": raw([POINT, 1], [3, 8]),
-    "a query that is no bytes": letter([3, 0], [POINT, 1]),
+    "a negative turn": raw([POINT, 1], [-1, 0, []]),
+    "a turn too large": raw([POINT, 1], [2**64 - 1, 0, []]),
+    "a history too long": raw([POINT, 1], [3, 2**63, []]),
+    "a history before the beginning": raw([POINT, 1], [3, 8, []]),
+    "a query that is no bytes": letter([3, 0, []], [POINT, 1]),
     "a query with less": raw([POINT]),
     "a query with more": raw([POINT, 1, 1]),
     "a map": raw({"point": POINT, "number": 1}),
@@ -114,7 +114,7 @@ HOSTILE = {
     "cut within a number": raw([POINT[:-1], 1]),
     "a float for a whole number": raw([POINT, 1.0]),
     "a truth value for a whole number": raw([POINT, True]),
-    "nested": letter([3, 0], b"\x91" * 10**5),
+    "nested": letter([3, 0, []], b"\x91" * 10**5),
     "nested around": b"\x92" * 10**5,
 }
 
