@@ -64,7 +64,7 @@ class MixtureState:
     rounds: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class Weight:
     """A client's weight before it is divided by what all weights add up to."""
 

@@ -17,9 +17,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.learner import Learner
+from protocols.privacy import Privacy
 from protocols.record import Vector
 from protocols.vocabulary import Phrasebook, Query, Round
 from secagg.errors import ParameterError
+from secagg.noise.accounting import sum_rho
 from secagg.spec import SumSpec, Table
 from secagg.thresholds import Trust
 
@@ -29,6 +31,7 @@ M = TypeVar("M")
 # The least weight that a client may give itself in a sum without noise, as a part of the largest one, where
 # the server may be malicious: with less, a value that the server chose could silence everyone but one.
 LEAST_WEIGHT: Final = 0.1
+_ROUNDED: Final = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,20 @@ class Algorithm(ABC, Generic[S, M]):
         """Sums of a round, at most."""
         return 0 if self.table is None else sum(spec.times for spec in self.table.values())
 
+    @property
+    def budget(self) -> Privacy | None:
+        """What noise is planned for, if every sum has noise; None otherwise."""
+        privacy: Privacy | None = getattr(self, "privacy", None)
+        sums = () if self.table is None else tuple(self.table.values())
+        return privacy if sums and all(spec.is_private for spec in sums) else None
+
+    @cached_property
+    def max_rho(self) -> float | None:
+        """What all rounds that noise is planned for cost one client; None where some sum has no noise."""
+        if self.budget is None or self.table is None:
+            return None
+        return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
+
     def check_trust(self, trust: Trust) -> None:
         """Raise where the server may be malicious, and chooses who is in a sum.
 
@@ -161,6 +178,15 @@ class Algorithm(ABC, Generic[S, M]):
                     f"something that the server chooses: under {trust} it could single one of them out. "
                     f"Set a floor of at least {LEAST_WEIGHT:g}, or add noise"
                 )
+
+
+def rho_of_round(table: Table, clients: int, privacy: Privacy) -> float:
+    """What one round costs, with a little more for what is rounded."""
+    adjacency = privacy.goal.adjacency
+    costs = (
+        spec.times * (sum_rho(spec, roster=clients, adjacency=adjacency) or 0.0) for spec in table.values()
+    )
+    return sum(costs) * _ROUNDED
 
 
 AnyAlgorithm = Algorithm[Any, Any]

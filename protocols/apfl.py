@@ -22,7 +22,7 @@ from protocols.vocabulary import Query
 _SHRINKING: Final = 0.02  # keeps alpha from growing without a reason, as in released code
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class Mixture:
     """What a client mixes into the common model, and how much of it; None before the first time."""
 

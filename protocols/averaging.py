@@ -106,11 +106,20 @@ class Averaging:
         return np.asarray(total[UPDATE], np.float64) / weight
 
 
+def norm(vector: Vector) -> float:
+    """The Euclidean norm, finite for every vector of numbers that a float can be near.
+
+    Dividing by the largest coordinate first keeps the squares of huge ones from overflowing: a client whose
+    distance counted as infinite would have no weight at all, and a server could choose who that is.
+    """
+    largest = float(np.abs(vector).max(initial=0.0))
+    return largest * float(np.linalg.norm(vector / largest)) if 0.0 < largest < math.inf else largest
+
+
 def clipped(vector: Vector, limit: float) -> Vector:
     """`vector`, scaled down to the norm `limit` if it is longer."""
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0.0 < largest < math.inf:
         return vector  # of a model that diverged, nothing can be made
-    # Dividing by the largest coordinate first keeps the squares of huge ones finite.
-    norm = float(np.linalg.norm(vector / largest))
-    return vector if norm <= limit / largest else vector / largest * (limit / norm)
+    length = float(np.linalg.norm(vector / largest))
+    return vector if length <= limit / largest else vector / largest * (limit / length)

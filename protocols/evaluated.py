@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, rho_of_round
 from protocols.evaluation import Errors, Facts, Measures, Scores
 from protocols.learner import Learner, Score
+from protocols.privacy import Privacy
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
 from secagg.errors import ParameterError, SumFailed
+from secagg.spec import Table
 
 S = TypeVar("S")
 M = TypeVar("M")
@@ -48,6 +51,10 @@ class Evaluation(Algorithm[ModelState, NoMemory]):
             raise ParameterError(
                 "personal models belong to the algorithm that makes them: evaluate it with Evaluated"
             )
+
+    @property
+    def privacy(self) -> Privacy | None:
+        return self.measures.privacy
 
     def sums(self) -> tuple[Sum, ...]:
         return self.measures.sums(self.clients)
@@ -103,6 +110,25 @@ class Evaluated(Algorithm[S, M], Generic[S, M]):
         own = {each.query.kind for each in self.measures.sums(self.clients)}
         if taken := own & {each.query.kind for each in self.algorithm.sums()}:
             raise ParameterError(f"the algorithm has sums of its own named {', '.join(sorted(taken))}")
+        inner = [each.spec.is_private for each in self.algorithm.sums()]
+        if inner and all(inner) != (self.measures.privacy is not None):
+            raise ParameterError(
+                "noise protects a client only if all its sums have it: give the algorithm and the measures a "
+                "budget each, or neither"
+            )
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """That of the evaluation, which the algorithm's own comes on top of."""
+        return self.measures.privacy
+
+    @cached_property
+    def max_rho(self) -> float | None:
+        if self.budget is None:
+            return None
+        evaluation = Table({each.query.kind: each.spec for each in self.measures.sums(self.clients)})
+        own = self.budget.rounds * rho_of_round(evaluation, self.clients, self.budget)
+        return own + (self.algorithm.max_rho or 0.0)
 
     def sums(self) -> tuple[Sum, ...]:
         return (*self.algorithm.sums(), *self.measures.sums(self.clients))

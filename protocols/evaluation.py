@@ -18,7 +18,7 @@ from protocols import checks
 from protocols.algorithm import Sum
 from protocols.learner import Score
 from protocols.private_rounds import PrivateRounds
-from protocols.quantiles import one_hot, read_quantile
+from protocols.quantiles import one_hot, read_percentile
 from protocols.record import Vector
 from protocols.vocabulary import Fact, Query, Steps
 from secagg.errors import ParameterError
@@ -190,7 +190,7 @@ class Measures:
         total = yield Errors(model, self.bins)
         heights = np.asarray(total[ERRORS], np.float64)
         try:
-            found = {f"error_p{p}": read_quantile(heights, self.edges, p / 100) for p in self.percentiles}
+            found = {f"error_p{p}": read_percentile(heights, self.edges, p / 100) for p in self.percentiles}
         except ValueError:
             return {"errors": "the histogram holds too little to read"}
         middles = (self.edges[1:] + self.edges[:-1]) / 2

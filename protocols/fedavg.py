@@ -52,7 +52,7 @@ class FedAvgClient(ClientRound[NoMemory]):
         return NoMemory()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class OwnModel:
     """A model that a client has trained for itself; None before the first time."""
 

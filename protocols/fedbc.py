@@ -43,7 +43,7 @@ class Deviations(Query):
     model: Vector
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class Bond:
     """What ties a client to the common model.
 

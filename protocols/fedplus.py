@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.averaging import norm
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
 from protocols.learner import Learner, Steering
 from protocols.private import Private, PrivateSteps
@@ -102,14 +103,14 @@ class Group:
             case Psi.SQUARED:
                 return difference / (1 + self.delta)
             case Psi.NORM:
-                norm = float(np.linalg.norm(difference))
-                return difference * (1 - self.delta / norm if norm > self.delta else 0.0)
+                length = norm(difference)
+                return difference * (1 - self.delta / length if length > self.delta else 0.0)
             case Psi.COORDINATES:
                 return np.sign(difference) * np.maximum(0.0, np.abs(difference) - self.delta)
         assert_never(form)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class PersonalModel:
     """A client's own model; None before it has taken part."""
 

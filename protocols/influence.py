@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
-from protocols.averaging import clipped
+from protocols.averaging import clipped, norm
 from protocols.record import Vector
 from secagg.codes import levels
 from secagg.errors import CorruptTotal
@@ -127,7 +127,7 @@ class GeometricMedian(Influence):
         )
 
     def contribution(self, residual: Vector, share: float) -> Contribution:
-        weight = share / max(self.nu, float(np.linalg.norm(residual)))
+        weight = share / max(self.nu, norm(residual))
         return residual * weight, [weight]
 
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:  # noqa: ARG002
@@ -183,6 +183,8 @@ class SignConsensus(Influence):
         return (Part(name=name, size=size, bits=bits, bound=Count(2)),)
 
     def contribution(self, residual: Vector, share: float) -> Contribution:  # noqa: ARG002
+        if not np.isfinite(residual).all():
+            return (residual,)  # whoever asks sees that, and declines
         signs: NDArray[np.int64] = np.sign(residual).astype(np.int64) + 1
         return (signs.astype(np.uint64),)
 

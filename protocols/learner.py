@@ -27,7 +27,7 @@ class Steering:
     target: Vector | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class Score:
     """How a model does on a client's held-out data: of `total` samples, `correct` are right."""
 

@@ -71,16 +71,19 @@ class Participant:
         return self._algorithm.personal(self._memory, model, self.learner)
 
     def answer(
-        self, kind: str, payload: bytes, *, round_number: int | None = None
+        self, kind: str, payload: bytes, *, round_number: int, invited: int
     ) -> Mapping[str, ArrayLike] | None:
         """The values that a query asks for, or None if this client has nothing sensible to say.
 
         Training may have diverged, or a restart may have lost the notes of this round. Raises
         `MalformedMessage` for what no honest server would send. `round_number` is the one under which the
         sum itself runs: groups are kept apart by it, and what is trained for one belongs in no other.
+        `invited` is how many clients are asked.
         """
         turn, query = self._algorithm.phrasebook.decode(kind, payload)
-        if round_number is not None and round_number != turn.number:
+        if self._algorithm.needs_everybody and invited != self._algorithm.clients:
+            raise MalformedMessage(SERVER, f"{invited} clients are asked, not all {self._algorithm.clients}")
+        if round_number != turn.number:
             raise MalformedMessage(SERVER, f"a query of round {turn.number} in a sum of {round_number}")
         if turn.number < self._number:
             raise MalformedMessage(SERVER, f"a query of round {turn.number}, after one of {self._number}")
@@ -89,10 +92,26 @@ class Participant:
             return None
         values = self._round.answer(query)
         if not all(np.isfinite(each).all() for each in values.values()):
-            return None
+            self._last = None
+            return self._nothing(kind)
         self._last = kind if kind in self._binding else None
         self._answered |= {kind} & self._binding
         return values
+
+    def _nothing(self, kind: str) -> Mapping[str, ArrayLike] | None:
+        """What to say when training has diverged.
+
+        Who is silent can be seen to be, which says something about its data. In a sum with noise that would
+        cost what noise is to protect, so zeros are sent. Without noise silence is better than a weight of
+        zero, with which a client could be left out of a total unseen.
+        """
+        assert self._algorithm.table is not None  # there was a query
+        spec = self._algorithm.table[kind]
+        if not spec.is_private:
+            return None
+        return {
+            part.name: np.zeros(part.size, np.uint64 if part.counts else np.float64) for part in spec.parts
+        }
 
     def confirmed(self) -> None:
         """The last answer is in its sum."""

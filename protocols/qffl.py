@@ -101,7 +101,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
                 spec=SumSpec(parts=(update, stiffness)),
                 reveals="the sum of the clients' updates, weighted by powers of their losses, and one number "
                 "that grows with their weights and with the norms of their updates",
-                least_weight=self.weight(self.loss_floor),
+                least_weight=min(self.weight(self.loss_floor), self.weight(self.loss_floor) / largest),
             ),
         )
 

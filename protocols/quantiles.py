@@ -8,12 +8,14 @@ with the Distributed Discrete Gaussian Mechanism".
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols.superquantile import tail_size
+
+_ROUNDING: Final = 1e-12
 
 
 def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
@@ -42,6 +44,21 @@ def read_quantile(
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
     return float(borders[1 + _closest(heights, total, part)])
+
+
+def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> float:
+    """The value that `part` of all do not exceed: the right edge of the first bin in which that many are.
+
+    With noise, running sums may fall; what is read is then the middle between the largest before and the
+    least after, which does not. Unlike `read_quantile`, it is exact to a bin where there is no noise.
+    """
+    borders = _borders(edges)
+    heights, total = _checked(histogram, borders, part, None)
+    running = heights.cumsum() / total
+    highest = np.maximum.accumulate(running)
+    lowest = np.minimum.accumulate(running[::-1])[::-1]
+    reached = np.flatnonzero((highest + lowest) / 2 >= part * (1 - _ROUNDING))
+    return float(borders[1 + int(reached[0])] if len(reached) else borders[-1])
 
 
 class Boundary(NamedTuple):

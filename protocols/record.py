@@ -75,6 +75,18 @@ def is_finite(record: object) -> bool:
     return True
 
 
+def largest_of(record: object) -> float:
+    """The largest absolute value among the floats and vectors of a record."""
+    if is_dataclass(record):
+        return max((largest_of(value) for value in _values(record).values()), default=0.0)
+    match record:
+        case tuple():
+            return max((largest_of(each) for each in record), default=0.0)
+        case np.ndarray() | float():
+            return float(np.abs(record).max(initial=0.0)) if isinstance(record, np.ndarray) else abs(record)
+    return 0.0
+
+
 def _values(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 

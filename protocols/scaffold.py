@@ -19,13 +19,15 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaging import Averaging, clipped
+from protocols.averaging import Averaging, clipped, norm
 from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from secagg.errors import SERVER, MalformedMessage
 from secagg.spec import L2, Part, SumSpec
 
 CONTROL: Final = "control"
+_SLACK: Final = 1.01  # for what rounding may add
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class ControlledState:
     control: Vector
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is private
 class Control:
     """c_i: the mean gradient of a client's local steps when it last took part; None before."""
 
@@ -137,6 +139,8 @@ class ScaffoldClient(ClientRound[Control]):
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Controlled)
+        if norm(query.control) > self._algorithm.control_limit * _SLACK:
+            raise MalformedMessage(SERVER, "a common control that is no mean of the clients'")
         algorithm, correction = self._algorithm, query.control - self._own
         local = self._learner.train(
             query.model, Steering(correction=correction), steps=algorithm.steps, rate=algorithm.rate

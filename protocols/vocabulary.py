@@ -19,12 +19,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
-from protocols.record import RecordError, pack, unpack, vectors_of
+from protocols.record import RecordError, largest_of, pack, unpack, vectors_of
 from secagg.errors import SERVER, LocalError, MalformedMessage, ParameterError, SumFailed
 from secagg.spec import Total
 
 S = TypeVar("S")
 Fact: TypeAlias = int | float | str
+# The largest number of a query. A model with larger ones is of no use, and local steps from there overflow or
+# not depending on a client's data: who then declines, or has no weight, would tell. So nobody even tries.
+LARGEST: Final = 2.0**40
 _REMEMBERED: Final = 63  # earlier rounds of which a turn says whether they were completed
 
 
@@ -140,9 +143,13 @@ class Phrasebook:
         try:
             letter = unpack(_Letter, payload)
             query = unpack(self._queries[kind], letter.query)
+            if encode_query(letter.turn, query) != payload:
+                raise RecordError("the same could be written shorter")
         except (KeyError, LocalError) as error:  # whatever a record says to values that it cannot have
             raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
         for name, vector in vectors_of(query).items():
             if len(vector) != self._dim:
                 raise MalformedMessage(SERVER, f"{name} has {len(vector)} elements, not {self._dim}")
+        if largest_of(query) > LARGEST:
+            raise MalformedMessage(SERVER, f"numbers beyond {LARGEST:g}")
         return letter.turn, query

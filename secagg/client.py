@@ -52,7 +52,7 @@ class Answer:
     """A masked input to send, and which parts had to be clipped (which stays here)."""
 
     frame: bytes = field(repr=False)
-    clipped: Mapping[str, float]
+    clipped: Mapping[str, float] = field(repr=False)
 
 
 class ClientMachine(OneTime):

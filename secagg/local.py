@@ -31,6 +31,7 @@ from secagg.finder import GraphChoice
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.memory import Memory, VolatileMemory
+from secagg.noise.accounting import Adjacency
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.server import ServerMachine
@@ -81,6 +82,7 @@ def local_machines(
     expander: Expander | None = None,
     memories: Mapping[int, Memory] | None = None,
     max_rho: float | None = None,
+    adjacency: Adjacency = Adjacency.ZERO_OUT,
     unnoised_sums: int | None = None,
     enrolled: Collection[int] | None = None,
     make_server: Callable[..., ServerMachine] = ServerMachine,
@@ -113,6 +115,7 @@ def local_machines(
         max_sums=sums,
         unnoised_sums=_unnoised(sums, max_rho) if unnoised_sums is None else unnoised_sums,
         max_rho=max_rho,
+        adjacency=adjacency,
     )
     identities, registry = _identities(trust, enrolled, make_identity)
     server = make_server(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from numpy.typing import ArrayLike
@@ -80,7 +80,7 @@ class SessionChannel:
     ) -> None:
         _check_cohort(algorithm, learners, setting)
         self._algorithm = algorithm
-        self._setting = setting
+        self._setting = _within_budget(setting, algorithm)
         self._make_session = make_session
         self.participants = {
             member: Participant(algorithm, learner, trust=setting.trust, member=member)
@@ -204,7 +204,9 @@ class SessionChannel:
     # --- what a session calls ---
 
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        return self.participants[member].answer(asked.kind, asked.payload, round_number=asked.round)
+        return self.participants[member].answer(
+            asked.kind, asked.payload, round_number=asked.round, invited=asked.invited
+        )
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         return self._setting.fate(member, stage, self._turn.number, self._next_sum)
@@ -213,6 +215,19 @@ class SessionChannel:
         if isinstance(event, Confirmed):
             self._heard.add(member)
             self.participants[member].confirmed()
+
+
+def _within_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
+    """The setting in which clients spend no more than what the algorithm's noise is planned for."""
+    budget = algorithm.budget
+    if budget is None or setting.max_rho is not None:
+        return setting
+    if budget.goal.adjacency is not setting.adjacency:
+        raise ParameterError(
+            f"the goal of the noise is about {budget.goal.adjacency}, but the setting about "
+            f"{setting.adjacency}: set its adjacency"
+        )
+    return replace(setting, max_rho=algorithm.max_rho)
 
 
 def _check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:

@@ -36,7 +36,7 @@ from secagg.testing.seeded import insecure_rounding
 from secagg.thresholds import Trust
 from secagg.topology import plan
 from sims.channels.channel import Plan, SessionChannel
-from sims.channels.setting import UNNOISED_SUMS, Setting
+from sims.channels.setting import Setting
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)
@@ -241,8 +241,9 @@ def _policy(plan: Plan) -> Policy:
         max_cohort=len(plan.members),
         min_contributors=least,
         max_sums=plan.setting.sums,
-        unnoised_sums=UNNOISED_SUMS,
+        unnoised_sums=plan.setting.unnoised_sums,
         max_rho=plan.setting.max_rho,
+        adjacency=plan.setting.adjacency,
     )
 
 

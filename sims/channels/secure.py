@@ -12,7 +12,7 @@ from secagg.keys import Identity
 from secagg.local import LocalSession, local_machines
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer, seeded_identity
 from sims.channels.channel import Plan, SessionChannel
-from sims.channels.setting import UNNOISED_SUMS, Setting
+from sims.channels.setting import Setting
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
@@ -38,7 +38,8 @@ class SecureSessions:
             sums=setting.sums,
             memories=plan.memories,
             max_rho=setting.max_rho,
-            unnoised_sums=UNNOISED_SUMS,
+            adjacency=setting.adjacency,
+            unnoised_sums=setting.unnoised_sums,
             enrolled=self._enrolled,
             make_identity=self._identity,
             **_seeded(plan),

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
+from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
 from secagg.thresholds import Trust
 
@@ -17,7 +18,7 @@ Fate: TypeAlias = Callable[[int, Stage, int, int], bool]
 # Who is invited to a round.
 Draw: TypeAlias = Callable[[int], Sequence[int]]
 
-UNNOISED_SUMS: Final = 1 << 62  # that a client answers in its life: simulated ones set no limit
+_MANY: Final = 1 << 62
 
 
 def nobody_missing(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
@@ -34,7 +35,9 @@ class Setting:
     `fate`              who goes missing, and where. It may be asked about the same stage more than once,
                         and must say the same.
     `draw`              which clients are invited to a round; by default, all.
-    `max_rho`           clients' budget for sums with noise; None for no limit.
+    `max_rho`           clients' budget for sums with noise, which leaves none without. By default it is what
+                        the algorithm's noise is planned for; without noise, there is no limit.
+    `adjacency`         between which two worlds nobody can tell, for that rho.
     `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever
                         knows it.
     `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. Whoever
@@ -48,6 +51,7 @@ class Setting:
     fate: Fate = nobody_missing
     draw: Draw | None = None
     max_rho: float | None = None
+    adjacency: Adjacency = Adjacency.ZERO_OUT
     insecure_seed: bytes | None = None
     insecure_replay: bool = False
 
@@ -55,3 +59,8 @@ class Setting:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         check_whole("corrupt", self.corrupt)
         check_whole("sums", self.sums)
+
+    @property
+    def unnoised_sums(self) -> int:
+        """That a client answers in its life: none beside a budget, and else as many as a simulation asks."""
+        return _MANY if self.max_rho is None else 0

@@ -203,11 +203,12 @@ def _sum_lines(each: "SumOutlook") -> Iterator[str]:
     yield f"{each.kind}: up to {counted(each.times, 'time')} a round, {each.bytes_up:,} bytes each"
     yield f"  reveals        {each.reveals}; and over how many clients"
     if each.rho is not None:
-        yield f"  private        yes: {each.rho:.3g} rho (zCDP) each; the number of clients alone has no noise"
+        yield f"  private        yes: {each.rho:.3g} rho (zCDP) each; only the number of clients has no noise"
     else:
         yield "  private        no: the total is exact, and whoever knows all other inputs knows the last one"
     for part in each.parts:
-        yield f"  {part.name:<14} {counted(part.size, 'number')} of {counted(part.bits, 'bit')}: {part.meaning}"
+        size = f"{counted(part.size, 'number')} of {counted(part.bits, 'bit')}"
+        yield f"  {part.name:<14} {size}: {part.meaning}"
 
 
 def _group_line(group: "GroupOutlook") -> str:

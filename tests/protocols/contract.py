@@ -142,7 +142,7 @@ CASES: tuple[Case, ...] = (
         steps=2,
         weighted=False,
         same_bits=False,
-        privacy=PrivateSteps(promise=PROMISE, goal=Goal(rho=50.0), rounds=3, step=0.5),
+        privacy=PrivateSteps(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60, step=0.5),
     ),
     _case("median", MedianByCounts, reach=1.0, steps=2, rounding=False),
     _case("trimmed-mean", TrimmedMean, reach=1.0, steps=3, trim=0.2),
@@ -156,7 +156,7 @@ CASES: tuple[Case, ...] = (
         loss_bound=8.0,
         bins=8,
         same_bits=False,
-        privacy=PrivateRounds(promise=PROMISE, goal=Goal(rho=50.0), rounds=3),
+        privacy=PrivateRounds(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60),
     ),
     _case("fedavg+", fedavg_plus, clip=10.0),
     _case("fedgeomed+", fedgeomed_plus, steps=2, weighted=True, cap=8, tolerance=0.0),
@@ -312,7 +312,9 @@ class ExactSums:
     def ask(self, query: Query) -> Total:
         answers = []
         for participant in self.participants.values():
-            values = participant.answer(query.kind, encode_query(self._turn, query))
+            values = participant.answer(
+                query.kind, encode_query(self._turn, query), round_number=self._turn.number, invited=CLIENTS
+            )
             assert values is not None
             answers.append({name: np.asarray(each) for name, each in values.items()})
             participant.confirmed()

@@ -9,8 +9,10 @@ import pytest
 
 from protocols.afl import AFL, NEXT, WEIGHT, Mixed, MixtureState, Presence, Weight
 from protocols.averaging import UPDATE
+from protocols.participant import Participant
 from protocols.record import as_vector, pack
 from protocols.run import Run
+from protocols.vocabulary import Turn, encode_query
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
@@ -174,3 +176,12 @@ def test_bounds_must_be_set(name: str) -> None:
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         afl(**wrong)
+
+
+def test_a_client_answers_only_if_all_are_asked() -> None:
+    """Whether somebody is missing is not for the server alone to say."""
+    participant = Participant(afl(), three()[0], trust="curious_server")
+    payload = encode_query(Turn(), Presence())
+    with pytest.raises(MalformedMessage, match="2 clients are asked, not all 3"):
+        participant.answer("presence", payload, round_number=0, invited=2)
+    assert participant.answer("presence", payload, round_number=0, invited=3) is not None

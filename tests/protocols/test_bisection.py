@@ -220,7 +220,7 @@ def test_a_client_answers_nothing_before_it_knows_the_model() -> None:
     for query in (Below(1, None, np.zeros(1), np.zeros(1)), Inside(-np.ones(1), np.ones(1))):
         client = Participant(algorithm, QuadraticLearner(np.ones(1)), trust="curious_server")
         with pytest.raises(MalformedMessage, match="before the model"):
-            client.answer(query.kind, encode_query(Turn(), query))
+            client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=5)
 
 
 def test_a_client_whose_training_diverged_declines() -> None:
@@ -229,4 +229,4 @@ def test_a_client_whose_training_diverged_declines() -> None:
     learner = QuadraticLearner(np.array([1.0, np.nan]))
     client = Participant(algorithm, learner, trust="curious_server")
     query = Below(0, np.zeros(2), np.zeros(2), None)
-    assert client.answer(query.kind, encode_query(Turn(), query)) is None
+    assert client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=5) is None

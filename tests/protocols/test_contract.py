@@ -447,7 +447,7 @@ def fresh(case: Case) -> Participant:
 def test_a_foreign_kind_is_refused(case: Case) -> None:
     for kind in ("", "foreign", "Update", "update\0"):
         with pytest.raises(MalformedMessage):
-            fresh(case).answer(kind, encode_query(Turn(), Query()))
+            fresh(case).answer(kind, encode_query(Turn(), Query()), round_number=0, invited=CLIENTS)
 
 
 @each_case(ASKING)
@@ -457,7 +457,7 @@ def test_the_payload_of_another_kind_is_refused_or_means_what_it_says(case: Case
         hints = [list(get_type_hints(type(each)).values())[1:] for each in (one, other)]
         if hints[0] != hints[1]:
             with pytest.raises(MalformedMessage):
-                fresh(case).answer(one.kind, encode_query(Turn(), other))
+                fresh(case).answer(one.kind, encode_query(Turn(), other), round_number=0, invited=CLIENTS)
 
 
 @each_case(ASKING)
@@ -468,7 +468,9 @@ def test_a_vector_of_another_length_is_refused(case: Case) -> None:
             if isinstance(getattr(query, field.name), np.ndarray):
                 changed = replace(query, **{field.name: wrong})
                 with pytest.raises(MalformedMessage, match=f"{length} elements"):
-                    fresh(case).answer(query.kind, encode_query(Turn(), changed))
+                    fresh(case).answer(
+                        query.kind, encode_query(Turn(), changed), round_number=0, invited=CLIENTS
+                    )
 
 
 @each_case(ASKING)
@@ -476,7 +478,9 @@ def test_every_query_may_come_first_and_none_crashes_a_client(case: Case) -> Non
     """A malicious server need not keep to the order of a round."""
     for query in first_queries(case):
         try:
-            values = fresh(case).answer(query.kind, encode_query(Turn(), query))
+            values = fresh(case).answer(
+                query.kind, encode_query(Turn(), query), round_number=0, invited=CLIENTS
+            )
         except MalformedMessage:
             continue
         assert values is None or set(values) == parts_of(case, query.kind)
@@ -534,7 +538,7 @@ def test_no_query_that_can_be_read_crashes_a_client(case: Case, data: st.DataObj
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # numbers overflow here, as they should
             try:
-                values = client.answer(kind.kind, payload)
+                values = client.answer(kind.kind, payload, round_number=0, invited=CLIENTS)
             except MalformedMessage:
                 return
         if values is None:

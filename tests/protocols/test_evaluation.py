@@ -16,8 +16,10 @@ from protocols.evaluated import Evaluated, Evaluation
 from protocols.evaluation import Errors, Measures, Scores
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
 from protocols.learner import Score
+from protocols.privacy import Privacy
 from protocols.private_rounds import PrivateRounds
 from protocols.quadratic import QuadraticLearner
+from protocols.quantiles import one_hot, read_percentile
 from protocols.record import Vector
 from protocols.run import Run
 from protocols.simplicial import SimplicialFL
@@ -362,3 +364,28 @@ def test_wrong_parameters_are_errors_that_say_what_to_set(settings: dict[str, An
 def test_an_evaluation_is_not_evaluated_again() -> None:
     with pytest.raises(ParameterError, match="named errors, scores"):
         evaluated(evaluation())
+
+
+@pytest.mark.parametrize("algorithm_has", [False, True])
+def test_noise_is_everywhere_or_nowhere(algorithm_has: bool) -> None:
+    budget = Privacy(promise=Promise(clients=6, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
+    inner = FedAvg(dim=2, clients=6, clip=1.0, weighted=False, privacy=budget if algorithm_has else None)
+    with pytest.raises(ParameterError, match="a budget each, or neither"):
+        evaluated(inner, **({} if algorithm_has else {"privacy": private(6)}))
+    both = evaluated(FedAvg(dim=2, clients=6, clip=1.0, weighted=False, privacy=budget), privacy=private(6))
+    assert both.max_rho is not None
+    alone = Evaluation(dim=2, clients=6, measures=both.measures)
+    assert alone.max_rho is not None
+    assert both.max_rho == pytest.approx(alone.max_rho + 1.0, rel=0.02)
+
+
+@given(
+    errors=st.lists(st.integers(0, 19), min_size=1, max_size=40),
+    percent=st.integers(1, 99),
+)
+def test_a_percentile_without_noise_is_exact_to_a_bin(errors: list[int], percent: int) -> None:
+    edges = np.linspace(0, 1, 21)
+    heights = sum(one_hot((each + 0.5) / 20, edges).astype(np.int64) for each in errors)
+    found = read_percentile(heights, edges, percent / 100)
+    true = sorted(errors)[max(0, -(-percent * len(errors) // 100) - 1)]
+    assert found == pytest.approx((true + 1) / 20)

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, SignConsensus
@@ -206,3 +209,25 @@ def test_a_sum_without_weight_moves_nothing() -> None:
     assert isinstance(next(steps), Residuals)
     with pytest.raises(CorruptTotal, match="no weight"):
         steps.send(Total({"layer0": np.ones(1), "layer0.weight": np.zeros(1)}, count=5, invited=5))
+
+
+@settings(max_examples=200)
+@given(
+    residual=arrays(np.float64, st.integers(1, 5), elements=st.floats(-1e300, 1e300)),
+    share=st.floats(0.01, 1),
+)
+def test_nobody_is_so_far_away_that_it_has_no_influence(residual: Vector, share: float) -> None:
+    """A squared distance that overflows would silence a client, by a point that the server chose."""
+    median = GeometricMedian(nu=1e-6)
+    pull, weight = (np.asarray(each) for each in median.contribution(residual, share))
+    length = float(np.abs(residual).max()) * float(
+        np.linalg.norm(residual / max(float(np.abs(residual).max()), 1e-300))
+    )
+    assert weight > 0
+    if length > 1e-6:
+        assert np.linalg.norm(pull) == pytest.approx(share, rel=1e-9)
+
+
+def test_signs_of_no_numbers_are_no_counts() -> None:
+    (values,) = SignConsensus().contribution(np.array([1.0, np.nan]), 1.0)
+    assert not np.isfinite(values).all()

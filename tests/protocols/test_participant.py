@@ -6,20 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import msgpack
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from protocols.afl import Weight
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.apfl import Mixture
 from protocols.averaged import Update
 from protocols.averaging import Averaging, clipped
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
-from protocols.learner import Learner, Steering
+from protocols.fedbc import Bond
+from protocols.fedplus import PersonalModel
+from protocols.learner import Learner, Score, Steering
 from protocols.participant import Participant
+from protocols.privacy import Privacy
 from protocols.quadratic import QuadraticLearner, steered_step
 from protocols.record import RecordError, Vector, as_vector, pack
-from protocols.vocabulary import Outcome, Query, Round, Turn, Unheard, encode_query
+from protocols.scaffold import Control
+from protocols.vocabulary import LARGEST, Outcome, Query, Round, Turn, Unheard, encode_query
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
+from secagg.noise.goal import Goal
+from secagg.noise.promise import Promise
 from secagg.spec import Count, LInf, Part, SumSpec, Total
 from secagg.thresholds import Trust
 
@@ -105,7 +114,7 @@ def client(rate: float = 0.5) -> Participant:
 
 
 def ask(participant: Participant, turn: Turn, step: int = 0) -> Mapping[str, ArrayLike] | None:
-    return participant.answer("ask", encode_query(turn, Ask(step)))
+    return participant.answer("ask", encode_query(turn, Ask(step)), round_number=turn.number, invited=5)
 
 
 def kept(participant: Participant) -> int:
@@ -161,7 +170,7 @@ def test_of_several_sums_of_a_kind_the_last_may_fail() -> None:
 def test_of_several_kinds_each_must_be_counted(counted: tuple[str, ...]) -> None:
     participant = Participant(TwoKinds(dim=DIM, clients=5), learner(), trust=Trust.CURIOUS)
     for kind, query in (("ask", Ask()), ("tell", Tell())):
-        participant.answer(kind, encode_query(Turn(), query))
+        participant.answer(kind, encode_query(Turn(), query), round_number=0, invited=5)
         if kind in counted:
             participant.confirmed()
     participant.learn(DONE)
@@ -346,7 +355,12 @@ def test_a_learner_that_diverges_declines_in_federated_averaging() -> None:
         algorithm = FedAvg(dim=DIM, clients=2, clip=1.0, weighted=weighted)
         participant = Participant(algorithm, far, trust="curious_server")
         with np.errstate(all="ignore"):
-            assert participant.answer("update", encode_query(Turn(), Update(as_vector([0, 0])))) is None
+            assert (
+                participant.answer(
+                    "update", encode_query(Turn(), Update(as_vector([0, 0]))), round_number=0, invited=5
+                )
+                is None
+            )
 
 
 def test_a_query_of_the_past_is_malformed() -> None:
@@ -367,8 +381,8 @@ def test_the_round_of_the_sum_is_the_round_of_the_query() -> None:
     payload = encode_query(DONE, Ask())
     for number in (0, 2):
         with pytest.raises(MalformedMessage, match=f"in a sum of {number}"):
-            participant.answer("ask", payload, round_number=number)
-    assert participant.answer("ask", payload, round_number=1) is not None
+            participant.answer("ask", payload, round_number=number, invited=5)
+    assert participant.answer("ask", payload, round_number=1, invited=5) is not None
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x91" * 9999, b"\xc4\xff", encode_query(Turn(), Ask())[:-1]])
@@ -379,7 +393,7 @@ def test_hostile_messages_leave_a_client_as_it_was(kind: str, payload: bytes) ->
     participant.confirmed()
     before = participant.save()
     with pytest.raises(MalformedMessage):
-        participant.answer(kind, payload)
+        participant.answer(kind, payload, round_number=0, invited=5)
     assert participant.save() == before
     participant.learn(DONE)
     assert kept(participant) == 1
@@ -519,3 +533,50 @@ def test_steered_steps_are_what_they_say() -> None:
     assert own.train(np.zeros(2), steps=1, rate=0.5) == pytest.approx([1.0, -0.5])
     assert own.train(np.zeros(2), steps=500) == pytest.approx([1.0, -1.0])
     assert (own.score(np.ones(2)).correct, own.score(np.array([1.0, -1.0])).correct) == (0, 3)
+
+
+# --- what says something about a client's data ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_who_diverges_is_silent_only_where_silence_costs_nothing(private: bool) -> None:
+    budget = Privacy(promise=Promise(clients=5, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
+    algorithm = FedAvg(dim=DIM, clients=5, clip=1.0, weighted=False, privacy=budget if private else None)
+    lost = QuadraticLearner(np.full(DIM, np.nan))
+    participant = Participant(algorithm, lost, trust="curious_server")
+    payload = encode_query(Turn(), Update(as_vector(np.zeros(DIM))))
+    values = participant.answer("update", payload, round_number=0, invited=5)
+    if private:
+        assert values is not None
+        assert np.asarray(values["update"]).tolist() == [0.0] * DIM
+    else:
+        assert values is None
+
+
+def test_numbers_that_only_some_clients_can_compute_with_are_refused_by_all() -> None:
+    participant = Participant(FedAvg(dim=DIM, clients=5, clip=1.0), learner(), trust="curious_server")
+    for value, fine in ((LARGEST, True), (-LARGEST, True), (LARGEST * 1.01, False), (-1e300, False)):
+        payload = encode_query(Turn(), Update(as_vector([value] + [0.0] * (DIM - 1))))
+        if fine:
+            assert participant.answer("update", payload, round_number=0, invited=5) is not None
+        else:
+            with pytest.raises(MalformedMessage, match="numbers beyond"):
+                participant.answer("update", payload, round_number=0, invited=5)
+
+
+def test_a_query_has_one_way_to_be_written() -> None:
+    payload = encode_query(Turn(), Ask(0))
+    assert payload[0] == 0x92  # a list of two, in one byte
+    longer = b"\xdc\x00\x02" + payload[1:]
+    assert msgpack.unpackb(longer) == msgpack.unpackb(payload)
+    with pytest.raises(MalformedMessage, match="shorter"):
+        client().answer("ask", longer, round_number=0, invited=5)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [OwnModel(as_vector([7.25])), PersonalModel(as_vector([7.25])), Control(as_vector([7.25])), Weight(7.25),
+     Bond(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25)],
+)  # fmt: skip
+def test_what_clients_keep_is_not_shown(secret: object) -> None:
+    assert "7" not in repr(secret).partition(" object at")[0]

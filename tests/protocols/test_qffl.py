@@ -118,7 +118,7 @@ def test_no_client_exceeds_its_bound_and_one_can_reach_it(q: float, place: float
 def test_losses_beyond_the_limits_count_as_the_limits() -> None:
     algorithm = qffl()
     assert algorithm.weight(algorithm.within(1e9)) == 1.0
-    assert algorithm.weight(algorithm.within(0.0)) == algorithm.sums()[0].least_weight == 1e-3 / 30.0
+    assert algorithm.weight(algorithm.within(0.0)) == 1e-3 / 30.0
 
 
 def test_secure_and_plain_sums_give_the_same_bits() -> None:
@@ -132,10 +132,12 @@ def test_weights_that_add_up_to_nothing_are_no_total() -> None:
         steps.send(Total({UPDATE: np.ones(2), STIFFNESS: np.zeros(1)}, 3, 3))
 
 
-def test_a_malicious_server_is_refused_unless_weights_have_a_floor() -> None:
-    with pytest.raises(ParameterError, match="floor"):
-        qffl().check_trust(Trust.MALICIOUS)
-    qffl(loss_floor=3.0).check_trust(Trust.MALICIOUS)
+def test_a_malicious_server_is_refused_unless_all_weigh_the_same() -> None:
+    """A floor on the loss is not enough: one client's squared norm may be most of the stiffness."""
+    for floor in (1e-3, 3.0, 29.0):
+        with pytest.raises(ParameterError, match="floor"):
+            qffl(loss_floor=floor).check_trust(Trust.MALICIOUS)
+    qffl(q=0.0).check_trust(Trust.MALICIOUS)
     qffl().check_trust(Trust.CURIOUS)
 
 

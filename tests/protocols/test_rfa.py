@@ -227,7 +227,7 @@ def test_a_client_whose_training_diverged_declines() -> None:
     learner = QuadraticLearner(np.array([np.nan, 0.0, 0.0]))
     client = Participant(rfa(), learner, trust="malicious_server")
     query = Residuals(START, 0)
-    assert client.answer(query.kind, encode_query(Turn(), query)) is None
+    assert client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=5) is None
 
 
 # --- parameters -------------------------------------------------------------------------------------

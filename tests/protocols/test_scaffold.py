@@ -10,7 +10,7 @@ from protocols.fedavg import FedAvg
 from protocols.learner import Steering
 from protocols.record import Vector, as_vector, pack
 from protocols.scaffold import CONTROL, Control, Controlled, Scaffold
-from secagg.errors import ParameterError
+from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.spec import L2
 from sims.channels import SessionChannel
@@ -173,3 +173,13 @@ def test_bounds_must_be_set(name: str) -> None:
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         scaffold(**wrong)
+
+
+def test_a_common_control_that_no_clients_have_is_refused() -> None:
+    """A huge one would make a client's own control the only thing in its answer that is not known."""
+    client = scaffold().client(four()[0], Control(None))
+    most = np.zeros(scaffold().dim)
+    most[0] = scaffold().control_limit
+    client.answer(Controlled(as_vector(np.zeros(scaffold().dim)), as_vector(most)))
+    with pytest.raises(MalformedMessage, match="no mean"):
+        client.answer(Controlled(as_vector(np.zeros(scaffold().dim)), as_vector(1.1 * most)))

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import Algorithm, AnyAlgorithm, ClientRound, ModelState, Sum
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
+from protocols.privacy import Privacy
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector, as_vector
 from protocols.run import Run
@@ -29,7 +30,8 @@ from secagg.errors import (
     TooFewClients,
 )
 from secagg.local import Stage
-from secagg.noise.accounting import rho_of
+from secagg.noise.accounting import Adjacency, rho_of
+from secagg.noise.goal import Goal
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust
@@ -576,3 +578,32 @@ def test_without_a_seed_rounding_differs_and_the_mean_is_the_same(make: Make, tr
         ways.append(way)
     assert ways[0] != ways[1]
     assert models[0] == pytest.approx(models[1], abs=1e-7)
+
+
+# --- budgets -------------------------------------------------------------------------------------------
+
+
+def private_fedavg(**goal: Any) -> FedAvg:
+    promise = Promise(clients=CLIENTS, dropouts=1, colluders=0)
+    budget = Privacy(promise=promise, goal=Goal(rho=1.0, **goal), rounds=2)
+    return FedAvg(dim=DIM, clients=CLIENTS, clip=1.0, weighted=False, privacy=budget)
+
+
+@BOTH
+def test_clients_spend_what_noise_is_planned_for_and_no_more(make: Make) -> None:
+    run = run_of(channel_of(make, private_fedavg()))
+    assert [run.round().completed for _ in range(4)] == [True, True, False, False]
+
+
+@BOTH
+def test_a_budget_leaves_no_sum_without_noise(make: Make) -> None:
+    assert not run_of(channel_of(make, max_rho=1.0)).round().completed
+
+
+@BOTH
+def test_what_noise_is_about_must_be_said_twice(make: Make) -> None:
+    algorithm = private_fedavg(adjacency=Adjacency.REPLACE)
+    with pytest.raises(ParameterError, match="set its adjacency"):
+        channel_of(make, algorithm)
+    run = run_of(channel_of(make, algorithm, adjacency=Adjacency.REPLACE))
+    assert [run.round().completed for _ in range(3)] == [True, True, False]

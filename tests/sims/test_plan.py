@@ -33,11 +33,10 @@ FLOORS: Mapping[str, Mapping[str, float]] = {
     "simplicial": {"floor": 0.2},
     "fedbc": {"lambda_min": 0.2},
     "per-fedbc": {"lambda_min": 0.2},
-    "qffl": {"loss_floor": 1.0},
     "term": {"least": 0.5, "most": 4.0},
     "afl": {"floor": 0.1},
 }
-HONEST_SERVERS_ONLY = {"trimmed-mean"}
+HONEST_SERVERS_ONLY = {"trimmed-mean", "qffl"}
 
 
 def settings_of(name: str, trust: Trust) -> dict[str, Any]:
