@@ -40,9 +40,10 @@ class _Saved:
 class Participant:
     """A client of `algorithm`. Raises `ParameterError` if the algorithm is unsafe under `trust`.
 
-    Whoever runs it calls `answer` for every query, `confirmed` when an answer is known to be in its sum, and
-    may call `learn` when a round is over; otherwise it learns that from the next query. `member` is its id,
-    by which it learns that it was counted in a sum whose end it missed.
+    Whoever runs it calls `answer` for every query, `confirmed` when an answer is known to be in its sum,
+    `abandoned` when its sum was given up, and may call `learn` when a round is over; otherwise it learns that
+    from the next query. `member` is its id, by which it learns that it was counted in a sum whose end it
+    missed.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Participant:
         self._binding = frozenset(each.query.kind for each in algorithm.sums() if each.binds)
         self._member = member
         self._last: str | None = None  # the kind of the last answer, if that matters to memory
+        self._was_counted = False  # in an earlier sum of that kind
         self._answered: set[str] = set()  # kinds of sums of this round, and in which of them it was counted
         self._counted: set[str] = set()
 
@@ -95,6 +97,7 @@ class Participant:
             self._last = None
             return self._nothing(kind)
         self._last = kind if kind in self._binding else None
+        self._was_counted = kind in self._counted
         self._answered |= {kind} & self._binding
         return values
 
@@ -117,6 +120,12 @@ class Participant:
         """The last answer is in its sum."""
         if self._last is not None:
             self._counted.add(self._last)
+
+    def abandoned(self) -> None:
+        """The last answer is in no sum, and nor is anybody else's: the round may go on without it."""
+        if self._last is not None and not self._was_counted:
+            self._answered.discard(self._last)
+            self._counted.discard(self._last)
 
     def open(self, turn: Turn) -> None:
         """Begin that round, unless it has begun."""
@@ -144,6 +153,11 @@ class Participant:
         if self._binding and not self._answered:
             return self._memory
         made = self._round.memory()
+        if not isinstance(made, self._algorithm.memory_type):
+            raise TypeError(
+                f"memory() returned a {type(made).__name__}, but the algorithm's memory_type is "
+                f"{self._algorithm.memory_type.__name__}"
+            )
         return made if is_finite(made) else self._memory  # a personal model may diverge, too
 
     def insecure_forget(self, number: int) -> None:

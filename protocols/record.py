@@ -52,7 +52,7 @@ def unpack(kind: type[T], data: bytes) -> T:
     """The record of type `kind` that has these bytes."""
     try:
         plain = msgpack.unpackb(data, use_list=True, raw=False, strict_map_key=True)
-    except (ValueError, RecursionError, msgpack.UnpackException):
+    except (TypeError, ValueError, RecursionError, msgpack.UnpackException):
         raise RecordError(f"bytes that are no {kind.__name__}") from None
     record: T = _typed(kind, plain, kind.__name__)
     return record

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from protocols.algorithm import Algorithm
 from protocols.record import Vector, pack, unpack
-from protocols.vocabulary import Fact, Query, Turn, run_round
-from secagg.errors import SumFailed
+from protocols.vocabulary import Fact, Outcome, Query, Round, Turn, run_round
+from secagg.errors import ParameterError, SumFailed
 from secagg.spec import Total
 
 S = TypeVar("S")
@@ -65,6 +65,7 @@ class Run(Generic[S]):
     ) -> None:
         self._algorithm = algorithm
         self._channel = channel
+        self._check_state(state)
         self.state = state
         self.turn = Turn() if turn is None else turn
 
@@ -78,7 +79,8 @@ class Run(Generic[S]):
         self.turn = turn.next(completed=False)  # whatever happens, this number is used
         try:
             self._channel.begin(turn)
-            outcome = run_round(self._algorithm.round(self.state), log.ask)
+            outcome = run_round(self._steps(), log.ask)
+            self._check_outcome(outcome)
         except SumFailed as failure:
             self._channel.finish(self.turn)
             return Report(turn.number, log.sums, log.clients, failure=failure)
@@ -86,6 +88,28 @@ class Run(Generic[S]):
         self.turn = turn.next(completed=True)
         self._channel.finish(self.turn)
         return Report(turn.number, log.sums, log.clients, outcome.facts)
+
+    def _steps(self) -> Round[S]:
+        steps = self._algorithm.round(self.state)
+        if not isinstance(steps, Generator):
+            raise TypeError("the round of an algorithm must be a generator; without sums, `yield from ()`")
+        return steps
+
+    def _check_outcome(self, outcome: Outcome[S]) -> None:
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"a round must return an Outcome, not a {type(outcome).__name__}")
+        self._check_state(outcome.state)
+
+    def _check_state(self, state: S) -> None:
+        """What could not be saved, or asked about, should be noticed before it is too late."""
+        kind = self._algorithm.state_type
+        if not isinstance(state, kind):
+            raise TypeError(f"a state must be a {kind.__name__}, the algorithm's state_type; see its start()")
+        size = len(self._algorithm.model(state))
+        if size != self._algorithm.dim:
+            raise ParameterError(
+                f"the model has {size} parameters, but the algorithm is for {self._algorithm.dim}"
+            )
 
     def save(self) -> bytes:
         """Between two rounds: all that a restart needs."""

@@ -17,7 +17,7 @@ from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.vocabulary import Query, Turn, Unheard, encode_query
 from secagg.errors import ParameterError, SumFailed, TooFewClients
-from secagg.events import Asked, ClientEvent, Confirmed
+from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Absent, AnswerOrDecline, Listener, Stage
 from secagg.memory import VolatileMemory
 from secagg.messages import MAX_SUMS
@@ -97,6 +97,7 @@ class SessionChannel:
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
         self.asked: list[Asking] = []
+        self._answering: dict[int, int] = {}  # the sum of this session that each client was asked last
         self._heard: set[int] = set()  # who knows that it is in the current sum
         self._unheard: list[Unheard] = []  # and who was in one, and does not know
 
@@ -133,8 +134,7 @@ class SessionChannel:
 
     def finish(self, turn: Turn) -> None:
         """Tell everybody; after a round that failed, the next one begins with a new session."""
-        told = turn.telling(self._unheard)
-        self._unheard = list(told.unheard)
+        told, self._unheard = turn.telling(self._unheard), []  # here, everybody hears it
         for participant in self.participants.values():
             participant.learn(told)
         if not turn.completed(self._turn.number):
@@ -190,6 +190,7 @@ class SessionChannel:
             table, self._setting, members, memories, self._sessions, self._answer, self._absent, self._hear
         )
         self._session = self._make_session(plan)
+        self._answering = {}
         self._sessions += 1
         self._next_sum = -1
         try:
@@ -204,6 +205,7 @@ class SessionChannel:
     # --- what a session calls ---
 
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        self._answering[member] = asked.sum_index
         return self.participants[member].answer(
             asked.kind, asked.payload, round_number=asked.round, invited=asked.invited
         )
@@ -212,9 +214,12 @@ class SessionChannel:
         return self._setting.fate(member, stage, self._turn.number, self._next_sum)
 
     def _hear(self, member: int, event: ClientEvent) -> None:
-        if isinstance(event, Confirmed):
-            self._heard.add(member)
-            self.participants[member].confirmed()
+        match event:
+            case Confirmed():
+                self._heard.add(member)
+                self.participants[member].confirmed()
+            case Abandoned(sum_index) if self._answering.get(member) == sum_index:
+                self.participants[member].abandoned()
 
 
 def _within_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
@@ -231,6 +236,8 @@ def _within_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
 
 
 def _check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
+    if not isinstance(learners, Mapping):
+        raise ParameterError("learners must be a mapping from the ids of clients to their learners")
     if len(learners) < setting.corrupt + 2:
         raise ParameterError(
             f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "

@@ -20,7 +20,7 @@ from secagg.bitmap import PositionSet
 from secagg.budget import check_priced, sum_charge
 from secagg.encoding import Encoding
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
-from secagg.events import Asked, Confirmed
+from secagg.events import Abandoned, Asked, Confirmed
 from secagg.groups import GroupBook
 from secagg.hashing import digest
 from secagg.local import Stage
@@ -65,6 +65,7 @@ class PlainSession:
         self._members: PositionSet = PositionSet()
         self._threshold = self._least = 0
         self._gone: set[int] = set()
+        self._stage = Stage.ADVERTISE
         self.contributors: tuple[int, ...] = ()  # of the last sum
         self.bytes_up: Counter[Stage] = Counter()  # nothing is sent
         self.bytes_down: Counter[Stage] = Counter()
@@ -112,10 +113,17 @@ class PlainSession:
             revealed = self._confirm(adding, survivors)
         except BaseException:
             self._agenda.close(kind, round_number)
+            self._abandon(adding)
             raise
         self._agenda.confirm(query, survivors, revealed=revealed)
         self.contributors = tuple(self._cohort[position] for position in sorted(survivors))
         return adding.total()
+
+    def _abandon(self, adding: _Adding) -> None:
+        """Tell whoever is still there that nothing was released."""
+        told = self._positions(self._stage, set(adding.roster) - self._gone, adding.query.sum_index)
+        for position in told:
+            self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
         if roster & self._gone:
@@ -126,6 +134,7 @@ class PlainSession:
             raise TooFewClients.only(len(roster), "are left", least)
 
     def _collect(self, adding: _Adding) -> None:
+        self._stage = Stage.MASK
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
             member = self._cohort[position]
             try:
@@ -159,9 +168,11 @@ class PlainSession:
         """Who stays until the end. Clients act on what they hear, before anybody knows if it was enough."""
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
-            stayed = set(self._positions(Stage.CONFIRM, stayed, query.sum_index))
+            self._stage = Stage.CONFIRM
+            stayed = set(self._positions(self._stage, stayed, query.sum_index))
             self._check_enough(stayed, "confirmed")
-        stayed = set(self._positions(Stage.REVEAL, stayed, query.sum_index))
+        self._stage = Stage.REVEAL
+        stayed = set(self._positions(self._stage, stayed, query.sum_index))
         for position in stayed:
             self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
             self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))

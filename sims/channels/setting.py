@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
 
+from secagg.errors import ParameterError
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
-from secagg.thresholds import Trust
+from secagg.thresholds import Trust, dropouts_allowed
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
 Fate: TypeAlias = Callable[[int, Stage, int, int], bool]
@@ -59,6 +60,11 @@ class Setting:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         check_whole("corrupt", self.corrupt)
         check_whole("sums", self.sums)
+        if type(self.dropout) not in (int, float, Fraction):
+            raise ParameterError("dropout must be a number from 0 to below 1")
+        dropouts_allowed(2, self.dropout)  # raises on a fraction outside 0 to 1
+        if self.insecure_seed is not None and not isinstance(self.insecure_seed, bytes):
+            raise ParameterError("insecure_seed must be bytes")
 
     @property
     def unnoised_sums(self) -> int:

@@ -580,3 +580,26 @@ def test_a_query_has_one_way_to_be_written() -> None:
 )  # fmt: skip
 def test_what_clients_keep_is_not_shown(secret: object) -> None:
     assert "7" not in repr(secret).partition(" object at")[0]
+
+
+def test_a_sum_that_was_given_up_does_not_stand_in_the_way_of_others() -> None:
+    participant = Participant(TwoKinds(dim=DIM, clients=5), learner(), trust=Trust.CURIOUS)
+    participant.answer("ask", encode_query(Turn(), Ask()), round_number=0, invited=5)
+    participant.confirmed()
+    participant.answer("tell", encode_query(Turn(), Tell()), round_number=0, invited=5)
+    participant.abandoned()
+    participant.learn(DONE)
+    assert kept(participant) == 2
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_what_was_counted_before_a_sum_was_given_up_stays_counted(earlier: bool) -> None:
+    participant = client()
+    if earlier:
+        ask(participant, Turn(), 0)
+        participant.confirmed()
+    ask(participant, Turn(), 1)
+    participant.confirmed()  # it revealed its share, but too few others did
+    participant.abandoned()
+    participant.learn(DONE)
+    assert kept(participant) == (2 if earlier else 0)

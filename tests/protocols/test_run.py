@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.algorithm import AnyAlgorithm
+from protocols.algorithm import AnyAlgorithm, ModelState, NoMemory
 from protocols.averaged import Update
+from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
 from protocols.quadratic import QuadraticLearner
 from protocols.record import RecordError, as_vector
 from protocols.run import Run
-from protocols.vocabulary import Query, Turn
-from secagg.errors import CohortChanged, CorruptTotal, StateError, SumFailed, TooFewClients
+from protocols.vocabulary import Outcome, Query, Turn
+from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
 from secagg.thresholds import Trust
@@ -252,3 +253,59 @@ def test_a_round_repeated_after_it_failed(make: Make) -> None:
     missing["now"] = False
     whole = models(run_over(channel_of(make)), 2)
     assert models(Run.resume(ALGORITHM, channel, saved), 1) == whole[1:]
+
+
+# --- mistakes of who writes an algorithm --------------------------------------------------------------
+
+
+class NoGenerator(FedAvg):
+    def round(self, state: ModelState) -> Any:
+        return Outcome(state)
+
+
+class NoOutcome(FedAvg):
+    def round(self, state: ModelState) -> Any:
+        yield from ()
+        return state
+
+
+class OtherState(FedAvg):
+    def round(self, state: ModelState) -> Any:
+        yield from ()
+        return Outcome(NoMemory())
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(NoGenerator, "generator"), (NoOutcome, "must return an Outcome"), (OtherState, "must be a ModelState")],
+)
+def test_a_round_that_is_none_is_noticed_at_once(kind: type[FedAvg], said: str) -> None:
+    algorithm = kind(dim=2, clients=3, clip=1.0)
+    learners = {k: QuadraticLearner(np.ones(2)) for k in range(3)}
+    run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))
+    before = run.state
+    with pytest.raises(TypeError, match=said):
+        run.round()
+    assert run.state is before
+
+
+def test_a_model_of_another_size_is_noticed_at_once() -> None:
+    algorithm = FedAvg(dim=3, clients=3, clip=1.0)
+    channel = insecure_plain_sum(algorithm, {k: QuadraticLearner(np.ones(3)) for k in range(3)}, Setting())
+    with pytest.raises(ParameterError, match="the model has 5 parameters, but the algorithm is for 3"):
+        Run(algorithm, channel, algorithm.start(np.zeros(5)))
+    other = FedAvg(dim=4, clients=3, clip=1.0)
+    saved = Run(other, channel, other.start(np.zeros(4))).save()
+    with pytest.raises(ParameterError, match="4 parameters"):
+        Run.resume(algorithm, channel, saved)
+
+
+def test_a_memory_of_another_type_is_noticed_at_once() -> None:
+    class Forgetful(Ditto):
+        memory_type = NoMemory
+
+    algorithm = Forgetful(dim=2, clients=3, clip=1.0)
+    learners = {k: QuadraticLearner(np.ones(2)) for k in range(3)}
+    run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))
+    with pytest.raises((TypeError, AttributeError), match=r"memory_type|NoMemory"):
+        run.round()

@@ -90,7 +90,8 @@ class Voting(Algorithm[ModelState, Votes]):
                     raise
                 failed = type(failure).__name__
                 break
-        return Outcome(ModelState(as_vector(counts)), {"failed": failed})
+        missing = [0.0] * (self.dim - len(counts))
+        return Outcome(ModelState(as_vector(counts + missing)), {"failed": failed})
 
     def client(self, learner: Learner, memory: Votes) -> VotingClient:
         return VotingClient(learner, memory)
@@ -607,3 +608,18 @@ def test_what_noise_is_about_must_be_said_twice(make: Make) -> None:
         channel_of(make, algorithm)
     run = run_of(channel_of(make, algorithm, adjacency=Adjacency.REPLACE))
     assert [run.round().completed for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"dropout": 2}, {"dropout": "0.1"}, {"dropout": -0.1}, {"insecure_seed": "abc"}, {"corrupt": -1}],
+)
+def test_settings_are_checked_when_they_are_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(wrong)).replace("dropout", "drop-?out")):
+        Setting(**wrong)
+
+
+@BOTH
+def test_learners_need_ids(make: Make) -> None:
+    with pytest.raises(ParameterError, match="mapping"):
+        make(FEDAVG, list(learners(CLIENTS).values()), Setting())  # type: ignore[arg-type]
