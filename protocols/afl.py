@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, Sum
 from protocols.averaging import UPDATE, Averaging, clipped
 from protocols.learner import Learner
 from protocols.record import Vector, as_vector
@@ -127,6 +127,8 @@ class AFL(Algorithm[MixtureState, Weight]):
                 reveals="the sum of the clients' updates, each times its client's weight, and how much all "
                 "weights grow together: by the exponential of the loss",
                 least_weight=self.floor,
+                remedy=f"take at most {round(1 / LEAST_WEIGHT)} clients, whose weights add up to one, and "
+                f"set floor to {LEAST_WEIGHT:g} or more",
             ),
         )
 

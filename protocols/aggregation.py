@@ -23,7 +23,7 @@ from protocols.record import Vector, as_vector
 from protocols.stepping import PlainStepping, Stepping, fast_stepping
 from protocols.vocabulary import Query, Steps
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
-from secagg.spec import Part, SumSpec, Total
+from secagg.spec import MAX_TIMES, Part, SumSpec, Values
 
 GROUP: Final = "vectors"
 
@@ -74,7 +74,8 @@ class Aggregation:
 
     A fast step is a guess that only the next sum confirms: it may go astray, and come back. So it is the last
     one only if a plain step would not move either. When there are no more sums, a guess that nothing has
-    confirmed is not the result: that is a plain step from the point where plain steps were shortest.
+    confirmed is not the result: that is a plain step from the point at which the clients' pulls came closest
+    to cancel. The guesses for coordinates are between two points that enclose the median, and may be.
     """
 
     layers: tuple[Layer, ...]
@@ -84,7 +85,7 @@ class Aggregation:
     fast: bool = False
 
     def __post_init__(self) -> None:
-        checks.whole("steps", self.steps, 1)
+        checks.whole("steps", self.steps, 1, MAX_TIMES)
         checks.real("tolerance", self.tolerance, 0)
         edges = [0, *(edge for layer in self.layers for edge in (layer.start, layer.stop))]
         if (
@@ -104,7 +105,8 @@ class Aggregation:
         reveals = "; ".join(dict.fromkeys(layer.influence.reveals for layer in self.layers))
         promise = self.layers[0].influence.promise
         spec = SumSpec(parts=parts, times=self.steps, group=GROUP, promise=promise)
-        return Sum(query=Residuals, spec=spec, reveals=f"at {self.steps} points or fewer, {reveals}")
+        where = "at one point" if self.steps == 1 else f"at up to {self.steps} points"
+        return Sum(query=Residuals, spec=spec, reveals=f"{where}, {reveals}", needed=1)
 
     def _parts(self, number: int) -> tuple[Part, ...]:
         layer = self.layers[number]
@@ -128,8 +130,7 @@ class Aggregation:
 
         Raises `SumFailed` only if there is no step at all.
         """
-        point, steppings = start, [self._stepping(layer, start) for layer in self.layers]
-        resort, shortest = start, math.inf
+        point, walks = start, [_Walk(layer, self._stepping(layer, start)) for layer in self.layers]
         for number in range(self.steps):
             try:
                 total = yield Residuals(as_vector(point), first + number)
@@ -137,15 +138,17 @@ class Aggregation:
                 if not number:
                     raise
                 stop = Stop.COHORT if isinstance(failure, CohortChanged) else Stop.FEW
-                return Reached(resort, number, stop)
-            plain, following = self._next(steppings, total)
-            move = float(np.linalg.norm(plain - point))
-            if move < shortest or not self.fast:
-                resort, shortest = plain, move
-            moved, point = float(np.linalg.norm(following - point)), following
-            if max(moved, move) <= self.tolerance:
+                return Reached(self._resort(walks), number, stop)
+            for place, walk in enumerate(walks):
+                walk.step(tuple(total[part.name] for part in self._parts(place)), total.count, self.clients)
+            before, point = point, as_vector(np.concatenate([walk.point for walk in walks]))
+            moved = float(np.linalg.norm(point - before))
+            if max(moved, math.hypot(*(walk.plain_move for walk in walks))) <= self.tolerance:
                 return Reached(point, number + 1, Stop.TOLERANCE)
-        return Reached(resort, self.steps, Stop.STEPS)
+        return Reached(self._resort(walks), self.steps, Stop.STEPS)
+
+    def _resort(self, walks: list[_Walk]) -> Vector:
+        return as_vector(np.concatenate([walk.resort for walk in walks]))
 
     def _stepping(self, layer: Layer, start: Vector) -> Stepping:
         piece, influence = start[layer.start : layer.stop], layer.influence
@@ -154,13 +157,35 @@ class Aggregation:
             return fast_stepping(piece, per_coordinate=influence.per_coordinate, rounding=rounding)
         return PlainStepping(piece, rounding=rounding)
 
-    def _next(self, steppings: list[Stepping], total: Total) -> tuple[Vector, Vector]:
-        """Where a plain step leads to, and where the next one is to start from."""
-        plain, following = [], []
-        for number, (layer, stepping) in enumerate(zip(self.layers, steppings, strict=True)):
-            totals = tuple(total[part.name] for part in self._parts(number))
-            influence, weight = layer.influence.read(totals, total.count)
-            rounding = layer.influence.rounding(self.clients)
-            plain.append(PlainStepping(stepping.point, rounding=rounding).next(influence, weight))
-            following.append(stepping.next(influence, weight))
-        return as_vector(np.concatenate(plain)), as_vector(np.concatenate(following))
+
+class _Walk:
+    """The way of one layer's piece of the point.
+
+    `point`       where to ask next.
+    `plain_move`  how far a plain step would have gone from the last point.
+    `resort`      where to end if there is no further sum.
+    """
+
+    def __init__(self, layer: Layer, stepping: Stepping) -> None:
+        self._influence = layer.influence
+        self._stepping = stepping
+        self._least = math.inf
+        self.point = self.resort = stepping.point
+        self.plain_move = math.inf
+
+    def step(self, totals: tuple[Values, ...], count: int, clients: int) -> None:
+        """Take one step, from the totals at `point`."""
+        influence, weight = self._influence.read(totals, count)
+        influence = self._influence.without_rounding(influence, clients)
+        rounding = self._influence.rounding(clients)
+        plain = PlainStepping(self.point, rounding=rounding).next(influence, weight)
+        self.plain_move = float(np.linalg.norm(plain - self.point))
+        self.point = self._stepping.next(influence, weight)
+        self._choose_resort(plain, float(np.linalg.norm(influence)))
+
+    def _choose_resort(self, plain: Vector, pull: float) -> None:
+        """A fast step may be a guess that went astray. For coordinates it is not: they are enclosed."""
+        if isinstance(self._stepping, PlainStepping) or self._influence.per_coordinate:
+            self.resort = self.point
+        elif pull < self._least:
+            self.resort, self._least = plain, pull

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.learner import Learner
 from protocols.privacy import Privacy
-from protocols.record import Vector
+from protocols.record import Vector, as_vector
 from protocols.vocabulary import Phrasebook, Query, Round
-from secagg.errors import ParameterError
+from secagg.errors import ParameterError, SpecError
 from secagg.noise.accounting import sum_rho
 from secagg.spec import SumSpec, Table
 from secagg.thresholds import Trust
@@ -32,6 +32,7 @@ M = TypeVar("M")
 # the server may be malicious: with less, a value that the server chose could silence everyone but one.
 LEAST_WEIGHT: Final = 0.1
 _ROUNDED: Final = 1 + 1e-9
+_MOST_BITS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Sum:
     `reveals`       what a server learns from the total, in words.
     `least_weight`  the least weight that a client can give itself because of something that the server chose,
                     as a part of the largest one; 1 where the server has no say in it.
+    `remedy`        what to set so that nobody gives itself so little weight that it matters under a malicious
+                    server; empty where nothing helps.
+    `needed`        how many of these sums a round cannot do without; None for all of them.
+    `seldom`        how often in a round an optional field of the query is sent, where that is not always.
     `binds`         whether a client's memory depends on its answer being counted; not so where a model is
                     only evaluated.
     """
@@ -63,7 +68,15 @@ class Sum:
     spec: SumSpec
     reveals: str
     least_weight: float = 1.0
+    remedy: str = ""
+    needed: int | None = None
+    seldom: Mapping[str, int] = field(default_factory=dict)
     binds: bool = True
+
+    @property
+    def singles_out(self) -> bool:
+        """Whether a malicious server could leave nobody but one client in it."""
+        return self.least_weight < LEAST_WEIGHT and not self.spec.is_private
 
 
 class ClientRound(ABC, Generic[M]):
@@ -73,9 +86,9 @@ class ClientRound(ABC, Generic[M]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         """The values of every part of the sum that `query` asks for."""
 
-    @abstractmethod
     def memory(self) -> M:
-        """What to keep if the round is completed and all that was answered is in its sums."""
+        """What to keep if the round is completed and all that was answered is in its sums: here, nothing."""
+        return cast(M, NoMemory())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +110,22 @@ class Algorithm(ABC, Generic[S, M]):
     def __post_init__(self) -> None:
         checks.whole("dim", self.dim, 1)
         checks.whole("clients", self.clients, 1)
+        for each in fields(self):
+            if each.type in ("bool", bool):
+                checks.truth(each.name, getattr(self, each.name))
         self.check()
+        self.phrasebook  # noqa: B018  # raises where two sums have the same kind
         if self.table is not None:
-            self.table.check_fits(self.clients)  # rather now than in the first round
+            self._check_fits(self.table)  # rather now than in the first round
+
+    def _check_fits(self, table: Table) -> None:
+        try:
+            table.check_fits(self.clients)
+        except SpecError as error:
+            needed = error.bits_needed
+            if needed is None or needed > _MOST_BITS:
+                raise
+            raise SpecError(f"{error}: set bits to {needed} or more", bits_needed=needed) from None
 
     def check(self) -> None:
         """Raise `ParameterError` where parameters make no sense, and say what would."""
@@ -108,13 +134,14 @@ class Algorithm(ABC, Generic[S, M]):
     def sums(self) -> tuple[Sum, ...]:
         """All sums there are. None at all means that clients work alone."""
 
-    @abstractmethod
     def start(self, model: Vector) -> S:
-        """The server's state before the first round."""
+        """The server's state before the first round; to be written where it is more than a model."""
+        state: S = self.state_type(as_vector(model))
+        return state
 
-    @abstractmethod
     def model(self, state: S) -> Vector:
         """The common model."""
+        return cast(ModelState, state).model
 
     @abstractmethod
     def round(self, state: S) -> Round[S]:
@@ -172,11 +199,12 @@ class Algorithm(ABC, Generic[S, M]):
         below, somewhat.
         """
         for each in self.sums():
-            if trust is Trust.MALICIOUS and each.least_weight < LEAST_WEIGHT and not each.spec.is_private:
+            if trust is Trust.MALICIOUS and each.singles_out:
+                remedy = f"to prevent that, {each.remedy}" if each.remedy else "nothing prevents that"
                 raise ParameterError(
                     f"in {each.query.kind!r} clients may give themselves the weight {each.least_weight:g} by "
-                    f"something that the server chooses: under {trust} it could single one of them out. "
-                    f"Set a floor of at least {LEAST_WEIGHT:g}, or add noise"
+                    f"something that the server chooses: under {trust} it could single one of them out; "
+                    f"{remedy}"
                 )
 
 

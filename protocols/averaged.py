@@ -68,12 +68,6 @@ class Averaged(Algorithm[ModelState, M], Generic[M]):
     def sums(self) -> tuple[Sum, ...]:
         return (Sum(query=Update, spec=self.averaging.spec(), reveals=self.averaging.reveals),)
 
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
-
     def round(self, state: ModelState) -> Round[ModelState]:
         total = yield Update(state.model)
         step = self.server_rate * self.averaging.mean(total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
@@ -13,13 +13,18 @@ from typing import Any, Final
 from protocols.afl import AFL
 from protocols.algorithm import AnyAlgorithm
 from protocols.apfl import APFL
+from protocols.checks import MissingBound, shown
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
+from protocols.meanings import meanings_of
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.perfedavg import PerFedAvg
 from protocols.pfedme import PFedMe
+from protocols.privacy import Privacy
+from protocols.private import PrivateSteps
+from protocols.private_rounds import PrivateRounds
 from protocols.qffl import QFFL
 from protocols.rfa import RFA, RFA1
 from protocols.scaffold import Scaffold
@@ -28,6 +33,22 @@ from protocols.term import TERM
 from secagg.errors import ParameterError
 
 _COMMON: Final = ("dim", "clients")
+_PRIVACY: Final = "privacy"
+_BUDGETS: Final = {each.__name__: each for each in (Privacy, PrivateSteps, PrivateRounds)}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What may be set: its default, what it means, and whether there is no way without it.
+
+    `private` ones belong to the budget of the private variant.
+    """
+
+    name: str
+    default: Any
+    meaning: str
+    required: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +71,69 @@ class Entry:
         named = inspect.signature(self.make).parameters
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
+    @property
+    def budget(self) -> type[Privacy] | None:
+        """What its private variant is planned with; None if it has none."""
+        if _PRIVACY not in self.parameters:
+            return None
+        return _BUDGETS[str(self.parameters[_PRIVACY].annotation).partition(" ")[0]]
+
+    @property
+    def budget_names(self) -> tuple[str, ...]:
+        """Parameters of that budget alone, which the algorithm itself does not have."""
+        common = {each.name for each in fields(Privacy)}
+        named = () if self.budget is None else (each.name for each in fields(self.budget))
+        return tuple(name for name in named if name not in common and name not in self.parameters)
+
+    @property
+    def settings(self) -> tuple[Parameter, ...]:
+        """All that can be set by a name and a value, with what it means."""
+        kind = self.make.func if isinstance(self.make, partial) else self.make
+        meanings = meanings_of(kind)
+        own = (
+            Parameter(name, each.default, meanings.get(name, ""), required=name in self.example)
+            for name, each in self.parameters.items()
+            if name != _PRIVACY
+        )
+        noise = meanings_of(self.budget)
+        defaults = {} if self.budget is None else inspect.signature(self.budget).parameters
+        return *own, *(
+            Parameter(name, defaults[name].default, noise[name], defaults[name].default is None, private=True)
+            for name in self.budget_names
+        )
+
     def build(self, *, dim: int, clients: int, **settings: Any) -> AnyAlgorithm:
-        """The algorithm. Raises `ParameterError` for a parameter that it does not have, or that is wrong."""
+        """The algorithm. Raises `ParameterError` for a parameter that it does not have, or that is wrong, and
+        with all names at once where several have to be set.
+        """
         for key in settings:
             if key not in self.parameters:
-                raise ParameterError(_unknown("parameter", key, self.parameters, f" of {self.name}"))
-        return self.make(dim=dim, clients=clients, **self.fixed, **settings)
+                raise ParameterError(self._no_such(key))
+        missing: list[MissingBound] = []
+        while True:
+            try:
+                found = self.make(dim=dim, clients=clients, **self.fixed, **settings)
+            except MissingBound as error:
+                if settings.get(error.name) is not None or error.name not in self.parameters:
+                    raise
+                # With some value in its place, it shows what else is missing.
+                settings[error.name] = self.example.get(error.name, 1.0)
+                missing.append(error)
+                continue
+            except ParameterError:
+                if not missing:
+                    raise
+            if missing:
+                raise ParameterError("; ".join(map(str, missing)))
+            return found
+
+    def _no_such(self, name: str) -> str:
+        if name in self.budget_names:
+            return f"{name} belongs to the private variant of {self.name}, and there is no noise"
+        if name in self.fixed:
+            return f"{name} is what makes it {self.name}, and cannot be set"
+        known = {each.name: each for each in self.settings}
+        return _unknown("parameter", name, known, f" of {self.name}")
 
 
 def _entries() -> tuple[Entry, ...]:
@@ -111,4 +189,4 @@ def find(name: str) -> Entry:
 def _unknown(what: str, name: str, known: Mapping[str, object], where: str = "") -> str:
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
-    return f"there is no {what} {name!r}{where}: {hint}"
+    return f"there is no {what} {shown(name)}{where}: {hint}"

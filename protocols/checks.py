@@ -3,35 +3,66 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from secagg.errors import ParameterError
+
+# Beyond these, numbers are of no use, and squares and inverses of them are no floats any more.
+SMALLEST: Final = 2.0**-500
+LARGEST: Final = 2.0**500
+_SHOWN: Final = 60
+
+
+class MissingBound(ParameterError):
+    """A parameter without a default that was not set. `name` is that of the parameter."""
+
+    def __init__(self, name: str, meaning: str) -> None:
+        super().__init__(f"{name} must be set: {meaning}")
+        self.name = name
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:
     """Refuse what is no whole number from `least` to `most`."""
     if type(value) is not int or value < least or (most is not None and value > most):
         limits = f"from {least}" if most is None else f"from {least} to {most}"
-        raise ParameterError(f"{name} must be a whole number {limits}, not {value!r}")
+        raise ParameterError(f"{name} must be a whole number {limits}, not {shown(value)}")
 
 
 def real(name: str, value: object, least: float, most: float = math.inf) -> None:
     """Refuse what is no finite number from `least` to `most`."""
     if not _is_finite(value) or not least <= value <= most:  # type: ignore[operator]
-        limits = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-        raise ParameterError(f"{name} must be a number {limits}, not {value!r}")
+        bounded = f"from {least:g} to {most:g}" if most < math.inf else f"of at least {least:g}"
+        limits = f" {bounded}" if least > -math.inf else ""
+        raise ParameterError(f"{name} must be a number{limits}, not {shown(value)}")
 
 
 def positive(name: str, value: object) -> None:
-    """Refuse what is no finite number above zero."""
+    """Refuse what is no finite number above zero, or so large or small that it is of no use."""
     if not _is_finite(value) or value <= 0:  # type: ignore[operator]
-        raise ParameterError(f"{name} must be a number above 0, not {value!r}")
+        raise ParameterError(f"{name} must be a number above 0, not {shown(value)}")
+    real(name, value, SMALLEST, LARGEST)
+
+
+def truth(name: str, value: object) -> None:
+    """Refuse what is neither True nor False; a text such as "no" would count as true."""
+    if type(value) is not bool:
+        raise ParameterError(f"{name} must be true or false, not {shown(value)}")
 
 
 def bound(name: str, value: object, meaning: str) -> None:
     """Refuse a bound that is missing or useless. Bounds have no defaults: nobody else knows the data."""
     if value is None:
-        raise ParameterError(f"{name} must be set: {meaning}")
+        raise MissingBound(name, meaning)
     positive(name, value)
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: as Python writes it, and not at any length."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python would write
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _is_finite(value: object) -> bool:

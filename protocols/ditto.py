@@ -22,6 +22,7 @@ from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
 from secagg.errors import ParameterError
+from secagg.spec import MAX_TIMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class Ditto(Averaged[OwnModel]):
                     "the robust common model has no private variant: unset robust or privacy"
                 )
             checks.whole("cap", self.cap, 1)
+            checks.whole("median_steps", self.median_steps, 1, MAX_TIMES)
             self.aggregation  # noqa: B018  # raises what is wrong with the steps
         else:
             super().check()
@@ -62,7 +64,7 @@ class Ditto(Averaged[OwnModel]):
 
     @cached_property
     def aggregation(self) -> Aggregation:
-        layer = Layer(0, self.dim, GeometricMedian(nu=self.nu, bits=self.bits))
+        layer = Layer(0, self.dim, GeometricMedian(nu=self.nu, leave=True, bits=self.bits))
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def share(self, samples: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Su
 from protocols.evaluation import Errors, Facts, Measures, Scores
 from protocols.learner import Learner, Score
 from protocols.privacy import Privacy
-from protocols.record import Vector, as_vector
+from protocols.record import Vector
 from protocols.vocabulary import Outcome, Query, Round
 from secagg.errors import ParameterError, SumFailed
 from secagg.spec import Table
@@ -59,12 +59,6 @@ class Evaluation(Algorithm[ModelState, NoMemory]):
     def sums(self) -> tuple[Sum, ...]:
         return self.measures.sums(self.clients)
 
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
-
     def round(self, state: ModelState) -> Round[ModelState]:
         facts: Facts = {}
         for steps in self.measures.steps(state.model):
@@ -82,9 +76,6 @@ class EvaluationClient(ClientRound[NoMemory]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Scores | Errors)
         return self._examined.answer(query, query.model)
-
-    def memory(self) -> NoMemory:
-        return NoMemory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +122,8 @@ class Evaluated(Algorithm[S, M], Generic[S, M]):
         return own + (self.algorithm.max_rho or 0.0)
 
     def sums(self) -> tuple[Sum, ...]:
-        return (*self.algorithm.sums(), *self.measures.sums(self.clients))
+        measured = (replace(each, needed=0) for each in self.measures.sums(self.clients))
+        return (*self.algorithm.sums(), *measured)
 
     def start(self, model: Vector) -> S:
         return self.algorithm.start(model)

@@ -71,6 +71,7 @@ class Measures:
     privacy: PrivateRounds | None = None
 
     def __post_init__(self) -> None:
+        checks.truth("personal", self.personal)
         checks.bound("loss_bound", self.loss_bound, "the largest loss that is told apart, such as 5.0")
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("bins", self.bins, 0, 1 << 20)

@@ -48,9 +48,6 @@ class FedAvgClient(ClientRound[NoMemory]):
         update = self._learner.train(query.model, steering) - query.model
         return self._algorithm.averaging.contribution(update, self._learner.samples)
 
-    def memory(self) -> NoMemory:
-        return NoMemory()
-
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnModel:
@@ -69,12 +66,6 @@ class LocalTraining(Algorithm[ModelState, OwnModel]):
 
     def sums(self) -> tuple[Sum, ...]:
         return ()
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
 
     def round(self, state: ModelState) -> Round[ModelState]:
         yield from ()  # nothing is ever asked

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, Sum
 from protocols.averaging import clipped
 from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
@@ -90,7 +90,7 @@ class FedBC(Algorithm[ModelState, Bond]):
     momentum: float = 0.0
     from_common: bool = False
     fine_tune: int = 0
-    bits: int = 32
+    bits: int = 48
 
     def check(self) -> None:
         meaning = "the largest difference between a client's model and the common one, such as 10.0"
@@ -126,14 +126,9 @@ class FedBC(Algorithm[ModelState, Bond]):
                 spec=SumSpec(parts=parts),
                 reveals=f"{reveals}, and of the multipliers",
                 least_weight=self.lambda_min / self.most,
+                remedy=f"set lambda_min to {LEAST_WEIGHT:g} of lambda_max or more",
             ),
         )
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
 
     def round(self, state: ModelState) -> Round[ModelState]:
         total = yield Deviations(state.model)

@@ -129,7 +129,10 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
 
     `sigma`      how strongly clients are drawn; the paper advises a kappa of 0.9 to 0.999, which 1 is for
                  learning rates from 0.1 down to 0.001.
-    `psi`, `delta`, `clip`, `bits`  the penalty of all parameters: see `Group`.
+    `psi`        form of the penalty of all parameters, see `Group`, and
+    `delta`      its strength. For medians it is their smoothing as well.
+    `clip`       of a mean, the largest norm of the difference between a client's model and the common one.
+    `bits`       of every number on the wire.
     `groups`     for the hybrid: groups of parameters with penalties of their own, instead.
     `start_mix`  the paper's lambda: clients start from their own model at 0, from the common one at 1.
     `weighted`   whether clients count by their samples, up to `cap`, or all the same.
@@ -195,12 +198,6 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
 
     def sums(self) -> tuple[Sum, ...]:
         return (self.aggregation.sum,)
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
 
     def round(self, state: ModelState) -> Round[ModelState]:
         reached = yield from self.aggregation.run(state.model)

@@ -79,6 +79,10 @@ class Influence(ABC):
         """Sums of influences of at most this size may be nothing but rounding."""
         return 0.0
 
+    def without_rounding(self, influence: Vector, clients: int) -> Vector:  # noqa: ARG002
+        """The sum of influences, or zeros where all of it together may be nothing but rounding."""
+        return influence
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeanInfluence(Influence):
@@ -111,27 +115,53 @@ class MeanInfluence(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Influence):
-    """The point with the least sum of distances; within `nu` of a client, of squared distances."""
+    """The point with the least sum of distances; within `nu` of a client, of squared distances.
+
+    `leave`  whether clients within `nu` of the point have no weight, and their share A is summed by itself.
+             A step is then shorter by the factor 1 - A / |sum of the other influences|, or none ("The
+             multivariate L1-median and associated data depth"). Without it, a client at the point has the
+             weight 1 / nu, and steps away from there are next to nothing, wherever the median is.
+    """
 
     reveals: ClassVar[str] = "the sum of the directions to the clients' vectors, and of inverse distances"
 
     nu: float = 1e-6
+    leave: bool = False
 
     def check(self) -> None:
         checks.positive("nu", self.nu)
 
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:  # noqa: ARG002
+        here = Part(name=f"{name}.here", size=1, bits=WEIGHT_BITS, bound=LInf(1.0))
         return (
             Part(name=name, size=size, bits=self.bits, bound=L2(1.0)),
             Part(name=f"{name}.weight", size=1, bits=WEIGHT_BITS, bound=LInf(1 / self.nu)),
+            *((here,) if self.leave else ()),
         )
 
     def contribution(self, residual: Vector, share: float) -> Contribution:
-        weight = share / max(self.nu, norm(residual))
-        return residual * weight, [weight]
+        distance = norm(residual)
+        weight = share / max(self.nu, distance)
+        if not self.leave:
+            return residual * weight, [weight]
+        if distance <= self.nu:
+            return np.zeros_like(residual), [0.0], [share]
+        return residual * weight, [weight], [0.0]
 
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:  # noqa: ARG002
-        return np.asarray(totals[0], np.float64), positive_weight(totals[1])
+        influence = np.asarray(totals[0], np.float64)
+        here = max(0.0, float(totals[2][0])) if self.leave else 0.0
+        length = norm(influence)
+        if here >= length > 0 or (here > 0 and length == 0):
+            return np.zeros_like(influence), 1.0
+        return influence * (1 - here / length if here else 1.0), positive_weight(totals[1])
+
+    def without_rounding(self, influence: Vector, clients: int) -> Vector:
+        """Rounding has a norm of about sqrt(d n) / 2 grid points, and hardly ever a much larger one."""
+        size = len(influence)
+        grid = 1 / max(1, levels(self.bits, clients))
+        most = (1 + _ROUNDING / math.sqrt(size)) * math.sqrt(size * clients) * grid / 2
+        return influence if norm(influence) > most else np.zeros_like(influence)
 
 
 @dataclass(frozen=True, kw_only=True)

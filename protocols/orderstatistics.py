@@ -65,17 +65,14 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     def sums(self) -> tuple[Sum, ...]:
         spec = SumSpec(parts=self.bisection.parts(), times=self.steps, group=GROUP)
+        borders = "one border" if self.steps == 1 else f"each of up to {self.steps} borders"
         reveals = (
-            f"in every coordinate, how many updates are below each of {self.steps} borders or fewer; so to "
-            f"within {self.bisection.resolution:g}, what some client has there, though not which one"
+            f"in every coordinate, how many updates are below {borders}; so to within "
+            f"{self.bisection.resolution:g}, what some client has there, though not which one"
         )
-        return (Sum(query=Below, spec=spec, reveals=reveals),)
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
+        seldom = {"model": 1} if self.two_statistics else {"model": 1, "upper": 0}
+        needed = None if self.two_statistics else 1
+        return (Sum(query=Below, spec=spec, reveals=reveals, needed=needed, seldom=seldom),)
 
     def round(self, state: ModelState) -> Round[ModelState]:
         found = yield from self.bisection.run(state.model, self.ranks)
@@ -180,6 +177,3 @@ class CountingClient(ClientRound[NoMemory]):
             return self._bisection.contribution(values, query)
         assert isinstance(query, Inside)
         return {INSIDE: np.where((values > query.low) & (values <= query.high), values, 0.0)}
-
-    def memory(self) -> NoMemory:
-        return NoMemory()

@@ -63,6 +63,3 @@ class PerFedAvgClient(ClientRound[NoMemory]):
         for _ in range(learner.steps if algorithm.steps is None else algorithm.steps):
             model = model - algorithm.beta * learner.gradient(algorithm.adapted(model, learner))
         return algorithm.averaging.contribution(model - query.model, learner.samples)
-
-    def memory(self) -> NoMemory:
-        return NoMemory()

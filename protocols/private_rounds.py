@@ -13,7 +13,10 @@ from secagg.noise.plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateRounds(Privacy):
-    """`ratio` is the part of the budget that the histogram gets; with 1, nothing else has noise."""
+    """How private rounds with a histogram are.
+
+    `ratio`  the part of the budget that the histogram gets; with 1, nothing else has noise.
+    """
 
     ratio: float = 0.25
 

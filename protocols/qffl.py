@@ -24,7 +24,7 @@ from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Su
 from protocols.averaged import Update
 from protocols.averaging import UPDATE, Averaging, clipped
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
+from protocols.record import as_vector
 from protocols.vocabulary import Outcome, Query, Round
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import LInf, Part, SumSpec
@@ -55,7 +55,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
     clip: float | None = None
     weighted: bool = True
     cap: int = 1000
-    bits: int = 32
+    bits: int = 48
 
     def check(self) -> None:
         checks.real("q", self.q, 0)
@@ -66,6 +66,19 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         if self.loss_floor >= self.loss_cap:
             raise ParameterError("loss_floor must be below loss_cap")
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+        if not self._largest <= checks.LARGEST:  # nor if it is no number at all
+            raise ParameterError(
+                "q * clip^2 / (rate * loss_floor) is too large for any sum: set a smaller clip or q, or a "
+                "larger rate or loss_floor"
+            )
+
+    @property
+    def _largest(self) -> float:
+        """The largest stiffness. As a function of the loss, it falls and then rises, or does one of both: it
+        is largest at an end.
+        """
+        assert self.loss_cap is not None
+        return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
     @cached_property
     def averaging(self) -> Averaging:
@@ -89,10 +102,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         return min(max(loss, self.loss_floor), self.loss_cap)
 
     def sums(self) -> tuple[Sum, ...]:
-        assert self.loss_cap is not None
-        # As a function of the loss, h falls and then rises, or does one of both: it is largest at an end.
-        ends = (self.loss_floor, self.loss_cap)
-        largest = max(self.stiffness(loss, self.averaging.limit) for loss in ends)
+        largest = self._largest
         update = self.averaging.parts()[0]
         stiffness = Part(name=STIFFNESS, size=1, bits=_BITS, bound=LInf(largest))
         return (
@@ -102,14 +112,9 @@ class QFFL(Algorithm[ModelState, NoMemory]):
                 reveals="the sum of the clients' updates, weighted by powers of their losses, and one number "
                 "that grows with their weights and with the norms of their updates",
                 least_weight=min(self.weight(self.loss_floor), self.weight(self.loss_floor) / largest),
+                remedy="set q to 0, which is federated averaging",
             ),
         )
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
 
     def round(self, state: ModelState) -> Round[ModelState]:
         total = yield Update(state.model)
@@ -140,6 +145,3 @@ class QFFLClient(ClientRound[NoMemory]):
             UPDATE: share * algorithm.weight(loss) * update,
             STIFFNESS: np.array([share * stiffness]),
         }
-
-    def memory(self) -> NoMemory:
-        return NoMemory()

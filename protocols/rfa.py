@@ -45,6 +45,10 @@ class RFA(Algorithm[ModelState, NoMemory]):
     """Clients train from the common model, which moves to the geometric median of what they come to.
 
     `nu`         smoothing: within this distance of a client, distances count squared.
+    `leave`      whether a client whose model is the very point of a step, because it did not train, holds
+                 the point less: see `GeometricMedian`. Without it, one such client among dozens nearly stops
+                 the model. A client that reports a tiny update still holds it for a while: with several of
+                 them, a larger `nu`, or a start at the mean, helps.
     `steps`      Weiszfeld steps, one sum each; three to five suffice.
     `tolerance`  a step that moves by no more than this is the last one; 0 takes all steps.
     `start_at`   "model": where everybody started from. "mean": as in the paper, the clipped mean of all
@@ -59,6 +63,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
     """
 
     nu: float = 1e-6
+    leave: bool = True
     steps: int = 3
     tolerance: float = 0.0
     start_at: str = MODEL
@@ -93,7 +98,9 @@ class RFA(Algorithm[ModelState, NoMemory]):
         )
 
     def _layers(self) -> tuple[Layer, ...]:
-        influence: Influence = GeometricMedian(nu=self.nu, bits=self.bits)
+        influence: Influence = GeometricMedian(
+            nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
+        )
         if self.privacy is not None:
             influence = Private(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
         return (Layer(0, self.dim, influence),)
@@ -113,12 +120,6 @@ class RFA(Algorithm[ModelState, NoMemory]):
         reveals = "the sum of the clients' clipped updates" + (", and of their samples" * self.weighted)
         spec = SumSpec(parts=self.averaging.parts(), group=GROUP)
         return Sum(query=Mean, spec=spec, reveals=reveals), self.aggregation.sum
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
 
     def round(self, state: ModelState) -> Round[ModelState]:
         begin = yield from self._begin(state.model)
@@ -148,8 +149,8 @@ class RFA1(RFA):
     """One Weiszfeld step from where everybody started: a mean of updates, weighted by their inverse norms.
 
     The update u of a client with share a (see `weighted`) counts a / max(nu, |u|). The talk that proposes it
-    leaves open whether a comes in; here it does, as in every step of RFA. A client whose update is zero has
-    the weight a / nu, more than all others together: whoever did not train holds the model where it is.
+    leaves open whether a comes in; here it does, as in every step of RFA. Without `leave`, a client whose
+    update is zero has the weight a / nu, more than all others together.
     """
 
     steps: int = 1
@@ -181,6 +182,3 @@ class RFAClient(ClientRound[NoMemory]):
         if self._trained is None:
             self._trained = self._learner.train(model)
         return self._trained
-
-    def memory(self) -> NoMemory:
-        return NoMemory()

@@ -23,7 +23,7 @@ from protocols.averaging import Averaging, clipped, norm
 from protocols.learner import Learner, Steering
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
-from secagg.errors import SERVER, MalformedMessage
+from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.spec import L2, Part, SumSpec
 
 CONTROL: Final = "control"
@@ -60,7 +60,7 @@ class Scaffold(Algorithm[ControlledState, Control]):
     taken out, and the model settles where the mean of all gradients is zero, however unlike clients are.
 
     `clip`         largest norm of an update. A control then has at most the norm clip / (steps * rate).
-    `steps`        K, local steps of a round, and
+    `steps`        K, local steps of a round.
     `rate`         eta, their learning rate: set here, and not by each learner, because the bounds and the
                    meaning of controls depend on them.
     `server_rate`  eta_g, how far the model moves along the mean of the updates.
@@ -82,9 +82,12 @@ class Scaffold(Algorithm[ControlledState, Control]):
         checks.whole("steps", self.steps, 1)
         checks.bound("rate", self.rate, "the learning rate of clients' local steps, such as 0.1")
         checks.positive("server_rate", self.server_rate)
+        checks.whole("bits", self.bits, 24, 64)  # what is rounded adds up in the common control
         if self.population is not None:
             checks.whole("population", self.population, self.clients)
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+        if not checks.SMALLEST <= 2 * self.control_limit <= checks.LARGEST:
+            raise ParameterError("clip / (steps * rate) bounds a control, and is too large or too small")
 
     @cached_property
     def averaging(self) -> Averaging:

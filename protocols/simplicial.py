@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, NoMemory, Sum
 from protocols.averaging import clipped
 from protocols.learner import Learner
 from protocols.private_rounds import PrivateRounds
@@ -152,6 +152,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     @property
     def _update_sum(self) -> Sum:
         least = 1.0 if self.tail.is_all else self.floor
+        remedy = f"set floor to {LEAST_WEIGHT:g} or more, or add noise to every sum"
         if (noise := self.update_noise) is not None:
             spec = SumSpec(parts=(noise.part(UPDATE),), promise=noise.promise)
             reveals = "the sum of the tail's updates, with noise"
@@ -160,19 +161,13 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
             weight = Part(name=WEIGHT, size=1, bits=_WEIGHT_BITS, bound=LInf(1.0))
             spec = SumSpec(parts=(update, weight))
             reveals = "the sum of the tail's updates, and of its weights"
-        return Sum(query=TailUpdate, spec=spec, reveals=reveals, least_weight=least)
+        return Sum(query=TailUpdate, spec=spec, reveals=reveals, least_weight=least, remedy=remedy)
 
     @property
     def _most_count(self) -> int:
         return self.cap if self.weighted else 1
 
     # --- the server's side ---
-
-    def start(self, model: Vector) -> ModelState:
-        return ModelState(as_vector(model))
-
-    def model(self, state: ModelState) -> Vector:
-        return state.model
 
     def round(self, state: ModelState) -> Round[ModelState]:
         cut = NO_CUT
@@ -220,9 +215,6 @@ class SimplicialClient(ClientRound[NoMemory]):
             return {HISTOGRAM: self._histogram(query.model)}
         assert isinstance(query, TailUpdate)
         return self._update(query.model, self._weight(query.model, query.cut))
-
-    def memory(self) -> NoMemory:
-        return NoMemory()
 
     def _histogram(self, model: Vector) -> ArrayLike:
         """A client whose loss is no number has nothing to say, which it shows by saying just that."""

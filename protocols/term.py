@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, NoMemory, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, NoMemory, Sum
 from protocols.averaging import UPDATE, WEIGHT, Averaging, clipped
 from protocols.learner import Learner
 from protocols.record import Vector, as_vector
@@ -54,9 +54,11 @@ class TERM(Algorithm[TiltedState, NoMemory]):
 
     `t`         the tilt; 0 is federated averaging.
     `loss_cap`  largest loss that is told apart; a larger one counts as this. The shift begins here.
-    `least`     least weight of a client, and
-    `most`      largest, where 1 is the average. With `least` at a tenth of `most`, a malicious server cannot
-                silence clients by a shift of its choice.
+    `least`     least weight of a client, where 1 is the average.
+    `most`      largest weight; by default the number of clients, more than which no weight
+                can be. Weights at a limit change what is minimised, and the tilted loss that is reported.
+                With `least` at a tenth of `most`, a malicious server cannot silence clients by a shift of
+                its choice. In a round, the shift falls by log(1 / least) / t at most.
     `clip`      largest norm of an update.
     `weighted`  whether clients count by their samples, too, up to `cap`.
     """
@@ -65,21 +67,26 @@ class TERM(Algorithm[TiltedState, NoMemory]):
 
     t: float = 1.0
     loss_cap: float | None = None
-    least: float = 0.01
-    most: float = 10.0
+    least: float = 1e-4
+    most: float | None = None
     clip: float | None = None
     weighted: bool = True
     cap: int = 1000
-    bits: int = 32
+    bits: int = 48
 
     def check(self) -> None:
         checks.real("t", self.t, -math.inf)
         checks.bound("loss_cap", self.loss_cap, "the largest loss that a client may report, such as 10.0")
         checks.positive("least", self.least)
-        checks.positive("most", self.most)
-        if not self.least < 1 < self.most:
+        checks.positive("most", self.largest)
+        if not self.least < 1 < self.largest:
             raise ParameterError("least must be below 1 and most above: the average weight is 1")
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+
+    @property
+    def largest(self) -> float:
+        """The largest weight."""
+        return float(max(2, self.clients)) if self.most is None else self.most
 
     @cached_property
     def averaging(self) -> Averaging:
@@ -90,7 +97,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         """In units of `most`. The exponent is bounded, not the power, which could overflow."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
-        return math.exp(min(max(exponent, math.log(self.least)), math.log(self.most))) / self.most
+        return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest
 
     def sums(self) -> tuple[Sum, ...]:
         update, *samples = self.averaging.parts()
@@ -103,7 +110,8 @@ class TERM(Algorithm[TiltedState, NoMemory]):
                 query=Tilted,
                 spec=SumSpec(parts=(update, tilt, *samples)),
                 reveals=reveals + (", and of their samples" if self.weighted else ""),
-                least_weight=self.least / self.most if self.t else 1.0,
+                least_weight=self.least / self.largest if self.t else 1.0,
+                remedy=f"set least to {LEAST_WEIGHT:g} of most or more, such as least=0.4 and most=4",
             ),
         )
 
@@ -121,7 +129,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
             raise CorruptTotal("the weights of this sum's clients add up to nothing")
         model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / tilt)
         # (1/t) log mean exp(t F). Where weights were at a limit, it is nearer to that than the last one was.
-        shift = state.shift + math.log(tilt * self.most / clients) / self.t if self.t else state.shift
+        shift = state.shift + math.log(tilt * self.largest / clients) / self.t if self.t else state.shift
         return Outcome(TiltedState(model, shift), {"tilted_loss": shift})
 
     def _clients(self, total: Total) -> float:
@@ -144,6 +152,3 @@ class TERMClient(ClientRound[NoMemory]):
         update = clipped(learner.train(query.model) - query.model, averaging.limit)
         values = averaging.contribution(weight * update, learner.samples)
         return {**values, TILT: np.array([averaging.weight(learner.samples) * weight])}
-
-    def memory(self) -> NoMemory:
-        return NoMemory()

@@ -108,8 +108,10 @@ class Turn:
         return Turn(self.number + 1, history)
 
     def completed(self, number: int) -> bool:
-        """Whether that earlier round was completed. One of too long ago counts as not completed."""
-        return self._remembers(number) and bool(self.history >> (self.number - 1 - number) & 1)
+        """Whether that earlier round was completed. One of too long ago counts as completed: most are."""
+        if not self._remembers(number):
+            return 0 <= number < self.number
+        return bool(self.history >> (self.number - 1 - number) & 1)
 
     def _remembers(self, number: int) -> bool:
         return 0 <= self.number - 1 - number < _REMEMBERED

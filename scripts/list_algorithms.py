@@ -8,10 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from protocols.algorithm import AnyAlgorithm, Sum
+from protocols.algorithm import Sum
 from protocols.catalogue import CATALOGUE, Entry
-from secagg.errors import ParameterError
-from secagg.thresholds import Trust
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "algorithms.md"
 START, STOP = "<!-- table -->\n", "<!-- end of table -->\n"
@@ -35,15 +33,24 @@ def redraw(page: str) -> str:
 
 def _rows(entry: Entry) -> list[str]:
     algorithm = entry.build(dim=DIM, clients=CLIENTS, **entry.example)
-    private = "yes" if "privacy" in entry.parameters else "no"
+    private = _private(entry)
     if not algorithm.sums():
         return [f"| `{entry.name}` | 0 | | nothing | | |\n"]
     rows = []
     for number, each in enumerate(algorithm.sums()):
         name = f"`{entry.name}`" if number == 0 else ""
-        cells = (name, str(each.spec.times), _size(each), each.reveals, private, _malicious(algorithm, each))
+        cells = (name, str(each.spec.times), _size(each), each.reveals, private, _malicious(each))
         rows.append(f"| {' | '.join(cells)} |\n")
     return rows
+
+
+def _private(entry: Entry) -> str:
+    if entry.budget is None:
+        return "no"
+    if "step" in entry.budget_names:
+        return "yes, with a `step`"
+    defaults = {each.name: each.default for each in entry.settings}
+    return "yes, unweighted" if defaults.get("weighted") else "yes"
 
 
 def _size(each: Sum) -> str:
@@ -51,14 +58,10 @@ def _size(each: Sum) -> str:
     return " + ".join(sizes)
 
 
-def _malicious(algorithm: AnyAlgorithm, each: Sum) -> str:
-    if each.least_weight == 1:
-        return "yes"
-    try:
-        algorithm.check_trust(Trust.MALICIOUS)
-    except ParameterError:
-        return "needs a floor or noise"
-    return "yes, with a floor"
+def _malicious(each: Sum) -> str:
+    if each.singles_out:
+        return f"only if you {each.remedy}" if each.remedy else "no"
+    return "yes"
 
 
 def main() -> int:

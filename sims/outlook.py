@@ -1,13 +1,6 @@
 """What a run of an algorithm will cost and show, before it is run: sums, bytes, what each sum reveals.
 
-Let every client be lost while it trains, before it sends anything, with probability p, and within each sum
-with probability q. Of n clients, m are left after training with the probability of m in a binomial of n and
-1 - p. Sums of one group need the same clients every time; only in the last one may some be lost, as long as a
-threshold t stays. So at least k sums of a group are released with probability
-
-    sum over m of  P(m) * (1 - q)^(m (k - 1)) * P(at least t of m stay, each with 1 - q)
-
-where m counts only if it reaches the quorum.
+How likely it is that all of it is released, says `sims.chances`.
 """
 
 from __future__ import annotations
@@ -15,34 +8,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from math import exp, lgamma, log, log1p
-
-import numpy as np
-from numpy.typing import NDArray
+from math import sqrt
 
 from protocols.algorithm import AnyAlgorithm, Sum
-from protocols.record import Vector
 from secagg.errors import ParameterError
+from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import sum_rho
 from secagg.preflight import Preflight, preflight
-from secagg.spec import L2, Count, LInf, Part
+from secagg.spec import L2, Count, LInf, Part, SumSpec
 from secagg.thresholds import Trust
+from sims.broadcast import query_bytes
+from sims.chances import Chances
 
 
 @dataclass(frozen=True)
 class PartOutlook:
-    """One part of a sum, and what its bound means in words."""
+    """One part of a sum, and what its bound means in words.
+
+    `sigma_total` is the standard deviation of the noise on each number of a total to which all contribute,
+    in the part's own unit, `sigma_mean` that of a mean over all; None without noise.
+    """
 
     name: str
     size: int
     bits: int
     meaning: str
+    sigma_total: float | None
+    sigma_mean: float | None
 
 
 @dataclass(frozen=True)
 class SumOutlook:
-    """One kind of sum. Bits are those of one client's numbers, bytes all that it sends for one such sum."""
+    """One kind of sum. Bits are those of one client's numbers, bytes up all that it sends for one such sum.
+
+    `broadcast_bytes` are those of the longest query of the kind, which every client is sent. Over fewer than
+    `least_clients` nothing is released.
+    """
 
     kind: str
     times: int
@@ -50,6 +52,8 @@ class SumOutlook:
     parts: tuple[PartOutlook, ...]
     bits: int
     bytes_up: int
+    broadcast_bytes: int
+    least_clients: int
     reveals: str
     private: bool
     rho: float | None
@@ -58,27 +62,41 @@ class SumOutlook:
 
 @dataclass(frozen=True)
 class GroupOutlook:
-    """Sums over the same vectors: the chance that all of them are released, and how many are on average."""
+    """Sums over the same clients: the chance that all of them are released, and how many are on average.
+
+    Either presumes that all sums of the groups before it are released. With fewer than `needed`, the round
+    is given up.
+    """
 
     name: str
     sums: int
+    needed: int
     completes: float
     expected: float
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """All bytes are those that one client sends."""
+    """All bytes are those that one client sends, but for the broadcast, which it is sent.
+
+    `round_completes` is the chance that a round has all the sums without which it would be given up.
+    On a ring, that holds if no more than `margin` clients are lost.
+    """
 
     clients: int
     dim: int
     trust: Trust
     threshold: int
     quorum: int
+    margin: int
+    ring: bool
+    needs_everybody: bool
     sums_per_round: int
     rounds_per_session: int
     setup_bytes: int
     round_bytes: int
+    broadcast_bytes: int
+    round_completes: float
     sums: tuple[SumOutlook, ...]
     groups: tuple[GroupOutlook, ...]
     unsafe: str  # why it is refused under a malicious server; empty if it is not
@@ -104,12 +122,9 @@ def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
     """Raises `ParameterError` with all problems if it cannot work."""
     algorithm.check_trust(conditions.trust)
     if algorithm.table is None:
-        return Outlook(algorithm.clients, algorithm.dim, conditions.trust, 0, 0, 0, 0, 0, 0, (), (), "")
+        return _alone(algorithm, conditions.trust)
     if algorithm.most_sums > conditions.session_sums:
-        raise ParameterError(
-            f"a round needs up to {algorithm.most_sums} sums, but a session has {conditions.session_sums}: "
-            "take fewer steps"
-        )
+        raise ParameterError(_too_many(algorithm, conditions.session_sums))
     session = preflight(
         algorithm.table,
         clients=algorithm.clients,
@@ -120,22 +135,47 @@ def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
     )
     if session.problems or session.threshold is None:
         raise ParameterError("; ".join(session.problems))
-    sums = tuple(_sum(each, session, algorithm.clients) for each in algorithm.sums())
-    groups = tuple(_groups(algorithm, session, conditions))
+    sums = tuple(_sum(each, session, algorithm) for each in algorithm.sums())
+    chances = Chances(algorithm.clients, training=conditions.dropout_training, in_sum=conditions.dropout_sum)
+    groups = _groups(algorithm, sums, chances)
     return Outlook(
         clients=algorithm.clients,
         dim=algorithm.dim,
         trust=conditions.trust,
         threshold=session.threshold,
-        quorum=session.quorum,
+        quorum=min(each.least_clients for each in sums),
+        margin=session.margin,
+        ring=session.graph is GraphChoice.RING,
+        needs_everybody=algorithm.needs_everybody,
         sums_per_round=algorithm.most_sums,
         rounds_per_session=conditions.session_sums // algorithm.most_sums,
         setup_bytes=session.setup_bytes_up,
         round_bytes=sum(each.times * each.bytes_up for each in sums),
+        broadcast_bytes=sum(sum(query_bytes(each, algorithm.dim)) for each in algorithm.sums()),
+        round_completes=_round_completes(algorithm, sums, groups, chances),
         sums=sums,
-        groups=groups,
+        groups=tuple(groups),
         unsafe=_unsafe(algorithm),
     )
+
+
+def _alone(algorithm: AnyAlgorithm, trust: Trust) -> Outlook:
+    """Of clients that are never asked for anything."""
+    return Outlook(
+        clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
+        ring=False, needs_everybody=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
+        round_bytes=0, broadcast_bytes=0, round_completes=1.0, sums=(), groups=(), unsafe="",
+    )  # fmt: skip
+
+
+def _too_many(algorithm: AnyAlgorithm, session_sums: int) -> str:
+    needed = algorithm.most_sums
+    if needed <= MAX_SUMS:
+        remedy = f"raise --session-sums to {needed}"
+    else:
+        names = [name for name in ("steps", "median_steps") if hasattr(algorithm, name)]
+        remedy = f"set a smaller {names[-1]}" if names else "it cannot be had"
+    return f"a round needs up to {needed} sums, but a session has {session_sums}: {remedy}"
 
 
 def _unsafe(algorithm: AnyAlgorithm) -> str:
@@ -146,19 +186,18 @@ def _unsafe(algorithm: AnyAlgorithm) -> str:
     return ""
 
 
-def _sum(each: Sum, session: Preflight, clients: int) -> SumOutlook:
-    spec, kind = each.spec, each.query.kind
+def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumOutlook:
+    spec, kind, clients = each.spec, each.query.kind, algorithm.clients
     steps = {row.part: row.resolution for row in session.parts if row.kind == kind}
     return SumOutlook(
         kind=kind,
         times=spec.times,
         group=spec.group or kind,
-        parts=tuple(
-            PartOutlook(part.name, part.size, part.bits, _meaning(part, steps[part.name]))
-            for part in spec.parts
-        ),
+        parts=tuple(_part(part, spec, clients, steps[part.name]) for part in spec.parts),
         bits=sum(part.width * part.bits for part in spec.parts),
         bytes_up=session.sum_bytes_up[kind],
+        broadcast_bytes=max(query_bytes(each, algorithm.dim)),
+        least_clients=max(session.quorum, _least_with_noise(spec, clients)),
         reveals=each.reveals,
         private=spec.is_private,
         rho=sum_rho(spec, roster=clients) if spec.is_private else None,
@@ -166,8 +205,21 @@ def _sum(each: Sum, session: Preflight, clients: int) -> SumOutlook:
     )
 
 
+def _least_with_noise(spec: SumSpec, clients: int) -> int:
+    """Noise is planned for so many drop-outs, and beyond them there would be too little of it."""
+    promise = spec.promise
+    return 0 if promise is None else max(clients - promise.dropouts, promise.least_roster)
+
+
+def _part(part: Part, spec: SumSpec, clients: int, resolution: float | None) -> PartOutlook:
+    total = None
+    if part.noise is not None and spec.promise is not None:
+        total = sqrt(clients * part.noise.variance * spec.promise.left(clients)) / part.noise.scale
+    mean = None if total is None else total / clients
+    return PartOutlook(part.name, part.size, part.bits, _meaning(part, resolution), total, mean)
+
+
 def _meaning(part: Part, resolution: float | None) -> str:
-    noise = ", with noise" if part.noise is not None else ""
     match part.bound:
         case L2(limit):
             rule = f"a norm of at most {limit:g}; longer ones are scaled down"
@@ -178,62 +230,49 @@ def _meaning(part: Part, resolution: float | None) -> str:
         case _:
             rule = "residues, which wrap around"
     fine = "" if resolution is None else f"; rounded to steps of {resolution:.2g}"
-    return rule + fine + noise
+    return rule + fine
 
 
 # --- chances ------------------------------------------------------------------------------------------
 
 
-def _groups(algorithm: AnyAlgorithm, session: Preflight, conditions: Conditions) -> list[GroupOutlook]:
-    assert session.threshold is not None
+def _groups(algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], chances: Chances) -> list[GroupOutlook]:
     counts: dict[str, int] = {}
-    for each in algorithm.sums():
-        name = each.spec.group or each.query.kind
-        counts[name] = counts.get(name, 0) + each.spec.times
-    chances = _Chances(
-        algorithm.clients,
-        quorum=session.quorum,
-        threshold=session.threshold,
-        training=float(conditions.dropout_training),
-        in_sum=float(conditions.dropout_sum),
-    )
-    return [
-        GroupOutlook(name, sums, chances.at_least(sums), sum(map(chances.at_least, range(1, sums + 1))))
-        for name, sums in counts.items()
-    ]
+    needed: dict[str, int] = {}
+    for each, seen in zip(algorithm.sums(), sums, strict=True):
+        must = seen.times if each.needed is None else each.needed
+        counts[seen.group] = counts.get(seen.group, 0) + seen.times
+        needed[seen.group] = needed.get(seen.group, 0) + must
+    found: list[GroupOutlook] = []
+    for name, count in counts.items():
+        before = [group.sums for group in found]
+        least = _least_until(algorithm, sums, name)
+        chance = [chances.released([*before, taken], least) for taken in range(1, count + 1)]
+        found.append(GroupOutlook(name, count, needed[name], chance[-1], sum(chance)))
+    return found
 
 
-class _Chances:
-    """Of a cohort in which everybody may be lost, independently of all others."""
+def _round_completes(
+    algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], groups: list[GroupOutlook], chances: Chances
+) -> float:
+    """Groups that come after all that is needed do not matter; of the last needed one, some sums do.
 
-    def __init__(self, clients: int, *, quorum: int, threshold: int, training: float, in_sum: float) -> None:
-        self._left = np.arange(quorum, clients + 1)  # after training
-        arrive = [_binomial(clients, int(left), 1 - training) for left in self._left]
-        self._released = np.array(arrive) * _tails(self._left, threshold, 1 - in_sum)
-        self._stays = log1p(-in_sum)
-
-    def at_least(self, sums: int) -> float:
-        """That so many sums of a group are released."""
-        chance = float(np.sum(self._released * np.exp(self._left * (sums - 1) * self._stays)))
-        return min(chance, 1.0)
-
-
-def _tails(trials: NDArray[np.int64], least: int, chance: float) -> Vector:
-    """For each of these consecutive numbers of trials, the probability of `least` hits or more."""
-    tail = sum(_binomial(int(trials[0]), hits, chance) for hits in range(least, int(trials[0]) + 1))
-    tails = []
-    for count in trials:
-        tails.append(tail)
-        tail += chance * _binomial(int(count), least - 1, chance)  # the next trial hits, and was needed
-    return np.array(tails)
+    Groups before that one count with all their sums, which is more than they may need.
+    """
+    while groups and not groups[-1].needed:
+        groups = groups[:-1]
+    if not groups:
+        return 1.0
+    counts = [*(group.sums for group in groups[:-1]), groups[-1].needed]
+    return chances.released(counts, _least_until(algorithm, sums, groups[-1].name))
 
 
-def _binomial(trials: int, hits: int, chance: float) -> float:
-    """The probability of exactly so many hits."""
-    if chance in (0.0, 1.0):
-        return float(hits == trials * chance)
-    ways = lgamma(trials + 1) - lgamma(hits + 1) - lgamma(trials - hits + 1)
-    return exp(ways + hits * log(chance) + (trials - hits) * log1p(-chance))
+def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], group: str) -> int:
+    """What the sums up to the last one of that group need."""
+    if algorithm.needs_everybody:
+        return algorithm.clients
+    last = max(place for place, each in enumerate(sums) if each.group == group)
+    return max(each.least_clients for each in sums[: last + 1])
 
 
 def as_json(outlook: Outlook) -> Mapping[str, object]:

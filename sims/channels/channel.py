@@ -167,7 +167,7 @@ class SessionChannel:
 
     def _invited(self, turn: Turn) -> tuple[int, ...]:
         draw = self._setting.draw
-        members = tuple(self.participants) if draw is None else tuple(draw(turn.number))
+        members = tuple(self.participants) if draw is None else tuple(map(int, draw(turn.number)))
         if unknown := set(members) - set(self.participants):
             raise ParameterError(f"the draw invites clients that do not exist: {sorted(unknown)}")
         if len(set(members)) < len(members):
@@ -246,6 +246,10 @@ def _check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], sett
     if algorithm.needs_everybody and setting.draw is not None:
         raise ParameterError(
             f"{type(algorithm).__name__} needs all clients in every round, not a draw of them"
+        )
+    if setting.draw is not None and getattr(algorithm, "population", 0) is None:
+        raise ParameterError(
+            f"with a draw, set the population of {type(algorithm).__name__}: {len(learners)}"
         )
     if setting.draw is None and len(learners) > algorithm.clients:
         raise ParameterError(

@@ -222,7 +222,7 @@ class TellingChannel(SessionChannel):
 def test_forged_residues_shift_a_total_by_exactly_as_much(trust: str) -> None:
     """No refusal, no corrupt total: nobody can tell. A direction of norm 1 counts twelve times."""
     algorithm = RFA(dim=DIM, clients=CLIENTS, steps=1, weighted=False)
-    direction, weight = algorithm.sums()[0].spec.parts
+    direction, weight, _ = algorithm.sums()[0].spec.parts
     totals = []
     for forgers in (NOBODY, frozenset({FORGER})):
         channel = TellingChannel(algorithm, forgers, trust)

@@ -427,7 +427,7 @@ def test_self_selection_to_zero_is_refused_where_the_server_may_be_malicious(
     with pytest.raises(ParameterError, match="single one of them out"):
         channel_of(case, make, Trust.MALICIOUS)
     learner = case.learners(DIM, CLIENTS)[0]
-    with pytest.raises(ParameterError, match="Set a floor of at least"):
+    with pytest.raises(ParameterError, match="single one of them out"):
         Participant(case.algorithm(), learner, trust=Trust.MALICIOUS)
     assert Participant(case.algorithm(), learner, trust=Trust.CURIOUS).memory is not None
 

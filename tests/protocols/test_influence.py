@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from protocols.aggregation import Aggregation, Layer, Residuals
+from protocols.aggregation import Aggregation, Layer, Residuals, Stop
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, SignConsensus
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector
@@ -231,3 +231,17 @@ def test_nobody_is_so_far_away_that_it_has_no_influence(residual: Vector, share:
 def test_signs_of_no_numbers_are_no_counts() -> None:
     (values,) = SignConsensus().contribution(np.array([1.0, np.nan]), 1.0)
     assert not np.isfinite(values).all()
+
+
+def test_steps_end_where_only_rounding_is_left() -> None:
+    """At 10,000 coordinates, rounding has a norm that no absolute tolerance knows of."""
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(20, 10_000))
+    reached, report = aggregate(points, GeometricMedian(nu=0.1), steps=60, tolerance=1e-9)
+    assert report.facts["stopped"] == Stop.TOLERANCE
+    assert report.sums["residuals"] < 20
+    exact = points.mean(axis=0)
+    for _ in range(200):
+        weight = 1 / np.maximum(0.1, np.linalg.norm(points - exact, axis=1))
+        exact = weight @ points / weight.sum()
+    assert np.linalg.norm(reached - exact) < 1e-5 * np.linalg.norm(points - exact, axis=1).mean()

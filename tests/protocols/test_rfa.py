@@ -156,9 +156,11 @@ def test_in_rfa1_whoever_does_not_train_holds_everybody_back() -> None:
     """A zero update has the weight 1 / nu."""
     lazy = POINTS.copy()
     lazy[0] = START
-    model, _ = one_round(rfa(RFA1, weighted=False), lazy)
+    model, _ = one_round(rfa(RFA1, weighted=False, leave=False), lazy)
     assert np.linalg.norm(model - START) < 1e-4
-    model, _ = one_round(rfa(RFA1, weighted=False, nu=10.0), lazy)
+    model, _ = one_round(rfa(RFA1, weighted=False), lazy)
+    assert np.linalg.norm(model - START) > 0.1
+    model, _ = one_round(rfa(RFA1, weighted=False, nu=10.0, leave=False), lazy)
     assert model == pytest.approx(lazy.mean(axis=0), abs=1e-9)
 
 
@@ -188,7 +190,8 @@ def test_the_last_point_stands_when_a_client_leaves(make: Callable[..., SessionC
 def test_the_last_point_stands_when_too_few_stay() -> None:
     steps = rfa().round(rfa().start(START))
     next(steps)
-    steps.send(Total({"layer0": np.ones(DIM), "layer0.weight": np.ones(1)}, count=8, invited=8))
+    parts = {"layer0": np.ones(DIM), "layer0.weight": np.ones(1), "layer0.here": np.zeros(1)}
+    steps.send(Total(parts, count=8, invited=8))
     with pytest.raises(StopIteration) as end:
         steps.throw(TooFewClients("only two"))
     outcome = end.value.value
@@ -249,3 +252,44 @@ def test_a_client_whose_training_diverged_declines() -> None:
 def test_parameters_that_make_no_sense_are_refused(fields: dict[str, Any], what: str) -> None:
     with pytest.raises(ParameterError, match=what):
         rfa(**fields)
+
+
+# --- clients that did not train -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("idle", [1, 5])
+def test_clients_that_return_the_model_as_it_is_do_not_stop_it(idle: int, fast: bool) -> None:
+    """Of 20 clients; each would have the weight 1 / nu at the point where all steps begin."""
+    rng = np.random.default_rng(8)
+    goal = np.array([1.0, 0.0, 0.0])
+    centres = goal + 0.05 * rng.normal(size=(20, 3))
+    distances = []
+    for leave in (True, False):
+        algorithm = RFA(dim=3, clients=20, weighted=False, leave=leave, fast=fast)
+        learners = {k: QuadraticLearner(centres[k], steps=0 if k < idle else 100) for k in range(20)}
+        channel = insecure_plain_sum(algorithm, learners, Setting(insecure_seed=b"idle"))
+        run = Run(algorithm, channel, algorithm.start(np.zeros(3)))
+        for _ in range(10):
+            assert run.round().completed
+        distances.append(float(np.linalg.norm(run.model - goal)))
+    assert distances[0] < 0.06
+    assert distances[1] > 0.2 or idle == 1
+
+
+def test_a_point_at_a_client_is_kept_where_it_is_the_median() -> None:
+    """A client with more than half of the weight is the median, and steps do not leave it."""
+    learners = {k: QuadraticLearner(np.array([float(k), 1.0]), samples=10 if k == 0 else 1) for k in range(6)}
+    learners[0].steps = 0
+    algorithm = RFA(dim=2, clients=6, cap=10)
+    run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))
+    assert run.round().completed
+    assert run.model.tolist() == [0.0, 0.0]
+
+
+def test_if_nobody_trains_nothing_moves() -> None:
+    learners = {k: QuadraticLearner(np.ones(2), steps=0) for k in range(4)}
+    algorithm = RFA(dim=2, clients=4)
+    run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))
+    assert run.round().completed
+    assert run.model.tolist() == [0.0, 0.0]

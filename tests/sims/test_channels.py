@@ -20,6 +20,7 @@ from protocols.privacy import Privacy
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector, as_vector
 from protocols.run import Run
+from protocols.scaffold import Scaffold
 from protocols.vocabulary import Outcome, Query, Round, Turn, encode_query
 from secagg.errors import (
     CohortChanged,
@@ -623,3 +624,17 @@ def test_settings_are_checked_when_they_are_made(wrong: dict[str, Any]) -> None:
 def test_learners_need_ids(make: Make) -> None:
     with pytest.raises(ParameterError, match="mapping"):
         make(FEDAVG, list(learners(CLIENTS).values()), Setting())  # type: ignore[arg-type]
+
+
+@BOTH
+def test_a_draw_may_hold_numpy_numbers(make: Make) -> None:
+    run = run_of(channel_of(make, draw=lambda number: np.array([0, 2, 4])))
+    assert run.round().clients == 3
+
+
+def test_with_a_draw_scaffold_needs_its_population() -> None:
+    settings: dict[str, Any] = {"dim": DIM, "clients": CLIENTS, "clip": 1.0, "steps": 2, "rate": 0.1}
+    some = Setting(draw=lambda number: range(3))
+    with pytest.raises(ParameterError, match="set the population of Scaffold: 5"):
+        insecure_plain_sum(Scaffold(**settings), learners(CLIENTS), some)
+    insecure_plain_sum(Scaffold(**settings, population=5), learners(CLIENTS), some)

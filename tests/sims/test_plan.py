@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from fractions import Fraction
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,10 @@ import pytest
 from protocols.catalogue import CATALOGUE
 from protocols.quadratic import QuadraticLearner
 from protocols.run import Run
-from secagg.local import Stage
+from protocols.vocabulary import Query, Turn, encode_query
+from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.cli import main
 from sims.outlook import Conditions, look_ahead
 
@@ -104,6 +103,10 @@ def test_nothing_is_planned_for_who_works_alone(capsys: pytest.CaptureFixture[st
     assert planned(capsys, "local")["sums_per_round"] == 0
 
 
+SIMPLICIAL = ("--set", "clip=1", "--set", "loss_bound=5")
+QFFL = ("--set", "rate=0.1", "--set", "loss_cap=5")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -118,11 +121,11 @@ def test_nothing_is_planned_for_who_works_alone(capsys: pytest.CaptureFixture[st
         (["fedavg", "--set", "clip=1", "--set", "cap=x"], "cap must be a whole number"),
         (["fedbc", "--set", "clip=1"], "lambda_max must be set"),
         (["rfa", "--set", "steps=65"], "a round needs up to 65 sums, but a session has 64"),
-        (["rfa", "--session-sums", "2"], "take fewer steps"),
+        (["rfa", "--session-sums", "2"], "raise --session-sums to 3"),
         (["simplicial", "--set", "clip=1"], "loss_bound must be set"),
         (
             ["simplicial", "--set", "clip=1", "--set", "loss_bound=5", "--trust", "malicious_server"],
-            "Set a floor of at least 0.1, or add noise",
+            "set floor to 0.1 or more, or add noise",
         ),
         (["rfa", "--clients", "10", "--corrupt", "9"], "colluders"),
         (["rfa", "--clients", "10", "--dropout-training", "0.9", "--trust", "malicious_server"], "drop-out"),
@@ -130,6 +133,38 @@ def test_nothing_is_planned_for_who_works_alone(capsys: pytest.CaptureFixture[st
         (["rfa", "--rho", "1"], "step must be set"),
         (["fedavg", "--set", "clip=1", "--rho", "1"], "set weighted to False"),
         (["fedavg", "--set", "clip=1", "--epsilon", "1"], "means nothing without delta"),
+        (["rfa", "--set", "steps=65"], "set a smaller steps"),
+        (["ditto", "--set", "robust=yes", "--set", "median_steps=65"], "set a smaller median_steps"),
+        (["simplicial", *SIMPLICIAL, "--session-sums", "1"], "raise --session-sums to 2"),
+        (["rfa", "--set", "steps=1000000"], "steps must be a whole number from 1 to 65536, not 1000000"),
+        (["rfa", "--set", "privacy=1"], "use --rho or --epsilon"),
+        (["rfa", "--set", "dim=1"], "use --dim"),
+        (["rfa", "--set", "clients=1"], "use --clients"),
+        (["rfa", "--set", "rounds=1", "--rho", "1"], "use --rounds"),
+        (["rfa", "--set", "goal=1", "--rho", "1"], "use --rho or --epsilon"),
+        (["rfa", "--set", "promise=1", "--rho", "1"], "use --clients, --dropouts and --corrupt"),
+        (["rfa", "--set", "step=1"], "step belongs to the private variant: add --rho or --epsilon"),
+        (["simplicial", *SIMPLICIAL, "--set", "ratio=1"], "ratio belongs to the private variant"),
+        (["rfa", "--delta", "1e-5"], "--delta belongs to the private variant"),
+        (["rfa", "--rounds", "9"], "--rounds belongs to the private variant"),
+        (["rfa", "--dropouts", "9"], "--dropouts belongs to the private variant"),
+        (["rfa", "--removable"], "--removable belongs to the private variant"),
+        (["local", "--removable"], "has no private variant: leave out --removable"),
+        (["rfa", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice"),
+        (["ditto", "--set", "robust=maybe"], "robust must be true or false, not 'maybe'"),
+        (["rfa", "--set", "fast=1"], "fast must be true or false, not 1"),
+        (["fedavg", "--set", "clip=1", "--set", "weighted=ü"], "weighted must be true or false"),
+        (["fedavg", "--set", "clip=1e200"], "clip must be a number from"),
+        (["fedavg", "--set", f"clip={'9' * 500}x"], "999999..."),
+        (["fedavg", "--set", "clip=1", "--set", f"cap=0x{'f' * 9000}"], "a number of thousands of digits"),
+        (["qffl", *QFFL, "--set", "clip=1e140"], "set a smaller clip or q"),
+        (["scaffold", "--set", "clip=1e150", "--set", "steps=1", "--set", "rate=1e-9"], "bounds a control"),
+        (["rfa", "--set", "nu=1e-300"], "nu must be a number from"),
+        (["fedavg", "--set", "clip=1", "--dim", "4294967296"], "--dim 4294967296 is too large"),
+        (["fedavg", "--set", "clip=1", "--clients", "100000", "--set", "bits=8"], "set bits to"),
+        (["fedavg", "--set", "mu=1"], "mu is what makes it fedavg"),
+        (["rfa", "--set", "nu=[1]"], "nu must be a number above 0"),
+        (["krum", "--parameters"], "there is no algorithm 'krum'"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_to_do(
@@ -152,56 +187,80 @@ def test_a_private_variant_costs_what_it_may(capsys: pytest.CaptureFixture[str])
     assert [each["rho"] * 5 for each in found["sums"]] == pytest.approx([1, 1], rel=0.02)
 
 
-# --- chances ------------------------------------------------------------------------------------------
+def test_all_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refusal(capsys, "qffl")
+    assert all(f"{name} must be set" in said for name in ("rate", "loss_cap", "clip"))
+    said = refusal(capsys, "fedavg+", "--rho", "1")
+    assert all(f"{name} must be set" in said for name in ("step", "clip"))
+    assert "privacy" not in refusal(capsys, "rfa", "--set", "zzz=1")
 
 
-def exact_chance(clients: int, quorum: int, threshold: int, sums: int, p: Fraction, q: Fraction) -> Fraction:
-    """The formula of the outlook, in fractions."""
-
-    def pmf(n: int, k: int, chance: Fraction) -> Fraction:
-        return comb(n, k) * chance**k * (1 - chance) ** (n - k)
-
-    return sum(
-        (
-            pmf(clients, m, 1 - p)
-            * (1 - q) ** (m * (sums - 1))
-            * sum((pmf(m, stay, 1 - q) for stay in range(threshold, m + 1)), Fraction(0))
-            for m in range(quorum, clients + 1)
-        ),
-        Fraction(0),
-    )
+def test_a_parameter_keeps_its_name_beside_that_of_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    """pFedMe has rounds of its own, which are none of the budget's."""
+    arguments = ("pfedme", "--set", "clip=1", "--set", "weighted=no", "--rho", "2", "--rounds", "10")
+    (only,) = planned(capsys, *arguments, "--set", "rounds=5")["sums"]
+    assert only["rho"] * 10 == pytest.approx(2, rel=0.02)
 
 
-@pytest.mark.parametrize("p", [Fraction(0), Fraction(1, 10), Fraction(2, 5)])
-@pytest.mark.parametrize("q", [Fraction(0), Fraction(1, 100), Fraction(1, 5)])
-@pytest.mark.parametrize("clients", [5, 12])
-def test_the_chance_that_a_group_completes_is_exact(clients: int, p: Fraction, q: Fraction) -> None:
-    algorithm = CATALOGUE["rfa"].build(dim=3, clients=clients)
-    outlook = look_ahead(algorithm, Conditions(dropout_training=p, dropout_sum=q))
-    (group,) = outlook.groups
-    exact = [
-        float(exact_chance(clients, outlook.quorum, outlook.threshold, sums, p, q)) for sums in (1, 2, 3)
-    ]
-    assert group.completes == pytest.approx(exact[-1], rel=1e-9)
-    assert group.expected == pytest.approx(sum(exact), rel=1e-9)
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_all_parameters_are_listed_with_what_they_mean(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", name, "--parameters"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["plan", name, "--parameters", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    own = set(CATALOGUE[name].parameters) - {"privacy"}
+    assert own <= set(found)
+    assert set(CATALOGUE[name].example) <= {key for key, each in found.items() if each["required"]}
+    for key, each in found.items():
+        assert len(each["meaning"]) > 5
+        assert f"  {key} " in shown
+    assert "privacy" not in found
 
 
-def test_simulated_drop_outs_stop_groups_as_often_as_planned() -> None:
-    """400 rounds; the number of sums is off by 5.2 standard deviations with a chance below 1e-6."""
-    rounds, rate = 400, 0.04
-    algorithm = CATALOGUE["rfa"].build(dim=2, clients=8)
-    rng = np.random.default_rng(11)
-    fates: dict[tuple[int, int, int], bool] = {}
+def test_words_for_truth_values(capsys: pytest.CaptureFixture[str]) -> None:
+    weighted = planned(capsys, "fedavg", "--set", "clip=1", "--set", "weighted=yes")
+    plain = planned(capsys, "fedavg", "--set", "clip=1", "--set", "weighted=no")
+    assert [len(each["sums"][0]["parts"]) for each in (weighted, plain)] == [2, 1]
 
-    def lost(member: int, stage: Stage, round_number: int, sum_number: int) -> bool:
-        if stage is not Stage.REVEAL:
-            return False
-        return fates.setdefault((member, round_number, sum_number), bool(rng.random() < rate))
 
-    small = {k: QuadraticLearner(rng.normal(size=2), steps=1) for k in range(8)}
-    channel = insecure_plain_sum(algorithm, small, Setting(fate=lost, dropout=0.5))
-    run = Run(algorithm, channel, algorithm.start(np.zeros(2)))
-    released = [sum(run.round().sums.values()) for _ in range(rounds)]
-    conditions = Conditions(dropout_sum=Fraction(rate))
-    (group,) = look_ahead(algorithm, conditions).groups
-    assert abs(np.mean(released) - group.expected) < 5.2 * 1.5 / rounds**0.5
+def test_lines_count_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "rfa-1"]) == 0
+    shown = capsys.readouterr().out
+    assert "at one point" in shown
+    assert "once a round" in shown
+    assert main(["plan", "rfa"]) == 0
+    assert "at up to 3 points" in capsys.readouterr().out
+    assert main(["plan", "trimmed-mean", "--set", "reach=1"]) == 0
+    assert "the round is given up" in capsys.readouterr().out
+    assert main(["plan", "rfa", "--set", "start_at=mean", "--set", "clip=1"]) == 0
+    assert "from the 2. on" in capsys.readouterr().out
+    assert main(["plan", "fedavg", "--set", "clip=1", "--clients", "5000", "--dropout-sum", "0.01"]) == 0
+    assert "clients stand on a ring" in capsys.readouterr().out
+
+
+class Recorded:
+    """A channel that knows how long its queries were, in the first round."""
+
+    def __init__(self, channel: SessionChannel) -> None:
+        self._channel = channel
+        self.lengths: dict[str, list[int]] = {}
+        self.begin, self.finish = channel.begin, channel.finish
+
+    def ask(self, query: Query) -> Total:
+        self.lengths.setdefault(query.kind, []).append(len(encode_query(Turn(), query)))
+        return self._channel.ask(query)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("dim", [6, 10_007])
+def test_queries_are_as_long_as_planned(name: str, dim: int) -> None:
+    algorithm = CATALOGUE[name].build(dim=dim, clients=4, **settings_of(name, Trust.CURIOUS))
+    outlook = look_ahead(algorithm, Conditions())
+    rng = np.random.default_rng(5)
+    few = {k: QuadraticLearner(rng.normal(size=dim), steps=1) for k in range(4)}
+    channel = Recorded(insecure_plain_sum(algorithm, few, Setting()))
+    assert Run(algorithm, channel, algorithm.start(np.zeros(dim))).round().completed
+    assert {each.kind: each.broadcast_bytes for each in outlook.sums} == {
+        kind: max(lengths) for kind, lengths in channel.lengths.items()
+    }
+    assert outlook.broadcast_bytes == sum(map(sum, channel.lengths.values()))

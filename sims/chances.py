@@ -1,0 +1,75 @@
+"""How likely it is that sums are released, if clients are lost independently of each other.
+
+Every client is lost while it trains, before it sends anything, with probability p, and within each sum with
+probability q; who is lost stays away for the rest of the round. Sums of one group are over the same clients
+every time, so nobody may be lost between its first sum and its last. At the end of a group some may be,
+as long as `least` stay.
+
+A client that is lost within a sum may go before its input has arrived, and then it is not in the sum; or
+after, and then others have to make up for it. The model here is the second, but with what the first one
+needs: as many as a total needs inputs have to stay until the end, even where fewer could unmask it. That is
+never more likely than what happens with either kind of loss.
+
+So each client is either there at the end of all groups, with the weight
+
+    A = (1 - p) * product over groups of (1 - q)^sums
+
+or was lost where that does no harm: in training, or in the last sum of some group, with the weight B, which
+is the sum of all that. Of n clients at least m have to be left in the end, and then there were enough before,
+too. This happens with the probability of the sum over a >= m of C(n, a) A^a B^(n - a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import exp, lgamma, log
+
+import numpy as np
+
+from protocols.record import Vector
+
+
+class Chances:
+    """Of `clients` clients, of whom each is lost with the probabilities `training` and `in_sum`."""
+
+    def __init__(self, clients: int, *, training: Fraction, in_sum: Fraction) -> None:
+        self._clients = clients
+        self._arrives, self._lost = float(1 - training), float(training)
+        self._stays, self._leaves = float(1 - in_sum), float(in_sum)
+        self._log_ways = _log_ways(clients)
+
+    def released(self, groups: Sequence[int], least: int) -> float:
+        """That groups of so many sums are released, one after the other, each over at least `least`."""
+        stays, lost = self._arrives, self._lost
+        for sums in groups:
+            before = stays * self._stays ** (sums - 1)
+            stays, lost = before * self._stays, lost + before * self._leaves
+        return self._at_least(least, stays, lost)
+
+    def _at_least(self, least: int, stays: float, lost: float) -> float:
+        """Sum over a >= least of C(n, a) stays^a lost^(n - a)."""
+        if stays <= 0:
+            return 0.0
+        if lost <= 0:
+            return exp(self._clients * log(stays)) if least <= self._clients else 0.0
+        left = np.arange(least, self._clients + 1)
+        logs = self._log_ways[least:] + left * log(stays) + (self._clients - left) * log(lost)
+        return min(float(np.exp(logs).sum()), 1.0)
+
+
+def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01) -> int:
+    """The fewest drop-outs which are exceeded with at most that probability."""
+    stays = float(1 - lost)
+    if not lost or not stays:
+        return clients if lost else 0
+    away = np.arange(clients + 1)
+    logs = _log_ways(clients) + away * log(lost) + (clients - away) * log(stays)
+    more = np.cumsum(np.exp(logs)[::-1])[::-1]  # the chance of so many or more
+    return int(np.argmax(more <= exceeded)) - 1 if more[-1] <= exceeded else clients
+
+
+def _log_ways(clients: int) -> Vector:
+    """The logarithms of the binomial coefficients, from none of all to all."""
+    factorials = np.fromiter(map(lgamma, range(1, clients + 2)), np.float64, clients + 1)
+    return np.asarray(factorials[-1] - factorials - factorials[::-1])

@@ -1,0 +1,136 @@
+"""What ``secagg plan`` was asked to set, as the parameters of an algorithm."""
+
+import argparse
+import ast
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+from sims.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from protocols.algorithm import AnyAlgorithm
+    from protocols.catalogue import Entry
+    from protocols.privacy import Privacy
+
+_ROUNDS = 100
+_STEP = 0.1  # some step, where none was set: to see what else is missing
+_WORDS: dict[str, object] = {"true": True, "yes": True, "false": False, "no": False, "none": None}
+_OPTIONS = {"dim": "--dim", "clients": "--clients", "privacy": "--rho or --epsilon"}
+_OF_THE_BUDGET = {
+    "goal": "--rho or --epsilon",
+    "promise": "--clients, --dropouts and --corrupt",
+    "rounds": "--rounds",
+}
+
+
+def build(entry: "Entry", args: argparse.Namespace) -> "AnyAlgorithm":
+    """The algorithm with all that was set. Raises `ParameterError` or `UserError` that says what to do."""
+    from protocols.checks import MissingBound
+    from secagg.errors import ParameterError
+
+    settings = _settings(entry, args)
+    private = args.rho is not None or args.epsilon is not None
+    if not private:
+        _refuse_budget(entry, args, settings)
+        return _made(entry, args, settings)
+    budget = {name: settings.pop(name) for name in entry.budget_names if name in settings}
+    try:
+        settings["privacy"] = _privacy(entry, args, budget)
+    except MissingBound as missing:
+        # With some value in its place, the algorithm tells what else is missing.
+        settings["privacy"] = _privacy(entry, args, budget | {missing.name: _STEP})
+        try:
+            _made(entry, args, settings)
+        except ParameterError as error:
+            if "must be set" in str(error):
+                raise ParameterError(f"{missing}; {error}") from None
+        raise
+    return _made(entry, args, settings)
+
+
+def colluders(args: argparse.Namespace) -> int:
+    corrupt: int | Fraction = args.corrupt
+    return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
+
+
+def _settings(entry: "Entry", args: argparse.Namespace) -> dict[str, Any]:
+    from protocols.checks import shown
+
+    settings: dict[str, Any] = {}
+    for text in args.set or ():
+        typed, equals, value = text.partition("=")
+        name = typed.strip().replace("-", "_")
+        if not equals or not name:
+            raise _wrong(f"--set needs NAME=VALUE, such as clip=10, not {shown(text)}")
+        if name in settings:
+            raise _wrong(f"--set {name} is given twice")
+        option = _OPTIONS.get(name) or (_OF_THE_BUDGET.get(name) if name not in entry.parameters else None)
+        if option is not None:
+            raise _wrong(f"{name} is not set with --set: use {option}")
+        settings[name] = _value(value)
+    return settings
+
+
+def _wrong(text: str) -> UserError:
+    return UserError(f"secagg plan: {text}")
+
+
+def _refuse_budget(entry: "Entry", args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    given = [name for name in ("delta", "rounds", "dropouts") if getattr(args, name) is not None]
+    options = [f"--{name}" for name in given] + ["--removable"] * args.removable
+    names = [name for name in entry.budget_names if name in settings]
+    if options or names:
+        which = (options or names)[0]
+        if entry.budget is None:
+            raise _wrong(f"{entry.name} has no private variant: leave out {which}")
+        raise _wrong(f"{which} belongs to the private variant: add --rho or --epsilon")
+
+
+def _made(entry: "Entry", args: argparse.Namespace, settings: dict[str, Any]) -> "AnyAlgorithm":
+    try:
+        return entry.build(dim=args.dim, clients=args.clients, **settings)
+    except TypeError:  # a text or a list where a number belongs, deep inside a bound
+        odd = [name for name, value in settings.items() if isinstance(value, str | list | tuple | dict)]
+        raise _wrong(f"{entry.name}: the value of {' or '.join(odd) or '--set'} has the wrong type") from None
+
+
+def _privacy(entry: "Entry", args: argparse.Namespace, own: dict[str, Any]) -> "Privacy":
+    """The budget that this algorithm takes."""
+    from secagg.noise.goal import Goal
+    from secagg.noise.promise import Promise
+
+    if entry.budget is None:
+        raise _wrong(f"{entry.name} has no private variant: leave out --rho and --epsilon")
+    promise = Promise(
+        clients=args.clients, dropouts=_dropouts(args), colluders=colluders(args), removable=args.removable
+    )
+    goal = Goal(rho=_float(args.rho), epsilon=_float(args.epsilon), delta=_float(args.delta))
+    rounds = _ROUNDS if args.rounds is None else args.rounds
+    return entry.budget(promise=promise, goal=goal, rounds=rounds, **own)
+
+
+def _dropouts(args: argparse.Namespace) -> int:
+    """Noise for fewer would end every second round, in which more than the mean are lost."""
+    from sims.chances import dropouts_to_plan_for
+
+    if args.dropouts is not None:
+        return int(args.dropouts)
+    lost: Fraction = 1 - (1 - args.dropout_training) * (1 - args.dropout_sum)
+    likely = dropouts_to_plan_for(args.clients, lost)
+    most: int = args.clients - colluders(args) - 1  # somebody has to be left to add noise
+    return max(min(likely, most), 0)
+
+
+def _float(number: Fraction | None) -> float | None:
+    return None if number is None else float(number)
+
+
+def _value(text: str) -> object:
+    """A number, a truth value or a list as Python writes it; everything else is text."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
