@@ -66,9 +66,18 @@ def each_trust(cases: tuple[Case, ...] = CASES) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("case", "trust"), pairs)
 
 
+# Signatures are slow, and what they change is the same for all algorithms: by default, one of each sort. That
+# secure sums with signatures have the same bits as plain ones is shown for all.
+SORTS = {"fedavg", "rfa", "rfa-private", "median", "fedgeomed+", "scaffold", "evaluated-ditto"}
+
+
+def with_signatures(case: Case, trust: Trust) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if trust is Trust.MALICIOUS and case.name not in SORTS else []
+
+
 def each_channel(cases: tuple[Case, ...] = CASES) -> pytest.MarkDecorator:
     rows = [
-        pytest.param(case, make, trust, id=f"{case.name}-{name}")
+        pytest.param(case, make, trust, id=f"{case.name}-{name}", marks=with_signatures(case, trust))
         for case in cases
         for name, (make, trust) in CHANNELS.items()
         if trust in case.trusts()
@@ -158,10 +167,6 @@ def compare_losses(case: Case, trust: Trust, missing: tuple[int, ...], **more: A
     return plain
 
 
-# Signatures are slow, and what comes of a missing one is the same for all: here, one of each sort.
-SORTS = {"fedavg", "rfa", "rfa-private", "median", "fedgeomed+", "scaffold", "evaluated-ditto"}
-
-
 @pytest.mark.parametrize(
     ("case", "trust"),
     [
@@ -169,7 +174,7 @@ SORTS = {"fedavg", "rfa", "rfa-private", "median", "fedgeomed+", "scaffold", "ev
             case,
             trust,
             id=f"{case.name}-{trust}",
-            marks=[pytest.mark.slow] if trust is Trust.MALICIOUS and case.name not in SORTS else [],
+            marks=with_signatures(case, trust),
         )
         for case in ASKING
         for trust in case.trusts()

@@ -121,8 +121,11 @@ HYBRID = (
 
 @pytest.mark.parametrize(
     "settings",
-    [{"psi": "norm", "delta": 0.5}, {"psi": "coordinates", "delta": 0.3}, {"groups": HYBRID}],
-    ids=["FedGeoMed+", "FedCoMed+", "hybrid"],
+    [
+        pytest.param({"psi": "norm", "delta": 0.5}, marks=pytest.mark.slow, id="FedGeoMed+"),
+        pytest.param({"psi": "coordinates", "delta": 0.3}, marks=pytest.mark.slow, id="FedCoMed+"),
+        pytest.param({"groups": HYBRID}, id="hybrid"),
+    ],
 )
 def test_theorem_2_for_medians_and_hybrids(settings: dict[str, Any]) -> None:
     algorithm = _plus(tolerance=1e-5, **settings)

@@ -261,8 +261,8 @@ def test_working_alone_takes_no_session(make: Make) -> None:
 
 @TRUSTS
 @pytest.mark.parametrize("stage", [Stage.MASK, Stage.CONFIRM, Stage.REVEAL])
-@pytest.mark.parametrize("missing", [(1,), (0, 1, 2), (0, 1, 2, 3, 4)], ids=len)
-@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("missing", [(1,), (0, 1, 2)], ids=len)
+@pytest.mark.parametrize("step", [0, 1])
 def test_what_clients_keep_when_an_algorithm_goes_on_without_a_sum(
     trust: Trust, stage: Stage, missing: tuple[int, ...], step: int
 ) -> None:
@@ -291,7 +291,7 @@ STAGES = st.sampled_from(list(Stage))
 LOST = st.tuples(st.integers(0, 5), STAGES, st.integers(0, 3), st.integers(-1, 2))
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     lost=st.sets(LOST, max_size=25),
     trust=st.sampled_from(list(Trust)),

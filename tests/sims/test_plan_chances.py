@@ -233,6 +233,7 @@ def deviations(hits: int, rounds: int, chance: float) -> float:
     return (hits - rounds * chance) / max(math.sqrt(rounds * chance * (1 - chance)), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [Stage.MASK, Stage.REVEAL])
 def test_simulated_drop_outs_stop_groups_as_often_as_planned(stage: Stage) -> None:
     """400 rounds; 5 standard deviations are off with a chance below 1e-6.
@@ -278,6 +279,7 @@ def test_with_many_colluders_real_sums_need_the_quorum(corrupt: int, stage: Stag
     assert completed == [10 - gone >= least for gone in range(5)]
 
 
+@pytest.mark.slow
 def test_rounds_with_noise_fail_as_seldom_as_planned() -> None:
     """150 rounds, with noise for a tenth of clients that are lost on average, and with the margin."""
     lost = Fraction(1, 10)
