@@ -36,6 +36,7 @@ Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
 WEIGHT_BITS: Final = 64
 # Of a sum of rounded numbers that should be zero, so many standard deviations are taken for rounding.
 _ROUNDING: Final = 3.0
+_AT: Final = 1e-3  # so much of nu is no distance at all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +118,9 @@ class MeanInfluence(Influence):
 class GeometricMedian(Influence):
     """The point with the least sum of distances; within `nu` of a client, of squared distances.
 
-    `leave`  whether clients within `nu` of the point have no weight, and their share A is summed by itself.
-             A step is then shorter by the factor 1 - A / |sum of the other influences|, or none ("The
-             multivariate L1-median and associated data depth"). Without it, a client at the point has the
+    `leave`  whether clients at the very point have no weight, and their share A is summed by itself.
+             A step is then shorter by the factor 1 - A / |sum of the other influences| ("The multivariate
+             L1-median and associated data depth"), unless the median is there. Without it, a client at the point has the
              weight 1 / nu, and steps away from there are next to nothing, wherever the median is.
     """
 
@@ -144,7 +145,7 @@ class GeometricMedian(Influence):
         weight = share / max(self.nu, distance)
         if not self.leave:
             return residual * weight, [weight]
-        if distance <= self.nu:
+        if distance <= _AT * self.nu:
             return np.zeros_like(residual), [0.0], [share]
         return residual * weight, [weight], [0.0]
 
@@ -152,8 +153,8 @@ class GeometricMedian(Influence):
         influence = np.asarray(totals[0], np.float64)
         here = max(0.0, float(totals[2][0])) if self.leave else 0.0
         length = norm(influence)
-        if here >= length > 0 or (here > 0 and length == 0):
-            return np.zeros_like(influence), 1.0
+        if here and here >= length:  # the median is within nu: back to what smoothing says
+            return influence, float(totals[1][0]) + here / self.nu
         return influence * (1 - here / length if here else 1.0), positive_weight(totals[1])
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:

@@ -284,7 +284,7 @@ def test_a_point_at_a_client_is_kept_where_it_is_the_median() -> None:
     algorithm = RFA(dim=2, clients=6, cap=10)
     run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))
     assert run.round().completed
-    assert run.model.tolist() == [0.0, 0.0]
+    assert np.linalg.norm(run.model) <= algorithm.nu
 
 
 def test_if_nobody_trains_nothing_moves() -> None:
