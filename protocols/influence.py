@@ -120,8 +120,8 @@ class GeometricMedian(Influence):
 
     `leave`  whether clients at the very point have no weight, and their share A is summed by itself.
              A step is then shorter by the factor 1 - A / |sum of the other influences| ("The multivariate
-             L1-median and associated data depth"), unless the median is there. Without it, a client at the point has the
-             weight 1 / nu, and steps away from there are next to nothing, wherever the median is.
+             L1-median and associated data depth"), unless the median is there. Without it, a client at the
+             point has the weight 1 / nu, and steps away are next to nothing, wherever the median is.
     """
 
     reveals: ClassVar[str] = "the sum of the directions to the clients' vectors, and of inverse distances"

@@ -66,8 +66,8 @@ def each_trust(cases: tuple[Case, ...] = CASES) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("case", "trust"), pairs)
 
 
-# Signatures are slow, and what they change is the same for all algorithms: by default, one of each sort. That
-# secure sums with signatures have the same bits as plain ones is shown for all.
+# Machines take their time, and what they change is the same for all algorithms: by default, one of each sort.
+# That secure sums have the same bits as plain ones, with and without drop-outs, is shown for all.
 SORTS = {"fedavg", "rfa", "rfa-private", "median", "fedgeomed+", "scaffold", "evaluated-ditto"}
 
 
@@ -75,9 +75,13 @@ def with_signatures(case: Case, trust: Trust) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if trust is Trust.MALICIOUS and case.name not in SORTS else []
 
 
+def over_machines(case: Case, make: MakeChannel) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if make is SECURE and case.name not in SORTS else []
+
+
 def each_channel(cases: tuple[Case, ...] = CASES) -> pytest.MarkDecorator:
     rows = [
-        pytest.param(case, make, trust, id=f"{case.name}-{name}", marks=with_signatures(case, trust))
+        pytest.param(case, make, trust, id=f"{case.name}-{name}", marks=over_machines(case, make))
         for case in cases
         for name, (make, trust) in CHANNELS.items()
         if trust in case.trusts()
@@ -186,7 +190,9 @@ def test_one_client_missing_at_any_stage(case: Case, trust: Trust) -> None:
         assert not any(happened.failures[1:3]), "of five, one may stay away"
 
 
-@each_case(ASKING)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=over_machines(case, SECURE)) for case in ASKING]
+)
 def test_most_clients_missing_at_any_stage(case: Case) -> None:
     """Too few for a sum. What a round had reached before, it may keep."""
     happened = compare_losses(case, Trust.CURIOUS, (0, 2, 4), sessions=1)
@@ -528,7 +534,7 @@ def records_of(kind: type) -> st.SearchStrategy[Any]:
 
 
 @each_case(ASKING)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_no_query_that_can_be_read_crashes_a_client(case: Case, data: st.DataObject) -> None:
     """It answers, declines, or refuses; whatever numbers a server makes up, and in whichever order."""
