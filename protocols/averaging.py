@@ -89,7 +89,7 @@ class Averaging:
 
     def weight(self, samples: int) -> float:
         """From 0 to 1."""
-        return min(samples, self.cap) / self.cap
+        return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
         """What a client adds. It is clipped here as well, so that its weight cannot widen the bound."""
@@ -104,6 +104,11 @@ class Averaging:
         if weight <= 0:
             raise CorruptTotal("the clients of this sum have no samples at all")
         return np.asarray(total[UPDATE], np.float64) / weight
+
+
+def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
+    """How much a client counts, from 0 to 1: by its samples up to `cap`, or as much as any other."""
+    return min(samples, cap) / cap if weighted else 1.0
 
 
 def norm(vector: Vector) -> float:

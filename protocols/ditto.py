@@ -16,6 +16,7 @@ from protocols import checks
 from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import ClientRound, ModelState, Sum
 from protocols.averaged import Averaged, Update
+from protocols.averaging import share_of
 from protocols.fedavg import OwnModel
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
@@ -69,7 +70,7 @@ class Ditto(Averaged[OwnModel]):
 
     def share(self, samples: int) -> float:
         """How much a client counts in a median, from 0 to 1."""
-        return min(samples, self.cap) / self.cap if self.weighted else 1.0
+        return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
         return (self.aggregation.sum,) if self.robust else super().sums()

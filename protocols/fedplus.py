@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
-from protocols.averaging import norm
+from protocols.averaging import norm, share_of
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
 from protocols.learner import Learner, Steering
 from protocols.private import Private, PrivateSteps
@@ -194,7 +194,7 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
 
     def share(self, samples: int) -> float:
         """A client's weight, from 0 to 1."""
-        return min(samples, self.cap) / self.cap if self.weighted else 1.0
+        return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
         return (self.aggregation.sum,)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.aggregation import GROUP, Aggregation, Layer, Reached, Residuals
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.averaging import Averaging
+from protocols.averaging import Averaging, share_of
 from protocols.influence import GeometricMedian, Influence
 from protocols.learner import Learner
 from protocols.private import Private, PrivateSteps
@@ -112,7 +112,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     def share(self, samples: int) -> float:
         """How much a client counts, from 0 to 1."""
-        return min(samples, self.cap) / self.cap if self.weighted else 1.0
+        return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
         if self.start_at == MODEL:

@@ -93,7 +93,6 @@ class SessionChannel:
         self._sums_left = 0
         self._turn = Turn()
         self._next_sum = 0  # of the round
-        self._opening = False
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
         self.asked: list[Asking] = []
