@@ -177,7 +177,7 @@ CASES: tuple[Case, ...] = (
         "evaluation-private",
         Evaluation,
         measures=Measures(
-            loss_bound=8.0, bins=4, privacy=PrivateRounds(promise=PROMISE, goal=Goal(rho=50.0), rounds=9)
+            loss_bound=8.0, bins=4, privacy=PrivateRounds(promise=PROMISE, goal=Goal(rho=333.0), rounds=60)
         ),
         rounding=False,
         same_bits=False,
