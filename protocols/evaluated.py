@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, rho_of_round
 from protocols.evaluation import Errors, Facts, Measures, Scores
-from protocols.learner import Learner, Score
+from protocols.learner import Learner, Scored
 from protocols.privacy import Privacy
 from protocols.record import Vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -29,7 +29,7 @@ class _Examined:
     def __init__(self, measures: Measures, learner: Learner) -> None:
         self._measures = measures
         self._learner = learner
-        self._known: tuple[Vector, Score] | None = None
+        self._known: tuple[Vector, Scored] | None = None
 
     def answer(self, query: Scores | Errors, model: Vector) -> Mapping[str, ArrayLike]:
         if self._known is None or not np.array_equal(self._known[0], model):

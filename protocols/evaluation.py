@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Sum
-from protocols.learner import Score
+from protocols.learner import Scored
 from protocols.private_rounds import PrivateRounds
 from protocols.quantiles import one_hot, read_percentile
 from protocols.record import Vector
@@ -152,7 +152,7 @@ class Measures:
 
     # --- a client's side ---
 
-    def answer(self, query: Scores | Errors, score: Score) -> Mapping[str, ArrayLike]:
+    def answer(self, query: Scores | Errors, score: Scored) -> Mapping[str, ArrayLike]:
         """What a client with this score adds. Without held-out samples, that is nothing."""
         match query:
             case Scores():
@@ -160,14 +160,14 @@ class Measures:
             case Errors():
                 return {ERRORS: self._counted(score)}
 
-    def _scored(self, score: Score) -> Mapping[str, ArrayLike]:
+    def _scored(self, score: Scored) -> Mapping[str, ArrayLike]:
         total = min(score.total, self.cap)
         correct = score.correct if total == score.total else round(score.correct * total / score.total)
         # A loss that is no number counts as the largest: to leave out whose model diverged would flatter it.
         loss = min(max(score.loss, 0.0), self.most) if np.isfinite(score.loss) else self.most
         return {CORRECT: [correct], TOTAL: [total], LOSS: [loss * total / self.cap]}
 
-    def _counted(self, score: Score) -> ArrayLike:
+    def _counted(self, score: Scored) -> ArrayLike:
         if score.total == 0:
             return np.zeros(self.bins, np.uint64)
         return one_hot((score.total - score.correct) / score.total, self.edges)

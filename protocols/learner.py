@@ -36,6 +36,17 @@ class Score:
     loss: float  # the mean over the samples
 
 
+class Scored(Protocol):
+    """Anything that says what a score says."""
+
+    @property
+    def correct(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def loss(self) -> float: ...
+
+
 class Learner(Protocol):
     """One client's data, and how it trains.
 
@@ -44,9 +55,12 @@ class Learner(Protocol):
     `steps`    local steps of one round, the same in `train` where none are given.
     """
 
-    samples: int
-    rate: float
-    steps: int
+    @property
+    def samples(self) -> int: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def steps(self) -> int: ...
 
     def loss(self, model: Vector) -> float:
         """The mean loss over all training data."""
@@ -67,6 +81,6 @@ class Learner(Protocol):
         """The model after local steps from `start`."""
         ...
 
-    def score(self, model: Vector) -> Score:
+    def score(self, model: Vector) -> Scored:
         """On held-out data."""
         ...

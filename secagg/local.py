@@ -52,6 +52,7 @@ class Stage(Enum):
 
 AnswerFunction: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike]]
 AnswerOrDecline: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike] | None]  # None: it declines
+Prepare: TypeAlias = Callable[[Mapping[int, Asked]], None]  # all who are asked, before any of them answers
 Listener: TypeAlias = Callable[[int, ClientEvent], None]  # (member, what its machine told it)
 Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum or -1 in set-up)
 Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame): all that the server sees
@@ -172,6 +173,7 @@ class LocalSession:
         observer: Observer | None = None,
         ledger: ServerLedger | None = None,
         listener: Listener | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self._server = server
         self._clients = clients
@@ -180,6 +182,7 @@ class LocalSession:
         self._observer = observer
         self._ledger = ledger
         self._listener = listener
+        self._prepare = prepare
         self._opened = False
         self._sum_index = -1
         self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
@@ -246,44 +249,59 @@ class LocalSession:
             self.events.append(event)
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
-        """Hand frames to clients and their replies to the server, one client at a time."""
+        """Hand frames to clients and their replies to the server; who is asked for values answers last."""
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
+        asked: dict[int, Asked] = {}
         for packet in outgoing:
             for member in packet.receivers:
                 if self._clients[member].state in (ClientState.FAILED, ClientState.ENDED):
                     continue
                 if not self._absent(member, stage, self._sum_index):
-                    self._hand_over(member, packet.frame, stage)
+                    self.bytes_down[stage] += len(packet.frame)
+                    self._forward(member, self._hear(member, packet.frame, asked), stage)
+        if asked and self._prepare is not None:
+            self._prepare(asked)
+        for member, each in asked.items():
+            self._forward(member, self._reply(member, each), stage)
 
-    def _hand_over(self, member: int, frame: bytes, stage: Stage) -> None:
-        self.bytes_down[stage] += len(frame)
-        for reply in self._turn(member, frame):
-            self.bytes_up[stage] += len(reply)
+    def _forward(self, member: int, frames: Iterable[bytes], stage: Stage) -> None:
+        for frame in frames:
+            self.bytes_up[stage] += len(frame)
             if self._observer is not None:
-                self._observer(member, reply)
-            self._note(self._server.receive(member, reply))
+                self._observer(member, frame)
+            self._note(self._server.receive(member, frame))
 
-    def _turn(self, member: int, frame: bytes) -> tuple[bytes, ...]:
-        """One client's replies to one frame."""
+    def _hear(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
+        """One client's replies to one frame; what it is asked for is noted in `asked`."""
+        try:
+            step: ClientStep = self._clients[member].receive(frame)
+        except PeerError as error:
+            return self._refuse(member, error)
+        self._tell(member, step.events)
+        for event in step.events:
+            if isinstance(event, Asked):
+                asked[member] = event
+        return step.frames
+
+    def _reply(self, member: int, asked: Asked) -> tuple[bytes, ...]:
+        """One client's values."""
         client = self._clients[member]
         try:
-            step: ClientStep = client.receive(frame)
-            self._tell(member, step.events)
-            asked = [event for event in step.events if isinstance(event, Asked)]
-            if not asked:
-                return step.frames
-            values = self._answer(member, asked[0])
+            values = self._answer(member, asked)
             if values is None:
-                return (*step.frames, client.decline(asked[0].sum_index))
-            answer = client.answer(asked[0].sum_index, values)
+                return (client.decline(asked.sum_index),)
+            answer = client.answer(asked.sum_index, values)
         except InputError as error:
             raise InputError(f"client {member}: {error}") from None
         except PeerError as error:
-            self.refusals[member] = self._refusal = error
-            return (client.leave(),)
+            return self._refuse(member, error)
         if answer.clipped:
-            self.clipped[member, asked[0].sum_index] = answer.clipped
-        return (*step.frames, answer.frame)
+            self.clipped[member, asked.sum_index] = answer.clipped
+        return (answer.frame,)
+
+    def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
+        self.refusals[member] = self._refusal = error
+        return (self._clients[member].leave(),)
 
     def _tell(self, member: int, events: Iterable[ClientEvent]) -> None:
         if self._listener is not None:

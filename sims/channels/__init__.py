@@ -11,5 +11,14 @@ from sims.channels.channel import SessionChannel
 from sims.channels.plain import insecure_plain_sum
 from sims.channels.secure import secure_sum
 from sims.channels.setting import Fate, Setting, nobody_missing
+from sims.channels.tampering import Tamper
 
-__all__ = ["Fate", "SessionChannel", "Setting", "insecure_plain_sum", "nobody_missing", "secure_sum"]
+__all__ = [
+    "Fate",
+    "SessionChannel",
+    "Setting",
+    "Tamper",
+    "insecure_plain_sum",
+    "nobody_missing",
+    "secure_sum",
+]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -18,7 +19,7 @@ from protocols.participant import Participant
 from protocols.vocabulary import Query, Turn, Unheard, encode_query
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
-from secagg.local import Absent, AnswerOrDecline, Listener, Stage
+from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
 from secagg.memory import VolatileMemory
 from secagg.messages import MAX_SUMS
 from secagg.spec import Table, Total
@@ -48,6 +49,7 @@ class Plan:
     memories: Mapping[int, VolatileMemory]
     number: int  # how many there were before
     answer: AnswerOrDecline
+    prepare: Prepare
     absent: Absent
     listener: Listener
 
@@ -64,8 +66,20 @@ class Asking:
     count: int | None
 
 
+class Done(Protocol):
+    """What became of one client's work."""
+
+    def result(self) -> Any: ...
+
+
+# All at once, the work of many clients, such as `fl.crowd.Crowd.together`.
+Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, Done]]
+
+
 class SessionChannel:
     """A channel to simulated clients, one participant for each learner.
+
+    Learners that can do their work together, such as a crowd, have a method for it, which is then used.
 
     What the algorithm may know comes out of `ask`. All else here, participants above all, is the view of an
     observer who sees everything, and no part of the system.
@@ -82,6 +96,8 @@ class SessionChannel:
         self._algorithm = algorithm
         self._setting = _within_budget(setting, algorithm)
         self._make_session = make_session
+        self._together: Together | None = getattr(learners, "together", None)
+        self._prepared: Mapping[int, Done] = {}
         self.participants = {
             member: Participant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
@@ -134,8 +150,7 @@ class SessionChannel:
     def finish(self, turn: Turn) -> None:
         """Tell everybody; after a round that failed, the next one begins with a new session."""
         told, self._unheard = turn.telling(self._unheard), []  # here, everybody hears it
-        for participant in self.participants.values():
-            participant.learn(told)
+        self._all({member: partial(each.learn, told) for member, each in self.participants.items()})
         if not turn.completed(self._turn.number):
             self.close()
 
@@ -186,7 +201,15 @@ class SessionChannel:
             self._memories = {member: VolatileMemory() for member in self._memories}
         memories = {member: self._memories[member] for member in members}
         plan = Plan(
-            table, self._setting, members, memories, self._sessions, self._answer, self._absent, self._hear
+            table,
+            self._setting,
+            members,
+            memories,
+            self._sessions,
+            self._answer,
+            self._prepare,
+            self._absent,
+            self._hear,
         )
         self._session = self._make_session(plan)
         self._answering = {}
@@ -203,11 +226,33 @@ class SessionChannel:
 
     # --- what a session calls ---
 
+    def _prepare(self, asked: Mapping[int, Asked]) -> None:
+        """All who will be asked can work at once, where they know how."""
+        self._prepared = {}
+        if self._together is not None:
+            jobs = {member: partial(self._work_out, member, each) for member, each in asked.items()}
+            self._prepared = self._together(jobs)
+
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
         self._answering[member] = asked.sum_index
+        if member not in self._prepared:
+            return self._work_out(member, asked)
+        values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
+        return values
+
+    def _work_out(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
         return self.participants[member].answer(
             asked.kind, asked.payload, round_number=asked.round, invited=asked.invited
         )
+
+    def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
+        """What every client does by itself."""
+        if self._together is not None:
+            for done in self._together(jobs).values():
+                done.result()
+            return
+        for job in jobs.values():
+            job()
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         return self._setting.fate(member, stage, self._turn.number, self._next_sum)
@@ -254,6 +299,8 @@ def _check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], sett
         raise ParameterError(
             f"the algorithm's sums are for at most {algorithm.clients} clients, but there are {len(learners)}"
         )
+    if unknown := set(setting.tamper) - set(learners):
+        raise ParameterError(f"clients that do not exist cannot tamper: {sorted(unknown)}")
     if not algorithm.most_sums <= setting.sums <= MAX_SUMS:
         raise ParameterError(
             f"a session has up to {setting.sums} sums, of {MAX_SUMS} that are possible, but a round of the "

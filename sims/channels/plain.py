@@ -37,6 +37,7 @@ from secagg.thresholds import Trust
 from secagg.topology import plan
 from sims.channels.channel import Plan, SessionChannel
 from sims.channels.setting import Setting
+from sims.channels.tampering import tampered
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)
@@ -135,27 +136,42 @@ class PlainSession:
 
     def _collect(self, adding: _Adding) -> None:
         self._stage = Stage.MASK
-        for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
-            member = self._cohort[position]
+        asked = self._willing(adding)
+        self._plan.prepare(dict.fromkeys(asked, adding.asked))
+        for member, position in asked.items():
             try:
                 self._answer(adding, position, member)
             except PeerError:  # what it was asked is not what it would answer; it leaves
                 self._gone.add(position)
 
-    def _answer(self, adding: _Adding, position: int, member: int) -> None:
-        query, book, memory = adding.query, self._books[member], self._plan.memories[member]
-        book.check_new(query.kind, query.round)
-        content = content_digest(query.kind, query.payload)
-        refusals.check_query_is_new(content, memory)
+    def _willing(self, adding: _Adding) -> dict[int, int]:
+        """Who would answer, by its place in the cohort. Others leave."""
+        willing: dict[int, int] = {}
+        for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
+            member = self._cohort[position]
+            try:
+                self._check_question(adding, member)
+                willing[member] = position
+            except PeerError:
+                self._gone.add(position)
+        return willing
+
+    def _check_question(self, adding: _Adding, member: int) -> None:
+        query, memory = adding.query, self._plan.memories[member]
+        self._books[member].check_new(query.kind, query.round)
+        refusals.check_query_is_new(adding.content, memory)
         self._policy.budget.check(memory.spend, adding.charge)
+
+    def _answer(self, adding: _Adding, position: int, member: int) -> None:
+        query, content = adding.query, adding.content
         values = self._plan.answer(member, adding.asked)
         if values is None:
             return
         group = self._table.group_of(query.kind)
         adding.add(position, values, content)
         entry = AnswerEntry(group=group, round_number=query.round, content=content, charge=adding.charge)
-        memory.remember_answer(entry, self._policy.budget)
-        book.answer(query.kind, query.round)
+        self._plan.memories[member].remember_answer(entry, self._policy.budget)
+        self._books[member].answer(query.kind, query.round)
 
     def _check_survivors(self, adding: _Adding, survivors: PositionSet, later: PositionSet | None) -> None:
         least = max(self._least, adding.least_survivors)
@@ -199,7 +215,9 @@ class _Adding:
         self._cohort = cohort
         self.roster = roster
         self.query = query
+        self.content = content_digest(query.kind, query.payload)
         self._seed = plan.setting.insecure_seed
+        self._tamper = plan.setting.tamper
         self._spec: SumSpec = plan.table[query.kind]
         self.charge = sum_charge(self._spec, roster=len(roster), adjacency=adjacency)
         rotation = secrets.token_bytes(SEED_BYTES) if self._seed is None else digest("rotation", self._seed)
@@ -223,7 +241,10 @@ class _Adding:
             own = digest("insecure noise", self._seed, member.to_bytes(4, "big"), content)
         seeds = [digest("layer", own, bytes([layer])) for layer in range(self._spec.seeds)]
         encoded = self._encoding.encode(values, stream, noise=[KeyStream(each) for each in seeds])  # type: ignore[arg-type]
-        for part, residues in zip(self._accumulator, encoded.residues, strict=True):
+        sent = encoded.residues
+        if (tamper := self._tamper.get(member)) is not None:
+            sent = tampered(tamper, self.query.kind, self._encoding, sent)
+        for part, residues in zip(self._accumulator, sent, strict=True):
             _add(part, residues)
         self._noise[position] = seeds
 

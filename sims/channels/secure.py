@@ -8,11 +8,13 @@ from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
+from secagg.client import ClientMachine
 from secagg.keys import Identity
 from secagg.local import LocalSession, local_machines
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer, seeded_identity
 from sims.channels.channel import Plan, SessionChannel
 from sims.channels.setting import Setting
+from sims.channels.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
@@ -42,9 +44,11 @@ class SecureSessions:
             unnoised_sums=setting.unnoised_sums,
             enrolled=self._enrolled,
             make_identity=self._identity,
-            **_seeded(plan),
+            **_machines(plan),
         )
-        return LocalSession(server, clients, plan.answer, absent=plan.absent, listener=plan.listener)
+        return LocalSession(
+            server, clients, plan.answer, absent=plan.absent, listener=plan.listener, prepare=plan.prepare
+        )
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:
@@ -54,13 +58,27 @@ def _identities(seed: bytes | None) -> Callable[[int], Identity]:
     return cache(lambda _member: Identity.generate())
 
 
-def _seeded(plan: Plan) -> dict[str, Any]:
-    """What makes a session repeatable; without a seed, nothing."""
-    seed = plan.setting.insecure_seed
+def _machines(plan: Plan) -> dict[str, Any]:
+    """Usual machines, or those that a seed makes repeatable."""
+    seed, tamper = plan.setting.insecure_seed, plan.setting.tamper
     if seed is None:
-        return {}
+        return {"make_client": _unless(tamper, ClientMachine, TamperingClient)}
     own = seed + plan.number.to_bytes(8, "big")
+    make = _unless(tamper, InsecureRepeatableClient, InsecureRepeatableTamperingClient)
     return {
         "make_server": partial(InsecureSeededServer, seed=own),
-        "make_client": partial(InsecureRepeatableClient, seed=own, rounding=seed),
+        "make_client": partial(make, seed=own, rounding=seed),
     }
+
+
+def _unless(
+    tamper: Mapping[int, Tamper], honest: Callable[..., ClientMachine], other: Callable[..., ClientMachine]
+) -> Callable[..., ClientMachine]:
+    """Makes honest machines, and others for those who tamper."""
+
+    def make(*, member: int, **settings: Any) -> ClientMachine:
+        if member not in tamper:
+            return honest(member=member, **settings)
+        return other(member=member, tamper=tamper[member], **settings)
+
+    return make

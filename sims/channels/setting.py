@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
 
@@ -13,6 +13,7 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
 from secagg.thresholds import Trust, dropouts_allowed
+from sims.channels.tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
 Fate: TypeAlias = Callable[[int, Stage, int, int], bool]
@@ -39,6 +40,7 @@ class Setting:
     `max_rho`           clients' budget for sums with noise, which leaves none without. By default it is what
                         the algorithm's noise is planned for; without noise, there is no limit.
     `adjacency`         between which two worlds nobody can tell, for that rho.
+    `tamper`            what clients that do not keep to the protocol put into sums instead of their values.
     `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever
                         knows it.
     `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. Whoever
@@ -53,6 +55,7 @@ class Setting:
     draw: Draw | None = None
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
+    tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
     insecure_seed: bytes | None = None
     insecure_replay: bool = False
 

@@ -25,6 +25,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 # In the order in which the help shows them.
 COMMANDS = (
     "demo",
+    "simulate",
     "plan",
     "preflight",
     "params",

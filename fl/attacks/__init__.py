@@ -1,0 +1,38 @@
+"""Corrupt clients: poisoned data, corrupt updates, residues of their own choice; and clients that are late.
+
+`corrupt_data` and `corrupt_learners` apply an attack of `ATTACKS` to the clients that `by_samples` or
+`by_count` choose. `tampering` makes what channels take as tampering inside the ring, and `slow_down` makes
+stragglers.
+"""
+
+from fl.attacks.attack import ATTACKS, Attack, attack, corrupt_data, corrupt_learners
+from fl.attacks.message import TAMPERINGS, tampering
+from fl.attacks.omniscient import Exchange, Omniscient
+from fl.attacks.poisoning import flip_labels, negate_images, random_labels, reverse_text
+from fl.attacks.selection import by_count, by_samples
+from fl.attacks.straggler import Straggler, slow_down
+from fl.attacks.updates import Gaussian, SameValue, Scaling, SignFlip
+
+__all__ = [
+    "ATTACKS",
+    "TAMPERINGS",
+    "Attack",
+    "Exchange",
+    "Gaussian",
+    "Omniscient",
+    "SameValue",
+    "Scaling",
+    "SignFlip",
+    "Straggler",
+    "attack",
+    "by_count",
+    "by_samples",
+    "corrupt_data",
+    "corrupt_learners",
+    "flip_labels",
+    "negate_images",
+    "random_labels",
+    "reverse_text",
+    "slow_down",
+    "tampering",
+]

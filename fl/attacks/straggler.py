@@ -1,0 +1,72 @@
+"""Clients that do not finish: they submit what they have after some of their epochs.
+
+As in "Federated Optimization in Heterogeneous Networks" (FedProx), where in every round a share of the
+clients are stragglers, and one of them runs 1 to E - 1 of E epochs, each as likely.
+
+An algorithm that counts on a number of steps, as SCAFFOLD's controls do, is not told that there were fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fl.attacks.selection import by_count
+from fl.attacks.wrapper import Wrapper, generator
+from fl.cohort import Cohort
+from fl.errors import TrainingError
+from fl.samples import Array
+from fl.steering import PLAIN, Steering
+
+
+class Straggler(Wrapper):
+    """A learner that trains for fewer of its `epochs`, with probability `share` at every training."""
+
+    def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
+        super().__init__(learner)
+        if epochs < 1:
+            raise TrainingError(f"a straggler needs at least 1 epoch to be late in, not {epochs}")
+        self._rng = rng
+        self._epochs = epochs
+        self._share = _check_share(share)
+
+    def train(
+        self, start: Array, steering: Steering = PLAIN, *, steps: int | None = None, rate: float | None = None
+    ) -> Array:
+        done = self._steps_done(self.steps if steps is None else steps)
+        return super().train(start, steering, steps=done, rate=rate)
+
+    def _steps_done(self, steps: int) -> int:
+        """Of `steps`, which are all epochs; at least one. It draws the same amount whatever comes of it."""
+        late, epochs = self._rng.random() < self._share, int(self._rng.integers(1, max(self._epochs, 2)))
+        if not late or not steps:
+            return steps
+        return max(1, steps * epochs // self._epochs)
+
+
+def slow_down(
+    learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
+) -> Cohort:
+    """`learners` of which a `fraction` are stragglers.
+
+    They are drawn anew for every training, each client by itself, so their number varies around that
+    fraction; if `fixed`, they are chosen once, exactly that many, and always late.
+    """
+    _check_share(fraction)
+    late = by_count(learners, fraction, seed) if fixed else frozenset(learners)
+
+    def change(client: int, learner: Any) -> Any:
+        if client not in late:
+            return learner
+        rng = generator("straggler", seed, client)
+        return Straggler(learner, rng, epochs=epochs, share=1.0 if fixed else fraction)
+
+    return Cohort.of(learners, change)
+
+
+def _check_share(share: float) -> float:
+    if not 0 <= share <= 1:
+        raise TrainingError(f"the share of stragglers must be from 0 to 1, not {share!r}")
+    return share

@@ -1,0 +1,52 @@
+"""What stands between an algorithm and a learner, and looks like the learner."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from fl.errors import TrainingError
+from fl.samples import Array
+from fl.steering import PLAIN, Steering
+
+
+class Wrapper:
+    """A learner that passes everything on to another one. Subclasses change how it trains."""
+
+    # They are the wrapped learner's, read from it at every use: a learning rate may fall over time.
+    samples: int
+    rate: float
+    steps: int
+
+    def __init__(self, learner: Any) -> None:
+        self.wrapped = learner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "wrapped":  # asked for before there is one, by whoever copies this
+            raise AttributeError(name)
+        return getattr(self.wrapped, name)
+
+    def loss(self, model: Array) -> float:
+        return float(self.wrapped.loss(model))
+
+    def gradient(self, model: Array) -> Array:
+        gradient: Array = self.wrapped.gradient(model)
+        return gradient
+
+    def score(self, model: Array) -> Any:
+        return self.wrapped.score(model)
+
+    def train(
+        self, start: Array, steering: Steering = PLAIN, *, steps: int | None = None, rate: float | None = None
+    ) -> Array:
+        trained: Array = self.wrapped.train(start, steering, steps=steps, rate=rate)
+        return trained
+
+
+def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
+    """A source of randomness of that client's own: what others draw, and how often, does not change it."""
+    if seed < 0 or client < 0:
+        raise TrainingError(f"seeds and ids of clients must not be below 0, but they are {seed} and {client}")
+    return np.random.default_rng([zlib.crc32(purpose.encode()), seed, client])

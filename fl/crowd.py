@@ -1,0 +1,260 @@
+"""The clients of a simulation: one learner for each, trained together wherever that is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from fl.device import pick
+from fl.errors import DataError, TrainingError
+from fl.federation import ClientData
+from fl.flat import FlatModel
+from fl.gathering import Finished, Gathering, Waiting
+from fl.samples import Array, Samples
+from fl.stacked import Stack, Task
+from fl.steering import PLAIN, Steering
+from fl.store import Store
+from fl.trainer import Score, Trainer
+from fl.training import Training
+from fl.ways import AUTO, check_way, portions
+
+T = TypeVar("T")
+PARTS: Final = ("train", "validation", "test")
+_CHUNK = 8192  # samples that are evaluated at once
+
+
+@dataclass(frozen=True, eq=False)
+class _Exchange:
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Gradient:
+    task: Task
+
+
+class Member(Trainer):
+    """A client of a crowd. Asked on its own it is a trainer like any other."""
+
+    def __init__(self, gathering: Gathering, *args: Any, **kwargs: Any) -> None:
+        self._gathering = gathering
+        super().__init__(*args, **kwargs)
+
+    def train(
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
+    ) -> Array:
+        if not self._gathering.inside:
+            return super().train(start, steering, steps=steps, rate=rate, only=only)
+        trained: Array = self._gathering.ask(self.task(start, steering, steps=steps, rate=rate, only=only))
+        return trained
+
+    def task(
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
+    ) -> Task:
+        """The same, to be done later."""
+        steps = self.steps if steps is None else steps
+        return Task(self, start, steering, steps, self.rate if rate is None else rate, only)
+
+    def gradient(self, model: Array) -> Array:
+        if not self._gathering.inside:
+            return super().gradient(model)
+        gradient: Array = self._gathering.ask(_Gradient(Task(self, model)))
+        return gradient
+
+    def exchange(self, value: Any) -> Mapping[int, Any]:
+        """What every client says that comes to the same point; for attacks by who knows everything.
+
+        Whoever is still at work in the same sum is waited for.
+        """
+        if not self._gathering.inside:
+            raise TrainingError("only clients that are asked together can exchange anything: use a Crowd")
+        said: Mapping[int, Any] = self._gathering.ask(_Exchange(value))
+        return said
+
+    def alone(self, task: Task) -> Array:
+        """Do a task one by one."""
+        return super().train(task.start, task.steering, steps=task.steps, rate=task.rate, only=task.only)
+
+    def gradient_alone(self, task: Task) -> Array:
+        return super().gradient(task.start)
+
+
+class Crowd(Mapping[int, Member]):
+    """Clients with the data of `data`, all with the architecture of `module` and the settings `training`.
+
+    `way`  "auto", "together" or "one-by-one". Both give the same models up to rounding.
+
+    A channel that knows about crowds hands the answers of all clients to `together`, and what they train is
+    then trained at once. Without that, members work one by one.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        data: Mapping[int, ClientData],
+        training: Training,
+        *,
+        seed: int = 0,
+        device: str = "auto",
+        way: str = AUTO,
+    ) -> None:
+        check_way(way)
+        if not data:
+            raise DataError("a crowd needs at least one client")
+        self.training = training
+        self.way = way
+        self.flat = FlatModel(module, device=pick(device), dtype=training.dtype)
+        self._data = dict(data)
+        self._stores: dict[str, tuple[Store, dict[int, int]]] = {}
+        self._gathering = Gathering(self._serve)
+        store, offsets = self._part("train")
+        self._stack = Stack(self.flat, training, store, offsets)
+        self._members = {
+            client: Member(
+                self._gathering,
+                self.flat,
+                each,
+                training,
+                seed=seed,
+                client=client,
+                train=store.part(*self._bounds(client, "train")),
+            )
+            for client, each in self._data.items()
+        }
+
+    def __getitem__(self, client: int) -> Member:
+        return self._members[client]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __repr__(self) -> str:
+        return f"Crowd({len(self)} clients, {self.flat.dim} parameters)"
+
+    @property
+    def dim(self) -> int:
+        return self.flat.dim
+
+    def begin_round(self, number: int) -> None:
+        """What the schedule of the learning rate goes by."""
+        for member in self._members.values():
+            member.round = number
+
+    def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, Finished[T]]:
+        """Do the jobs of many clients, and all training in them at once."""
+        return self._gathering.run(jobs)
+
+    def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
+        """Every client's model after training, from a common start or from its own."""
+        chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
+        waiting = [Waiting(client, self[client].task(start, **options)) for client, start in chosen.items()]
+        self._serve(waiting)
+        return {each.client: each.answer for each in waiting}
+
+    # --- evaluation, by an observer who sees everybody ---
+
+    def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
+        """How one model does on every client's data, or every client's own model on its own."""
+        store, offsets = self._part(part)
+        if isinstance(models, Mapping):
+            return {
+                client: self[client].score_in(model, store.part(*self._bounds(client, part)))
+                for client, model in models.items()
+            }
+        return self._common(models, store, offsets)
+
+    def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
+        """The mean loss on every client's data."""
+        return {client: score.loss for client, score in self.scores(models, part).items()}
+
+    def _common(self, model: Array, store: Store, offsets: Mapping[int, int]) -> dict[int, Score]:
+        """One pass over everybody's data."""
+        objective, module = self.training.objective, self.flat.module
+        self.flat.load(model)
+        module.eval()
+        rights, losses = [np.zeros(0)], [np.zeros(0)]
+        with torch.no_grad():
+            for first in range(0, len(store), _CHUNK):
+                batch = store.part(first, first + _CHUNK)
+                outputs = module(batch.inputs)
+                rights.append(objective.right(outputs, batch.targets).cpu().numpy())
+                losses.append(objective.losses(outputs, batch.targets).double().cpu().numpy())
+        right, loss = np.concatenate(rights), np.concatenate(losses)
+        bounds = [*offsets.values(), len(store)]
+        scores = {}
+        for client, start, stop in zip(offsets, bounds, bounds[1:], strict=False):
+            mean = float(loss[start:stop].mean()) if stop > start else 0.0
+            scores[client] = Score(int(right[start:stop].sum()), stop - start, mean)
+        return scores
+
+    def _bounds(self, client: int, part: str) -> tuple[int, int]:
+        start = self._part(part)[1][client]
+        return start, start + len(self._of(client, part))
+
+    def _of(self, client: int, part: str) -> Samples:
+        samples: Samples = getattr(self._data[client], part)
+        return samples
+
+    def _part(self, part: str) -> tuple[Store, dict[int, int]]:
+        """All clients' samples of one part, one after another, and where each client's begin."""
+        if part not in PARTS:
+            raise TrainingError(f"there is no part {part!r} of a client's data; there are {', '.join(PARTS)}")
+        if part not in self._stores:
+            pieces = [self._of(client, part) for client in self._data]
+            starts = np.cumsum([0, *map(len, pieces)])
+            store = Store.of(Samples.join(pieces), self.training, self.flat.device)
+            self._stores[part] = store, dict(zip(self._data, map(int, starts), strict=False))
+        return self._stores[part]
+
+    # --- what members wait for ---
+
+    def _serve(self, waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+        """First all that is to be computed; when everybody waits for everybody, what they have to say."""
+        work = [each for each in waiting if not isinstance(each.request, _Exchange)]
+        if not work:
+            said = {each.client: each.request.value for each in waiting}
+            for each in waiting:
+                each.answer = said
+            return waiting
+        for gradients in (False, True):
+            chosen = [each for each in work if isinstance(each.request, _Gradient) is gradients]
+            shapes: dict[tuple[bool, ...], list[Waiting]] = {}
+            for each in chosen:
+                task: Task = each.request.task if gradients else each.request
+                shapes.setdefault(task.shape, []).append(each)
+            for alike in shapes.values():
+                self._compute(alike, gradients=gradients)
+        return work
+
+    def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
+        tasks: list[Task] = [each.request.task if gradients else each.request for each in alike]
+        for places in portions(self.flat, self.way, [task.trainer.width for task in tasks]):
+            some = [tasks[place] for place in places]
+            if len(some) == 1:
+                member = some[0].trainer
+                assert isinstance(member, Member)
+                results = [member.gradient_alone(some[0]) if gradients else member.alone(some[0])]
+            else:
+                results = self._stack.gradients(some) if gradients else self._stack.train(some)
+            for place, result in zip(places, results, strict=True):
+                alike[place].answer = result

@@ -1,0 +1,72 @@
+"""What files hold, made into what training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fl.errors import DataError
+from fl.samples import Array
+
+
+def scaled(parts: Sequence[Array], top: int = 255) -> Array:
+    """Pixels 0..top of all parts, one after another, as float32 in [0, 1].
+
+    Images are the largest thing that is loaded, so there is only one copy of them as floats, made in
+    one pass: parts are neither joined nor transposed before.
+    """
+    out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.float32)
+    start = 0
+    for part in parts:
+        np.divide(part, np.float32(top), out=out[start : start + len(part)], casting="unsafe")
+        start += len(part)
+    return out
+
+
+def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
+    """Labels, counted from 0, as int64; or the targets of a regression, as float32.
+
+    `classes`  how many there are, if that is known: it makes this a classification.
+    `first`    the label in the file that stands for class 0.
+    """
+    if values.ndim != 1 and values.size == len(values):
+        values = values.reshape(-1)  # (n, 1), as some tools write labels
+    if values.ndim != 1:
+        raise DataError(f"targets of shape {values.shape}: one number for each sample")
+    if values.dtype.kind == "f" and classes is None:
+        return values.astype(np.float32)
+    if values.dtype.kind not in "iu":
+        raise DataError(f"labels must be whole numbers, not {values.dtype}")
+    labels = values.astype(np.int64) - first
+    if len(labels) and (labels.min() < 0 or (classes is not None and labels.max() >= classes)):
+        highest = "up" if classes is None else f"to {first + classes - 1}"
+        raise DataError(
+            f"labels from {values.min()} to {values.max()}, where they go from {first} {highest}: "
+            "the file is of another data set, or damaged"
+        )
+    return labels
+
+
+def inputs(values: Array) -> Array:
+    """Inputs of any file: bytes are pixels, and images; floats stay as they are; whole numbers are symbols.
+
+    Pixels come out as (n, channels, height, width). Of four axes, the last is the channels' if it is
+    1 or 3 long and the second is not.
+    """
+    if values.dtype.kind not in "fiu":
+        raise DataError(f"inputs must be numbers, not {values.dtype}")
+    if values.dtype == np.uint8:
+        return scaled([channels_first(values)])
+    if values.dtype.kind == "f":
+        return values.astype(np.float32, copy=False)
+    return values.astype(np.int64)
+
+
+def channels_first(images: Array) -> Array:
+    """A view of images, (n, h, w) or (n, h, w, c), as (n, c, h, w); of anything else, the thing itself."""
+    if images.ndim == 3:
+        return images[:, np.newaxis]
+    if images.ndim == 4 and images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
+        return np.moveaxis(images, 3, 1)
+    return images

@@ -1,0 +1,172 @@
+"""The synthetic task of the paper on differentially private federated quantiles: Gaussian classes.
+
+"Differentially private federated quantiles with the distributed discrete Gaussian mechanism" has it from
+scikit-learn's `make_classification`. This module makes the same numbers with numpy alone, for one cluster to
+a class, centers that are not on a hypercube, and no repeated features:
+
+1. Every class has a corner of a hypercube of side 2 * `separation` around zero, in as many dimensions as
+   there are informative features. Its center is the corner, scaled by one random factor of the class and by
+   one of every feature.
+2. Informative features: standard normal, times a random matrix of the class, plus its center.
+3. Redundant features: the informative ones, times a random matrix. All others: standard normal.
+4. A fraction `flip` of labels is drawn anew; samples, then features, are shuffled.
+
+Random factors are uniform in [0, 1), entries of random matrices in [-1, 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator, RandomState
+
+from fl.data.divide import checked_seed, not_negative
+from fl.errors import DataError
+from fl.federation import ClientData, Federation
+from fl.partition.mixtures import dirichlet
+from fl.partition.pools import counted
+from fl.samples import Array, Samples
+
+SEED: Final = 2345
+_CROWDED: Final = 0.01  # From this share of corners on, the original draws them in another way.
+_BITS: Final = 30  # The original draws corners of more dimensions in two parts.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What samples are like: the paper's numbers, and scikit-learn's where the paper has none (`flip`)."""
+
+    features: int = 20
+    informative: int = 15
+    redundant: int = 2
+    classes: int = 10
+    separation: float = 5.0
+    flip: float = 0.01
+
+    def __post_init__(self) -> None:
+        counted("redundant", self.redundant, 0)
+        counted("classes", self.classes, 2)
+        counted("features", self.features, counted("informative", self.informative, 1) + self.redundant)
+        not_negative("separation", self.separation)
+        if not 0 <= self.flip <= 1:
+            raise DataError(f"flip must be a share from 0 to 1, not {self.flip!r}")
+        if self.informative > _BITS or self.classes >= _CROWDED * 2**self.informative:
+            raise DataError(
+                f"{self.classes} classes at the corners of {self.informative} dimensions are drawn in a way "
+                f"that is not offered: have at most {_BITS} informative features, and more than "
+                "100 corners, 2 to the power of informative features, for each class"
+            )
+
+
+def classification(samples: int, *, task: Task | None = None, seed: int = SEED) -> Samples:
+    """`samples` samples, about equally many of each class, in double precision.
+
+    They are those of `make_classification(samples, task.features, n_informative=..., n_redundant=...,
+    n_classes=..., n_clusters_per_class=1, class_sep=..., hypercube=False, flip_y=..., random_state=seed)`:
+    labels exactly, and inputs up to the rounding of matrix products, which is the same on the same machine
+    with the same numpy.
+    """
+    task = task or Task()
+    counted("samples", samples, task.classes)
+    rng = RandomState(checked_seed(seed))
+    centers = _centers(task, rng)
+    labels = np.arange(samples) % task.classes
+    labels.sort()
+    inputs = _inputs(task, labels, centers, rng)
+    flipped = rng.uniform(size=samples) < task.flip
+    labels[flipped] = rng.randint(task.classes, size=flipped.sum())
+    rows = np.arange(samples)
+    rng.shuffle(rows)
+    columns = np.arange(task.features)
+    rng.shuffle(columns)
+    return Samples(inputs[rows][:, columns], labels[rows])
+
+
+def _centers(task: Task, rng: RandomState) -> Array:
+    corners: list[int] = []
+    while len(corners) < task.classes:
+        if (corner := int(rng.randint(2**task.informative))) not in corners:
+            corners.append(corner)
+    # A bit of the number says on which side the corner is, the highest bit for the first feature.
+    sides = np.array(corners)[:, None] >> np.arange(task.informative)[::-1] & 1
+    centers = sides * (2 * task.separation) - task.separation
+    centers *= rng.uniform(size=(task.classes, 1))
+    centers *= rng.uniform(size=(1, task.informative))
+    return np.asarray(centers)
+
+
+def _inputs(task: Task, labels: Array, centers: Array, rng: RandomState) -> Array:
+    """Of samples that are sorted by label; features in the order informative, redundant, others."""
+    inputs = np.zeros((len(labels), task.features))
+    known = inputs[:, : task.informative]
+    known[:] = rng.standard_normal(known.shape)
+    for label, center in enumerate(centers):
+        mine = slice(*np.searchsorted(labels, (label, label + 1)))
+        known[mine] = known[mine] @ _mixing(task.informative, task.informative, rng) + center
+    end = task.informative + task.redundant
+    if task.redundant:
+        inputs[:, task.informative : end] = known @ _mixing(task.informative, task.redundant, rng)
+    inputs[:, end:] = rng.standard_normal((len(labels), task.features - end))
+    return inputs
+
+
+def _mixing(rows: int, columns: int, rng: RandomState) -> Array:
+    return np.asarray(2 * rng.uniform(size=(rows, columns)) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """How many clients of each kind, with how many samples, and the Dirichlet parameters of their labels.
+
+    Clients that are held out have far fewer classes each: they are what a fair model must be good for.
+    """
+
+    clients: int = 2500
+    validation: int = 500
+    test: int = 500
+    samples: int = 100
+    alpha: float = 0.5
+    held_out_alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, least in (("clients", 1), ("validation", 0), ("test", 0), ("samples", 1)):
+            counted(name, getattr(self, name), least)
+
+
+def quantile_task(
+    rng: Generator,
+    *,
+    crowd: Crowd | None = None,
+    task: Task | None = None,
+    total: int = 500_000,
+    seed: int = SEED,
+) -> Federation:
+    """The paper's federation: `total` samples of which every client gets some, without replacement.
+
+    `seed` is that of the samples, `rng` for who gets which. Clients 0, 1, ... train. The held-out clients
+    follow: first those for validation, whose samples are in `validation`, then those to test, in `test`.
+    As a client must have something to train on, both have the same samples in `train` as well.
+    """
+    crowd, task = crowd or Crowd(), task or Task()
+    pool = classification(total, task=task, seed=seed)
+    pool = Samples(pool.x.astype(np.float32), pool.y)
+    held_out = crowd.validation + crowd.test
+    alphas = [crowd.alpha] * crowd.clients + [crowd.held_out_alpha] * held_out
+    parts = dirichlet(pool.y, len(alphas), rng, alpha=alphas, samples=crowd.samples)
+    nothing = pool.take(np.arange(0))
+
+    def holding(client: int) -> ClientData:
+        mine = pool.take(parts[client])
+        kind = client - crowd.clients
+        validation = mine if 0 <= kind < crowd.validation else nothing
+        return ClientData(mine, validation, mine if kind >= crowd.validation else nothing)
+
+    everybody = {client: holding(client) for client in range(len(alphas))}
+    return Federation(
+        {client: data for client, data in everybody.items() if client < crowd.clients},
+        {client: data for client, data in everybody.items() if client >= crowd.clients},
+        classes=task.classes,
+        name="quantile task",
+    )

@@ -1,0 +1,137 @@
+"""MNIST, and what is stored like it: Fashion-MNIST and EMNIST, in idx files, plain or packed with gzip.
+
+An idx file is a header of big-endian numbers (a magic number that says how many axes there are, and
+how long each is), and then bytes. Images come out as float32 in [0, 1] of shape (n, 1, 28, 28).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fl.data import arrays, checksums, source
+from fl.errors import DataError
+from fl.samples import Array, Samples
+
+_SIDE = (28, 28)
+_UNSIGNED_BYTES = 0x800  # of which the lowest byte counts the axes
+
+# What the labels of each split of EMNIST start with, and how many classes there are.
+EMNIST_SPLITS = {
+    "byclass": (0, 62),
+    "bymerge": (0, 47),
+    "balanced": (0, 47),
+    "letters": (1, 26),
+    "digits": (0, 10),
+    "mnist": (0, 10),
+}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A data set in idx files: what its files are called, where they may be, what is in them."""
+
+    name: str
+    prefixes: dict[str, str]  # by part
+    classes: int
+    origin: str
+    places: tuple[str, ...]
+    first: int = 0
+    transposed: bool = False
+
+
+_MNIST = _Kind(
+    "mnist",
+    {"train": "train", "test": "t10k"},
+    10,
+    "MNIST (LeCun, Cortes and Burges) is published as four files at yann.lecun.com/exdb/mnist",
+    (".", "raw", "mnist", "MNIST/raw"),
+)
+
+_FASHION = _Kind(
+    "fashion-mnist",
+    {"train": "train", "test": "t10k"},
+    10,
+    "Fashion-MNIST (Xiao, Rasul and Vollgraf) is published as four files at "
+    "github.com/zalandoresearch/fashion-mnist; Debian has it as dataset-fashion-mnist",
+    (".", "raw", "fashion-mnist", "FashionMNIST/raw"),
+)
+
+
+def mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
+    """Digits: 60,000 to train, 10,000 to test. `check=False` reads other editions too."""
+    return _load(directory, _MNIST, part, check)
+
+
+def fashion_mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
+    """Clothes, in files that are called like MNIST's. `check=False` reads other editions too."""
+    return _load(directory, _FASHION, part, check)
+
+
+def emnist(
+    directory: str | Path, *, split: str = "byclass", part: str = "all", check: bool = True
+) -> Samples:
+    """Characters. Labels of `byclass` are in the order 0-9, A-Z, a-z; those of `letters` become 0..25.
+
+    EMNIST stores its images with rows and columns exchanged; here they are upright, like MNIST's. The
+    files do not say who wrote what: data by writer is what LEAF makes of NIST's forms.
+    """
+    if split not in EMNIST_SPLITS:
+        raise DataError(f"EMNIST has no split {split!r}; it has {', '.join(EMNIST_SPLITS)}")
+    first, classes = EMNIST_SPLITS[split]
+    kind = _Kind(
+        "emnist",
+        {part: f"emnist-{split}-{part}" for part in ("train", "test")},
+        classes,
+        "EMNIST (Cohen, Afshar, Tapson and van Schaik) is published by NIST at "
+        "nist.gov/itl/products-and-services/emnist-dataset, as gzip.zip",
+        (".", "gzip", "raw", "emnist", "EMNIST/raw", "EMNIST/raw/gzip"),
+        first,
+        transposed=True,
+    )
+    return _load(directory, kind, part, check)
+
+
+def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples:
+    images, labels = [], []
+    for prefix in (kind.prefixes[one] for one in source.parts(part)):
+        pixels = _read(_path(directory, kind, f"{prefix}-images", 3), _SIDE, kind, check)
+        path = _path(directory, kind, f"{prefix}-labels", 1)
+        values = _read(path, (), kind, check)
+        with source.blame(path):
+            if len(values) != len(pixels):
+                raise DataError(
+                    f"{len(values)} labels for {len(pixels)} images: the files do not belong together"
+                )
+            labels.append(arrays.targets(values, kind.classes, kind.first))
+        images.append(arrays.channels_first(pixels.transpose(0, 2, 1) if kind.transposed else pixels))
+    return Samples(arrays.scaled(images), np.concatenate(labels))
+
+
+def _path(directory: str | Path, kind: _Kind, stem: str, axes: int) -> Path:
+    names = (f"{stem}-idx{axes}-ubyte", f"{stem}.idx{axes}-ubyte")
+    return source.find(directory, names, kind.origin, kind.places)
+
+
+def _read(path: Path, row: tuple[int, ...], kind: _Kind, check: bool) -> Array:
+    """The bytes of a file whose rows have this shape."""
+    axes = 1 + len(row)
+    with source.opened(path) as stream:
+        header = source.fill(stream, np.empty(4 + 4 * axes, np.uint8)).tobytes()
+        magic, count, *shape = struct.unpack(f">{1 + axes}I", header)
+        if magic != _UNSIGNED_BYTES + axes:
+            raise DataError(
+                f"magic number {magic:#x} where {_UNSIGNED_BYTES + axes:#x} should be: no such idx file"
+            )
+        if tuple(shape) != row or not count:
+            raise DataError(f"{count} rows of shape {tuple(shape)}; rows of shape {row} were to be read")
+        source.bounded(path, count * math.prod(row))
+        values = source.fill(stream, np.empty((count, *row), np.uint8))
+        source.end(stream)
+        if check:
+            checksums.verify(kind.name, path, header, values.reshape(-1).data)
+        return values

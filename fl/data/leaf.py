@@ -1,0 +1,131 @@
+"""Data sets as LEAF writes them: json files of users, and what each of them holds.
+
+    {"users": [name, ...], "num_samples": [count, ...], "user_data": {name: {"x": [...], "y": [...]}}}
+
+The files are in train/ and test/, or, before LEAF has split them, in all_data/. Inputs are lists of
+numbers, or texts of one length (its Shakespeare), which become the places of their characters in the
+vocabulary. Tweets (its Sent140) would first have to be turned into numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fl.data import arrays, source
+from fl.data.letters import LETTERS, encode
+from fl.data.owned import Owned
+from fl.errors import DataError
+from fl.samples import Array, Samples
+
+_ORIGIN = "LEAF (github.com/TalwalkarLab/leaf) makes them: its preprocess.sh writes all_data, train and test"
+_PLACES = (".", "data")
+
+
+def leaf(
+    directory: str | Path,
+    *,
+    part: str = "all",
+    shape: tuple[int, ...] | None = None,
+    letters: str = LETTERS,
+    drop_empty: bool = False,
+) -> Owned:
+    """All samples of the part, by user; a user of both parts is one owner.
+
+    `shape`       of an input, such as (1, 28, 28): the files hold images as plain lists.
+    `drop_empty`  leaves out users without samples, which are an error otherwise. Users whose samples
+                  are all of one class are fine.
+    """
+    users: dict[str, int] = {}
+    pieces: list[Samples] = []
+    owner: list[Array] = []
+    for path in _files(Path(directory), part):
+        with source.blame(path):
+            for user, x, y in _users(_parsed(path)):
+                if not len(x) and drop_empty:
+                    continue
+                pieces.append(_samples(user, x, y, shape, letters))
+                owner.append(np.full(len(x), users.setdefault(user, len(users))))
+    return Owned(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
+
+
+def _files(directory: Path, part: str) -> list[Path]:
+    """The files of a part, in the order of their names."""
+    folders = source.parts(part)
+    for place in _PLACES:
+        if part == "all" and (found := sorted((directory / place / "all_data").glob("*.json"))):
+            return found
+        by_folder = [sorted((directory / place / folder).glob("*.json")) for folder in folders]
+        if all(by_folder):
+            return [path for paths in by_folder for path in paths]
+    wanted = " and ".join(folders) + (", or all_data" if part == "all" else "")
+    where = ", ".join(str(directory / place) for place in _PLACES)
+    raise DataError(f"json files are missing: looked in {where} for *.json in {wanted}. {_ORIGIN}")
+
+
+def _parsed(path: Path) -> Any:
+    data = source.content(path)
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise DataError(f"no json, or cut short ({error}): make it again") from error
+
+
+def _users(data: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Each user with its inputs and targets, which are as many as the file says."""
+    match data:
+        case {"users": list(users), "num_samples": list(counts), "user_data": dict(held)}:
+            if len(users) != len(counts):
+                raise DataError(f"{len(users)} users, but {len(counts)} in num_samples")
+        case _:
+            raise DataError("it is not LEAF's: users, num_samples and user_data are missing")
+    for user, count in zip(users, counts, strict=True):
+        match held.get(user) if isinstance(user, str) else None:
+            case {"x": list(x), "y": list(y)} if len(x) == len(y) == count:
+                yield user, x, y
+            case _:
+                raise DataError(f"user {user!r} should have {count} inputs x and as many targets y")
+
+
+def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | None, letters: str) -> Samples:
+    try:
+        if not x:
+            raise DataError("no samples: pass drop_empty=True to leave such users out")
+        inputs = _numbers(x, letters)
+        if shape is not None:
+            inputs = inputs.reshape(len(x), *shape)
+        return Samples(arrays.inputs(inputs), arrays.targets(_numbers(y, letters).reshape(len(y), -1)))
+    except ValueError as error:  # DataError among them
+        raise DataError(f"user {user!r}: {error}") from error
+
+
+def _numbers(values: list[Any], letters: str) -> Array:
+    """One row for each value; texts as the places of their characters."""
+    if any(isinstance(value, str) for value in values):
+        rows = [encode(value, letters) for value in values if isinstance(value, str)]
+        if len(rows) != len(values) or len({len(row) for row in rows}) > 1:
+            raise DataError("texts of different lengths, or among numbers")
+        return np.stack(rows).astype(np.int64)
+    found: Array = np.array(values)
+    if found.dtype.kind not in "fi":
+        raise DataError(f"neither numbers nor texts, but {found.dtype}")
+    return found
+
+
+def _joined(pieces: list[Samples], directory: Path) -> Samples:
+    if not pieces:
+        raise DataError(f"{directory}: none of its users has samples")
+    shapes = {piece.x.shape[1:] for piece in pieces}
+    if len(shapes) > 1:
+        raise DataError(f"{directory}: the inputs of its users differ in shape: {sorted(shapes)}")
+    joined = Samples.join(pieces)
+    return Samples(_single(joined.x), _single(joined.y))
+
+
+def _single(values: Array) -> Array:
+    """Floats of both kinds in one: where all numbers of a user happen to be whole, json does not say more."""
+    return values.astype(np.float32, copy=False) if values.dtype.kind == "f" else values

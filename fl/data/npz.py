@@ -1,0 +1,119 @@
+"""Data sets in numpy's own files, with x and y, or x_train, y_train, x_test and y_test.
+
+Bytes are taken for pixels: they are divided by 255, and come out as (n, channels, height, width). Floats
+keep their values and their shape; other whole numbers are symbols. Targets that are floats make a
+regression.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.lib import format as npy
+
+from fl.data import arrays, source
+from fl.data.owned import Owned
+from fl.errors import DataError
+from fl.samples import Array, Samples
+
+ORIGIN = "It is a file of your own, as numpy.savez writes it"
+
+
+def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
+    """The samples of a file. `part`: "train", "test", or "all" of them."""
+    return _read(source.find(directory, (file,), ORIGIN), part, classes, None)[0]
+
+
+def owned(
+    directory: str | Path, *, file: str, owner: str = "writer", part: str = "all", classes: int | None = None
+) -> Owned:
+    """The samples of a file, with their owners: numbers or names, in an array that is called `owner`.
+
+    In a file of several parts, the owners are in owner_train and owner_test.
+    """
+    path = source.find(directory, (file,), ORIGIN)
+    samples, who = _read(path, part, classes, owner)
+    with source.blame(path):
+        if who.dtype.kind == "U":
+            names, who = np.unique(who, return_inverse=True)
+            return Owned(samples, who.astype(np.int64), tuple(map(str, names)))
+        return Owned(samples, who)
+
+
+def members(path: Path, names: Sequence[str]) -> list[Array]:
+    """Arrays of an npz file, by name. Pickled objects are never read."""
+    with source.blame(path), zipfile.ZipFile(path) as archive:
+        held = [name.removesuffix(".npy") for name in archive.namelist()]
+        if missing := [name for name in names if name not in held]:
+            raise DataError(f"it holds {', '.join(held) or 'nothing'}; missing: {', '.join(missing)}")
+        return [_array(archive, path, name) for name in names]
+
+
+def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tuple[Samples, Array]:
+    ends = _ends(path, part)
+    wanted = ("x", "y") if owner is None else ("x", "y", owner)
+    columns = [members(path, [name + end for end in ends]) for name in wanted]
+    with source.blame(path):
+        kinds = {f"{column.dtype} {column.shape[1:]}" for column in columns[0]}
+        if len(kinds) > 1:
+            raise DataError(f"the inputs of its parts do not fit together: {', '.join(sorted(kinds))}")
+        y = arrays.targets(_joined(columns[1]), classes)
+        samples = Samples(_inputs(columns.pop(0)), y)
+        if not len(samples):
+            raise DataError("it holds no samples")
+        return samples, _joined(columns[-1])
+
+
+def _ends(path: Path, part: str) -> tuple[str, ...]:
+    """What the names of the arrays end in: nothing, in a file that is not split."""
+    ends = tuple(f"_{one}" for one in source.parts(part))
+    with source.blame(path), zipfile.ZipFile(path) as archive:
+        if "x.npy" not in archive.namelist():
+            return ends
+        if part != "all":
+            raise DataError(
+                f'it is not split, so it has no part {part!r}: pass part="all", and split it yourself'
+            )
+    return ("",)
+
+
+def _inputs(columns: list[Array]) -> Array:
+    """Of all parts. Bytes are turned into floats as they are joined, to save a copy."""
+    if columns[0].dtype == np.uint8 and columns[0].ndim:
+        return arrays.scaled([arrays.channels_first(column) for column in columns])
+    return arrays.inputs(_joined(columns))
+
+
+def _joined(columns: Sequence[Array]) -> Array:
+    if any(not column.ndim for column in columns):
+        raise DataError("a single number where a row for every sample should be")
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
+    with cast(zipfile.ZipExtFile, archive.open(f"{name}.npy")) as stream:
+        shape, fortran, dtype = _header(name, stream)
+        if dtype.hasobject:
+            raise DataError(f"{name} holds Python objects, which are never read: save it as numbers")
+        count = math.prod(shape)
+        source.bounded(path, count * max(dtype.itemsize, 1))
+        array: Array = source.fill(stream, np.empty(count, dtype))
+        source.end(stream)
+        return array.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(name: str, stream: zipfile.ZipExtFile) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    try:
+        version = npy.read_magic(stream)
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+        shape, fortran, dtype = read(stream)
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{name} is no array of numpy's: {error}") from error
+    if min(shape, default=0) < 0:
+        raise DataError(f"{name} claims the shape {shape}: it is damaged")
+    return shape, fortran, dtype

@@ -1,0 +1,112 @@
+"""What the roles of Shakespeare's plays say: each role is a client that guesses its next character.
+
+Two kinds of file are read, plain or packed with gzip:
+
+- tsv: a header, and then play, role and line in three columns, in reading order. The same role in
+  two plays is two owners;
+- txt: speeches with an empty line between them, each starting with the name of the role and a colon.
+
+All lines of a role are joined, and a window slides over them: a sample is a window of characters and
+the one that follows. Characters outside the vocabulary are left out. A role that says too little for
+a single window is left out too, since a client without samples cannot take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from fl.data import source
+from fl.data.letters import LETTERS, encode
+from fl.data.owned import Owned
+from fl.errors import DataError
+from fl.samples import Array, Samples
+
+_ORIGIN = (
+    "Make it from any edition of the plays (Project Gutenberg's, or the Moby text), "
+    "as a tsv with the columns play, role and line"
+)
+_NAMES = (
+    "shakespeare_by_role.tsv",
+    "shakespeare.tsv",
+    "shakespeare.txt",
+    "tinyshakespeare.txt",
+    "input.txt",
+)
+_LARGEST = 1 << 28  # fifty times all the plays
+
+
+def shakespeare(
+    directory: str | Path,
+    *,
+    file: str | None = None,
+    window: int = 80,
+    stride: int = 1,
+    letters: str = LETTERS,
+) -> Owned:
+    """Windows of characters, as bytes of shape (n, window), and the characters that follow; by role.
+
+    A window starts at every `stride`-th character of a role.
+    """
+    if window < 1 or stride < 1:
+        raise DataError(f"a window of {window} and a stride of {stride}: both are at least 1")
+    path = source.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
+    text = source.content(path, _LARGEST)
+    with source.blame(path):
+        lines = text.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        spoken = _tsv(lines) if ".tsv" in path.suffixes else _speeches(lines)
+        codes = {role: encode("\n".join(said), letters, drop=True) for role, said in spoken.items()}
+        return _windows({role: code for role, code in codes.items() if len(code) > window}, window, stride)
+
+
+def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
+    """What each role says, from three columns."""
+    if lines[0].split("\t") != ["play", "role", "line"]:
+        raise DataError("the first line should be play, role and line, with tabs between them")
+    spoken: dict[str, list[str]] = {}
+    for number, line in enumerate(lines[1:], 2):
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise DataError(f"line {number} has {len(columns)} columns instead of play, role and line")
+        spoken.setdefault(f"{columns[0]}: {columns[1]}", []).append(columns[2])
+    return spoken
+
+
+def _speeches(lines: list[str]) -> Mapping[str, list[str]]:
+    """What each role says, from speeches that start with its name."""
+    spoken: dict[str, list[str]] = {}
+    for number, speech in _paragraphs(lines):
+        if not speech[0].endswith(":"):
+            raise DataError(f"line {number} should be the name of a role and a colon: {speech[0][:40]!r}")
+        spoken.setdefault(speech[0][:-1], []).extend(speech[1:])
+    return spoken
+
+
+def _paragraphs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Runs of lines that are not empty, with the number of the first."""
+    run: list[str] = []
+    for number, line in enumerate([*lines, ""], 1):
+        if line.strip():
+            run.append(line)
+        elif run:
+            yield number - len(run), run
+            run = []
+
+
+def _windows(codes: Mapping[str, Array], window: int, stride: int) -> Owned:
+    if not codes:
+        raise DataError(f"no role says more than {window} characters: choose a smaller window")
+    counts = [len(range(0, len(code) - window, stride)) for code in codes.values()]
+    if sum(counts) * window > source.LARGEST:
+        raise DataError(f"{sum(counts)} windows of {window} are too many to hold: choose a larger stride")
+    x = np.empty((sum(counts), window), np.uint8)
+    y = np.empty(sum(counts), np.int64)
+    start = 0
+    for code, count in zip(codes.values(), counts, strict=True):
+        x[start : start + count] = sliding_window_view(code[:-1], window)[::stride]
+        y[start : start + count] = code[window::stride]
+        start += count
+    return Owned(Samples(x, y), np.repeat(np.arange(len(counts)), counts), tuple(codes))

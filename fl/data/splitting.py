@@ -1,0 +1,146 @@
+"""The convex problems of "A unifying framework for federated learning", the chapter on splitting schemes.
+
+Every user i of m has n rows: a matrix A_i and targets b_i. What users minimise together is the sum of
+
+    f_i(w) = 1/2 |A_i w - b_i|^2                                   (least squares: `LeastSquares`)
+    f_i(w) = sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n)    (logistic regression: fl/data/logistic.py)
+
+Both know their gradients, their proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and their joint
+optimum, all in double precision: what the chapter plots is the distance of an algorithm from that optimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.random import RandomState
+
+from fl.data.divide import checked_seed, not_negative
+from fl.errors import DataError
+from fl.federation import ClientData, Federation
+from fl.partition.pools import counted
+from fl.samples import Array, Samples
+
+SEED: Final = 100  # of all released scripts
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # it is private
+class LeastSquares:
+    """`a` is users x rows x features, `b` users x rows; `truth` is the model that `b` was made with."""
+
+    a: Array
+    b: Array
+    truth: Array
+
+    def __post_init__(self) -> None:
+        check_shapes(self.a, self.b, self.truth)
+        if self.a.shape[0] * self.a.shape[1] < self.a.shape[2]:
+            raise DataError("fewer rows than features, so there is no unique optimum: ask for more rows")
+
+    @property
+    def users(self) -> int:
+        return len(self.a)
+
+    def objective(self, model: Array) -> float:
+        """The sum over users."""
+        residuals = self.a @ model - self.b
+        return 0.5 * float(np.vdot(residuals, residuals))
+
+    def gradients(self, models: Array) -> Array:
+        """Every user's, one to a row, at one model for all or at one for each."""
+        return _times(self._squares, self._each(models)) - self._products
+
+    def proximal(self, points: Array, eta: float) -> Array:
+        """Every user's, exactly: (A'A + I/eta)^-1 (A'b + u/eta). With infinite `eta`, its own optimum."""
+        inverse = 1.0 / positive_eta(eta)
+        values, vectors = self._eigen
+        if not inverse and values.min() <= 0:
+            raise DataError("a user with dependent columns has no optimum of its own: choose a finite eta")
+        target = self._products + inverse * self._each(points)
+        return _times(vectors, _times(np.swapaxes(vectors, 1, 2), target) / (values + inverse))
+
+    @cached_property
+    def optimum(self) -> Array:
+        return np.asarray(np.linalg.solve(self._squares.sum(axis=0), self._products.sum(axis=0)))
+
+    def federation(self) -> Federation:
+        """All rows are to train on: the objective is what counts. In double precision."""
+        return as_federation(self.a, self.b, None, "least squares")
+
+    def _each(self, models: Array) -> Array:
+        return np.broadcast_to(models, self._products.shape)
+
+    @cached_property
+    def _squares(self) -> Array:
+        return np.asarray(np.swapaxes(self.a, 1, 2) @ self.a)
+
+    @cached_property
+    def _products(self) -> Array:
+        return _times(np.swapaxes(self.a, 1, 2), self.b)
+
+    @cached_property
+    def _eigen(self) -> tuple[Array, Array]:
+        # One decomposition serves every eta, and a round of all users is a few products.
+        values, vectors = np.linalg.eigh(self._squares)
+        return values, vectors
+
+
+def least_squares(
+    *,
+    users: int = 25,
+    features: int = 100,
+    rows: int = 5000,
+    noise: float = 0.25,
+    matrices_first: bool = False,
+    seed: int = SEED,
+) -> LeastSquares:
+    """The chapter's least squares: A and the true model ~ N(0, 1), b = A truth + N(0, noise^2).
+
+    `noise`           a standard deviation. The chapter says that the variance is 0.25; its scripts, and its
+                      values of heterogeneity, have the standard deviation 0.25.
+    `matrices_first`  draws all matrices before all noise, as the script of the heterogeneity experiment
+                      (Fig. 6) does. The others draw a user's matrix, then that user's noise.
+    """
+    for name, value in (("users", users), ("features", features), ("rows", rows)):
+        counted(name, value, 1)
+    not_negative("noise", noise)
+    rng = RandomState(checked_seed(seed))
+    truth = rng.standard_normal(features)
+    a, errors = np.empty((users, rows, features)), np.empty((users, rows))
+    for user in range(users):
+        a[user] = rng.normal(0, 1, (rows, features))
+        if not matrices_first:
+            errors[user] = rng.normal(0, noise, rows)
+    if matrices_first:
+        errors = rng.normal(0, noise, (users, rows))
+    return LeastSquares(a, a @ truth + errors, truth)
+
+
+def check_shapes(a: Array, b: Array, truth: Array) -> None:
+    """Raise unless users, rows and features fit together."""
+    if a.ndim != 3 or b.shape != a.shape[:2] or truth.shape != a.shape[2:]:
+        raise DataError(
+            f"matrices {a.shape}, targets {b.shape} and a model {truth.shape} do not fit: "
+            "give users x rows x features, users x rows, and features"
+        )
+
+
+def positive_eta(eta: float) -> float:
+    """`eta`, if a proximal operator has such a step."""
+    if not eta > 0:
+        raise DataError(f"eta must be above zero, not {eta!r}")
+    return eta
+
+
+def as_federation(a: Array, b: Array, classes: int | None, name: str) -> Federation:
+    """Users as clients, with nothing but training data."""
+    nothing = Samples(a[0, :0], b[0, :0])
+    clients = {user: ClientData(Samples(a[user], b[user]), nothing, nothing) for user in range(len(a))}
+    return Federation(clients, classes=classes, name=name)
+
+
+def _times(matrices: Array, vectors: Array) -> Array:
+    return np.asarray((matrices @ vectors[..., None])[..., 0])

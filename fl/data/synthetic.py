@@ -1,0 +1,184 @@
+"""synthetic(alpha, beta): clients whose models and inputs differ by as much as two numbers say.
+
+The generator of "Federated optimization in heterogeneous networks" (FedProx), which several papers took
+over with changes of their own; `PRESETS` has those. For client k, with N(mean, standard deviation):
+
+    u_k ~ N(0, alpha),  W_k and b_k ~ N(u_k, 1),  B_k ~ N(0, beta),  v_k ~ N(B_k, 1) in every coordinate,
+    x ~ N(v_k, S) with variances S_jj = j^-1.2,  y = argmax(x W_k + b_k).
+
+The papers speak of variances alpha and beta; every released generator takes them for standard deviations.
+
+Numbers are drawn in the order of the released scripts, which use the global generators of numpy (for the
+data) and of the standard library (for the order of samples): those scripts, begun with `np.random.seed(seed)`
+and `random.seed(seed)`, make the same samples. Their authors set no seed, except for pFedMe (0).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.random import RandomState
+
+from fl.data.divide import TENTH, Shares, checked_seed, divided, not_negative
+from fl.errors import DataError
+from fl.federation import Federation
+from fl.partition.pools import counted
+from fl.samples import Array, Samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How many clients, how different, how large, and what part of their samples is to test.
+
+    `alpha`, `beta`  how far models and inputs differ.
+    `alike`          the first so many clients share one model, entries N(0, 1), and inputs around zero.
+    `draws`          what is drawn though no client uses it, for the sake of the same numbers: `all` scripts
+                     but two draw a model for clients that are alike too; `models` leaves those out;
+                     `needed` leaves out the means u and B as well.
+    `mean`, `sigma`  of the logarithm of a client's size, before it is rounded down;
+    `minimum`        is then added, and `times` multiplies the sum.
+    `equal`          one size is drawn, for all clients.
+    `largest`        no client has more; the distribution has a heavy tail. None is no limit.
+    `softmax`        labels are the argmax of probabilities in double precision, as the scripts compute
+                     them. It is another label only where all exponentials overflow or vanish: then
+                     the probabilities are no numbers, and the label is the first class that is none.
+                     So it is for Fed+, where nearly all labels come out as 0.
+    """
+
+    name: str = "synthetic"
+    clients: int = 30
+    alpha: float = 1.0
+    beta: float = 1.0
+    alike: int = 0
+    draws: Literal["all", "models", "needed"] = "all"
+    features: int = 60
+    classes: int = 10
+    mean: float = 4.0
+    sigma: float = 2.0
+    minimum: int = 50
+    times: int = 1
+    equal: bool = False
+    largest: int | None = None
+    softmax: bool = False
+    shares: Shares = TENTH
+
+    def __post_init__(self) -> None:
+        for name, least in (("clients", 1), ("features", 1), ("classes", 2), ("minimum", 1), ("times", 1)):
+            counted(name, getattr(self, name), least)
+        counted("alike", self.alike, 0)
+        if self.alike > self.clients:
+            raise DataError(f"{self.alike} of {self.clients} clients cannot be alike: lower `alike`")
+        if self.largest is not None:
+            counted("largest", self.largest, 1)
+        for name in ("alpha", "beta", "sigma"):
+            not_negative(name, getattr(self, name))
+        if not abs(self.mean) <= 20:  # e^20 samples are too many already.
+            raise DataError(f"mean must be between -20 and 20, as it is a logarithm, not {self.mean!r}")
+        if self.draws not in ("all", "models", "needed"):
+            raise DataError(f"draws must be all, models or needed, not {self.draws!r}")
+        if self.draws == "needed" and self.alike < self.clients:
+            raise DataError("only if all clients are alike, the means are not needed: set draws to models")
+
+
+_PFEDME: Final = Recipe(name="pFedMe", clients=100, alpha=0.5, beta=0.5, times=5)
+_LP_PROJ: Final = Recipe(
+    name="lp-proj", clients=100, alpha=0.0, beta=0.0, minimum=100, equal=True, shares=Shares(0.2, 0.2)
+)
+_IID: Final = Recipe(name="FedProx IID", alpha=0.0, beta=0.0, alike=30, draws="needed")
+
+# By the paper that has them, with those alpha and beta for which it shows most.
+PRESETS: Final[Mapping[str, Recipe]] = {
+    "fedprox": Recipe(name="FedProx"),
+    "fedprox-iid": _IID,
+    "q-ffl": Recipe(name="q-FFL", clients=100),
+    "q-ffl-hybrid": Recipe(name="q-FFL hybrid", clients=100, alike=50, sigma=1.0),
+    "pfedme": _PFEDME,
+    "lp-proj": _LP_PROJ,
+    "lp-proj-unbalanced": replace(_LP_PROJ, name="lp-proj unbalanced", equal=False),
+    "lp-proj-iid": replace(_LP_PROJ, name="lp-proj IID", alike=100, draws="models"),
+    "fedbc": Recipe(name="FedBC", alpha=0.5, beta=0.5, shares=Shares(0.2)),
+    "fed+": Recipe(name="Fed+", alpha=1000.0, beta=10.0, shares=Shares(0.2)),
+}
+
+
+def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federation:
+    """The federation of a preset, with fields of its `Recipe` changed.
+
+    A change of `clients` alone is right for presets without `alike` clients; to have fewer
+    clients that are all alike, change both.
+    """
+    if preset not in PRESETS:
+        raise DataError(f"there is no preset {preset!r}: use one of {', '.join(PRESETS)}")
+    try:
+        recipe = replace(PRESETS[preset], **changes)
+    except TypeError as error:
+        known = ", ".join(Recipe.__dataclass_fields__)
+        raise DataError(f"{', '.join(changes)} cannot all be changed: the names are {known}") from error
+    return generate(recipe, seed=seed)
+
+
+def generate(recipe: Recipe, *, seed: int) -> Federation:
+    """The federation of `recipe`: inputs in single precision, of which labels were computed in double."""
+    rng = RandomState(checked_seed(seed))
+    order = random.Random(seed)
+    clients = _clients(recipe, rng)
+    return Federation(
+        {client: divided(samples, recipe.shares, order) for client, samples in enumerate(clients)},
+        classes=recipe.classes,
+        name=recipe.name,
+    )
+
+
+def variances(features: int) -> Array:
+    """Of the inputs, the largest first."""
+    return np.array([np.power(j + 1, -1.2) for j in range(features)])
+
+
+def _clients(recipe: Recipe, rng: RandomState) -> list[Samples]:
+    """All samples of every client. The order of draws in it is part of the recipe."""
+    sizes = _sizes(recipe, rng)
+    needed = recipe.draws != "needed"
+    model_means = rng.normal(0, recipe.alpha, recipe.clients) if needed else np.zeros(recipe.clients)
+    input_means = rng.normal(0, recipe.beta, recipe.clients) if needed else np.zeros(recipe.clients)
+    centers = [
+        np.zeros(recipe.features) if client < recipe.alike else rng.normal(mean, 1, recipe.features)
+        for client, mean in enumerate(input_means)
+    ]
+    common = _model(recipe, 0.0, rng) if recipe.alike else None
+    covariance = np.diag(variances(recipe.features))
+    clients = []
+    for client, size in enumerate(sizes):
+        alike = client < recipe.alike
+        own = None if alike and recipe.draws != "all" else _model(recipe, model_means[client], rng)
+        model = common if alike else own
+        assert model is not None
+        weights, bias = model
+        inputs = rng.multivariate_normal(centers[client], covariance, size)
+        labels = _labels(inputs @ weights + bias, softmax=recipe.softmax)
+        clients.append(Samples(inputs.astype(np.float32), labels))
+    return clients
+
+
+def _sizes(recipe: Recipe, rng: RandomState) -> Array:
+    drawn = rng.lognormal(recipe.mean, recipe.sigma, 1 if recipe.equal else recipe.clients).astype(int)
+    sizes = (drawn + recipe.minimum) * recipe.times
+    return np.broadcast_to(np.minimum(sizes, recipe.largest or sizes.max()), recipe.clients)
+
+
+def _model(recipe: Recipe, mean: float, rng: RandomState) -> tuple[Array, Array]:
+    weights = rng.normal(mean, 1, (recipe.features, recipe.classes))
+    return weights, rng.normal(mean, 1, recipe.classes)
+
+
+def _labels(logits: Array, *, softmax: bool) -> Array:
+    if softmax:
+        # Infinity over infinity, and zero over zero, are what the scripts compute, too.
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            logits = np.exp(logits)
+            logits /= logits.sum(axis=1, keepdims=True)
+    labels: Array = logits.argmax(axis=1)
+    return labels

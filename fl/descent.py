@@ -1,0 +1,108 @@
+"""One local step after another on flat vectors, of one client or of many in the rows of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fl.steering import Steering
+from fl.training import Training
+
+Column: TypeAlias = Tensor | float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is added to plain steps, as tensors: vectors of one client, or matrices with a row for each."""
+
+    pull: Column = 0.0
+    anchor: Tensor | None = None
+    correction: Tensor | None = None
+    mix: Column = 0.0
+    target: Tensor | None = None
+    only: Tensor | None = None  # 1 for parameters that may move, 0 for others
+
+    def rows(self, count: int) -> Terms:
+        """Of the first `count` clients."""
+        return Terms(
+            _first(self.pull, count),
+            None if self.anchor is None else self.anchor[:count],
+            None if self.correction is None else self.correction[:count],
+            _first(self.mix, count),
+            None if self.target is None else self.target[:count],
+            self.only,
+        )
+
+
+class Descent:
+    """Moves `values` in place. Momentum begins at zero."""
+
+    def __init__(self, training: Training, values: Tensor, rate: Column, terms: Terms) -> None:
+        self._training = training
+        self._values = values
+        self._rate = rate
+        self._terms = terms
+        self._speed = torch.zeros_like(values) if training.momentum else None
+
+    def step(self, gradient: Tensor) -> None:
+        """One step down `gradient`, which is used up."""
+        training, terms, values = self._training, self._terms, self._values
+        if training.clip is not None:
+            norm = gradient.norm(dim=-1, keepdim=True)
+            gradient.mul_((training.clip / norm).clamp_(max=1.0))
+        if training.weight_decay:
+            gradient.add_(values, alpha=training.weight_decay)
+        if terms.anchor is not None:
+            gradient.add_((values - terms.anchor).mul_(terms.pull))
+        if terms.correction is not None:
+            gradient.add_(terms.correction)
+        if terms.only is not None:
+            gradient.mul_(terms.only)
+        if self._speed is not None:
+            gradient = self._speed.mul_(training.momentum).add_(gradient)
+        _subtract(values, gradient, self._rate)
+        if terms.target is not None:
+            self._mix(values, terms.target)
+
+    def _mix(self, values: Tensor, target: Tensor) -> None:
+        moved = 1 - 1 / (1 + self._rate * self._terms.mix)
+        change = (target - values).mul_(moved)
+        values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
+
+    def rows(self, count: int) -> None:
+        """Go on with the first `count` clients alone."""
+        self._values = self._values[:count]
+        self._rate = _first(self._rate, count)
+        self._terms = self._terms.rows(count)
+        self._speed = None if self._speed is None else self._speed[:count]
+
+
+def _subtract(values: Tensor, gradient: Tensor, rate: Column) -> None:
+    if isinstance(rate, float):
+        values.sub_(gradient, alpha=rate)
+    else:
+        values.addcmul_(gradient, rate, value=-1)
+
+
+def column(numbers: Sequence[float], like: Tensor) -> Column:
+    """One number for each client: a column, or just the number if it is the same for all."""
+    if len(set(numbers)) == 1:
+        return float(numbers[0])
+    return torch.tensor(numbers, device=like.device, dtype=like.dtype).unsqueeze(1)
+
+
+def _first(column: Column, count: int) -> Column:
+    return column if isinstance(column, float) else column[:count]
+
+
+def pulls(steering: Steering) -> bool:
+    """Whether there is a proximal term at all."""
+    return steering.anchor is not None and steering.pull != 0
+
+
+def mixes(steering: Steering) -> bool:
+    return steering.target is not None and steering.mix != 0

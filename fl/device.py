@@ -1,0 +1,39 @@
+"""Where a client computes."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import torch
+
+from fl.errors import TrainingError
+
+_KINDS = ("auto", "cuda", "mps", "cpu")
+
+
+def pick(name: str = "auto", client: int = 0) -> torch.device:
+    """The device called `name`, or with `auto` the best there is: cuda, then mps, then cpu.
+
+    Where there are several GPUs, clients take turns by their id; `cuda:1` is always that one.
+    """
+    kind, _, index = name.partition(":")
+    if kind not in _KINDS or (index and not (kind == "cuda" and index.isdecimal())):
+        near = get_close_matches(kind, _KINDS, n=1)
+        meant = f": did you mean {near[0]}?" if near else ""
+        raise TrainingError(f"no device is called {name!r}{meant}; there are {', '.join(_KINDS)} and cuda:N")
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
+    if kind == "cuda":
+        return _gpu(name, int(index) if index else None, client)
+    if kind == "mps" and not torch.mps.is_available():
+        raise TrainingError("this machine has no mps: set device to auto or cpu")
+    return torch.device(kind)
+
+
+def _gpu(name: str, index: int | None, client: int) -> torch.device:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise TrainingError(f"{name}: torch sees no GPU here; set device to auto or cpu")
+    if index is not None and index >= count:
+        raise TrainingError(f"{name}: there are {count} GPUs, counted from 0")
+    return torch.device("cuda", client % count if index is None else index)

@@ -1,0 +1,109 @@
+"""A model as one flat vector: its parameters are views of it, and so are their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fl.errors import TrainingError
+from fl.samples import Array
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one parameter lies in the flat vector."""
+
+    name: str
+    shape: torch.Size
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.shape.numel()
+
+
+def slots_of(module: nn.Module) -> tuple[Slot, ...]:
+    """The parameters that are trained, in the order of their declaration."""
+    slots, start = [], 0
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            slots.append(Slot(name, parameter.shape, start))
+            start += parameter.numel()
+    if not slots:
+        raise TrainingError("the model has no parameters to train")
+    return tuple(slots)
+
+
+def dim_of(module: nn.Module) -> int:
+    """How many numbers make the model."""
+    return slots_of(module)[-1].stop
+
+
+def flatten(module: nn.Module) -> Array:
+    """The parameters as one vector of their own."""
+    values = [module.get_parameter(slot.name).detach().reshape(-1) for slot in slots_of(module)]
+    return torch.cat(values).cpu().numpy()
+
+
+class FlatModel:
+    """`module`, moved to `device`, with all its parameters in one piece of memory.
+
+    `draws` says whether it uses chance in training, as dropout does.
+
+    Loading a vector is one copy, and so is reading it. The module is taken over: its parameters are the views
+    from now on.
+    """
+
+    def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
+        _check_stateless(module)
+        self.module = module.to(device=device, dtype=dtype)
+        self.slots = slots_of(module)
+        self.dim = self.slots[-1].stop
+        self.device, self.dtype = device, dtype
+        self.draws = any(_draws(part) for part in module.modules())
+        self.values = torch.zeros(self.dim, device=device, dtype=dtype)
+        self.gradient = torch.zeros_like(self.values)
+        for slot in self.slots:
+            parameter = module.get_parameter(slot.name)
+            view = self.values[slot.start : slot.stop].view(slot.shape)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
+
+    def tensor(self, vector: Array) -> Tensor:
+        """A vector from outside on this device, shared with it where that is possible."""
+        vector = np.asarray(vector)
+        if vector.shape != (self.dim,):
+            raise TrainingError(f"a model of {self.dim} parameters cannot be made of shape {vector.shape}")
+        if not vector.flags.writeable:  # torch would warn, and nobody writes here
+            vector = vector.astype(_NUMPY[self.dtype], copy=True)
+        return torch.from_numpy(vector).to(device=self.device, dtype=self.dtype)
+
+    def load(self, vector: Array) -> None:
+        self.values.copy_(self.tensor(vector))
+
+    def read(self) -> Array:
+        """The vector as it is, in memory of its own."""
+        return self.values.cpu().numpy().copy()
+
+
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def _draws(part: nn.Module) -> bool:
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0
+    return isinstance(part, nn.RNNBase) and part.dropout > 0
+
+
+def _check_stateless(module: nn.Module) -> None:
+    """A model is its parameters. What else changes in training would be lost between two rounds."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.track_running_stats:
+            raise TrainingError(
+                f"{name or 'the model'} keeps running statistics, which are no parameters and in no sum: use "
+                "GroupNorm, or track_running_stats=False"
+            )

@@ -1,0 +1,163 @@
+"""Groups of a model's parameters, by patterns of their names: what is shared, and what is personal.
+
+A pattern is that of a shell: `head.*` means all that starts with `head.`, and `*.norm[12].*` both norms of
+every block. A group is a set of places in the flat vector of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import numpy as np
+from torch import nn
+
+from fl.errors import TrainingError
+from fl.flat import Slot, slots_of
+from fl.models.checks import no_such
+from fl.samples import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Every place of a flat vector belongs to one group.
+
+    `dim`     length of the vector.
+    `slices`  of every group, in order; neighbours are joined.
+    """
+
+    dim: int
+    slices: Mapping[str, tuple[slice, ...]]
+
+    @classmethod
+    def of(
+        cls, module: nn.Module, patterns: Mapping[str, str | Sequence[str]], *, rest: str | None = "shared"
+    ) -> Groups:
+        """Groups with one or more patterns each; the group `rest` takes what none of them names.
+
+        With `rest=None`, nothing may be left. Raises `TrainingError` for a pattern that names nothing, for a
+        parameter in two groups, and for a rest without parameters.
+        """
+        if rest in patterns:
+            raise TrainingError(f"{rest!r} is the group of the rest: give the other group another name")
+        slots = slots_of(module)
+        names = [slot.name for slot in slots]
+        owner: dict[str, str] = {}
+        for group, chosen in patterns.items():
+            for name in _matching(group, chosen, names):
+                if name in owner:
+                    raise TrainingError(
+                        f"{name} is both in {owner[name]!r} and in {group!r}: narrow a pattern"
+                    )
+                owner[name] = group
+        left = [name for name in names if name not in owner]
+        if rest is None and left:
+            raise TrainingError(
+                f"no group has {', '.join(left)}: add a pattern, or name a group for the rest"
+            )
+        if rest is not None:
+            if not left:
+                raise TrainingError(f"nothing is left for {rest!r}: narrow a pattern, or set rest=None")
+            owner.update(dict.fromkeys(left, rest))
+        groups = (*patterns, *(() if rest is None else (rest,)))
+        return cls(slots[-1].stop, {group: _slices(slots, owner, group) for group in groups})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.slices)
+
+    def size(self, name: str) -> int:
+        """How many numbers the group has."""
+        return sum(each.stop - each.start for each in self._of(name))
+
+    def mask(self, name: str) -> Array:
+        """True at the places of the group."""
+        mask = np.zeros(self.dim, dtype=bool)
+        for each in self._of(name):
+            mask[each] = True
+        return mask
+
+    def take(self, vector: Array, name: str) -> Array:
+        """The group's numbers, in memory of their own. Of a stack of vectors, those of each."""
+        self._check(vector)
+        return np.concatenate([vector[..., each] for each in self._of(name)], axis=-1)
+
+    def put(self, vector: Array, name: str, values: Array) -> Array:
+        """A copy of the vector, or of a stack of them, with `values` at the places of the group."""
+        self._check(vector)
+        wanted = (*vector.shape[:-1], self.size(name))
+        if values.shape != wanted:
+            raise TrainingError(f"{name!r} takes values of shape {wanted}, not {values.shape}")
+        changed, start = vector.copy(), 0
+        for each in self._of(name):
+            stop = start + each.stop - each.start
+            changed[..., each] = values[..., start:stop]
+            start = stop
+        return changed
+
+    def _of(self, name: str) -> tuple[slice, ...]:
+        if name not in self.slices:
+            raise no_such("group", name, self.slices)
+        return self.slices[name]
+
+    def _check(self, vector: Array) -> None:
+        if vector.shape[-1:] != (self.dim,):
+            raise TrainingError(f"a model of {self.dim} parameters has no vector of shape {vector.shape}")
+
+
+def _matching(group: str, patterns: str | Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names that one of the patterns matches, in order."""
+    patterns = (patterns,) if isinstance(patterns, str) else patterns
+    if not patterns:
+        raise TrainingError(f"group {group!r} has no pattern: give it one, or leave it out")
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise TrainingError(f"pattern {pattern!r} of {group!r} matches none of {', '.join(names)}")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _slices(slots: Iterable[Slot], owner: Mapping[str, str], group: str) -> tuple[slice, ...]:
+    slices: list[slice] = []
+    for slot in slots:
+        if owner[slot.name] != group:
+            continue
+        start = slices.pop().start if slices and slices[-1].stop == slot.start else slot.start
+        slices.append(slice(start, slot.stop))
+    return tuple(slices)
+
+
+_Layers: TypeAlias = Mapping[str, tuple[str, ...]]
+_OUTPUT: Final[_Layers] = {"output": ("output.*",)}
+_BOTH_ENDS: Final[_Layers] = {"input": ("input.*",), **_OUTPUT}
+# What "Federated Learning with Partial Model Personalization" makes personal in one model or another. With
+# adapters, that includes all norms but those of projections.
+_ADAPTER: Final = ("*.adapter[12].*", "*.norm[12].*", "input.norm.*")
+_LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
+    {
+        "linear": _OUTPUT,
+        "softmax": _OUTPUT,
+        "additive": {"shared": ("shared.*",), "personal": ("personal.*",)},
+        "mlp": _BOTH_ENDS,
+        "cnn-mnist": _BOTH_ENDS,
+        "cnn-cifar": _BOTH_ENDS,
+        "rfa-convnet": _BOTH_ENDS,
+        "convnet": _BOTH_ENDS,
+        "lenet": _BOTH_ENDS,
+        "resnet": {**_BOTH_ENDS, "adapter": _ADAPTER},
+        "char-lstm": _BOTH_ENDS,
+    }
+)
+
+
+def layer_groups(model: str) -> _Layers:
+    """Patterns for the parts of that model that may be made personal, by what papers call them.
+
+    Use one at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`: input and
+    adapter of a residual network have a norm in common, and one without adapters has no such group.
+    """
+    if model not in _LAYERS:
+        raise no_such("model", model, _LAYERS)
+    return _LAYERS[model]

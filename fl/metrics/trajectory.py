@@ -1,0 +1,132 @@
+"""What happens from round to round: how models jump at an aggregation, and when a target is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fl.errors import FLError
+from fl.metrics.checked import Floats, array, number, same_length, series, vector
+from fl.samples import Array
+
+
+@dataclass(frozen=True)
+class Change:
+    """By how much an aggregation moves the models of clients (Figure 1 of Fed+).
+
+    `mean`, `std`  over clients, of the Euclidean length of the move.
+    `relative`     the mean over clients of the move in lengths of their models; None where one is zero.
+    """
+
+    mean: float
+    std: float
+    relative: float | None
+
+
+def change(after: ArrayLike, before: ArrayLike) -> Change:
+    """From the models that clients had `before`, one to a row, to those they go on from.
+
+    `after` is one model where all go on from the common one, or one to a row where each has its own.
+    """
+    rows = _rows(before)
+    targets = _targets(after, len(rows))
+    moves = np.empty(len(rows))
+    lengths = np.empty(len(rows))
+    # Row by row, so that no copy in double precision of all the models is ever held.
+    for index, row in enumerate(rows):
+        old = vector(f"model {index} before", row)
+        new = vector(f"model {index} after", targets[index])
+        same_length("elements of a model before", old, "after", new)
+        moves[index], lengths[index] = np.linalg.norm(new - old), np.linalg.norm(old)
+    relative = float(np.mean(moves / lengths)) if lengths.all() else None
+    return Change(float(moves.mean()), float(moves.std()), relative)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Losses between a local model, at 0 in `shares`, and the common one, at 1 (Figure 3 of Fed+)."""
+
+    shares: Floats
+    losses: Floats
+
+    @property
+    def harm(self) -> float:
+        """By how much the loss rises on the whole way to the common model."""
+        return float(self.losses[-1] - self.losses[0])
+
+    @property
+    def best_share(self) -> float:
+        """Where on the line the loss is least."""
+        return float(self.shares[np.argmin(self.losses)])
+
+
+def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> Line:
+    """The loss at evenly spaced models from `local` to `common`, both of which are among them.
+
+    `loss` is given models in the precision of `local`, but single at least.
+    """
+    if points < 2:
+        raise FLError(f"{points} points make no line: give at least 2")
+    start, end = vector("the local model", local), vector("the common model", common)
+    same_length("elements of the local model", start, "of the common one", end)
+    shares = np.linspace(0.0, 1.0, points)
+    # This way of writing it gives both ends exactly; start + share * (end - start) does not.
+    models = ((1 - share) * start + share * end for share in shares)
+    precision = np.result_type(local, np.float32)
+    losses = [float(loss(model.astype(precision))) for model in models]
+    return Line(shares, series("losses on the line", losses, finite=False))
+
+
+def rounds_to(
+    values: ArrayLike, target: float, *, rounds: ArrayLike | None = None, falling: bool = False
+) -> float | None:
+    """The first round whose value is at least `target`, or, `falling`, at most; None if there is none.
+
+    `rounds` are the numbers of the rounds in which the values were measured: 0, 1, 2, ... unless given.
+    """
+    numbers, aim = series("values", values, finite=False), number("the target", target)
+    when = np.arange(len(numbers), dtype=np.float64) if rounds is None else series("rounds", rounds)
+    same_length("values", numbers, "rounds", when)
+    if (np.diff(when) <= 0).any():
+        raise FLError("rounds must be given in order, each once")
+    reached = np.flatnonzero(numbers <= aim if falling else numbers >= aim)
+    return float(when[reached[0]]) if reached.size else None
+
+
+def smoothed(values: ArrayLike, last: int) -> Floats:
+    """At each round, the mean of the `last` values up to it; early ones are means of those there are."""
+    numbers, width = series("values", values), _width(last)
+    return np.array([numbers[max(0, end - width) : end].mean() for end in range(1, len(numbers) + 1)])
+
+
+def final(values: ArrayLike, last: int) -> float:
+    """The mean of the `last` values, which have to be there."""
+    numbers, width = series("values", values), _width(last)
+    if width > len(numbers):
+        raise FLError(f"the last {width} of {len(numbers)} values: ask for fewer, or run for longer")
+    return float(numbers[-width:].mean())
+
+
+def _rows(models: ArrayLike) -> Array:
+    rows = np.atleast_2d(array("models", models))
+    if rows.ndim != 2 or not len(rows):
+        raise FLError(f"models must be rows of one array, at least one, not shape {rows.shape}")
+    return rows
+
+
+def _targets(after: ArrayLike, clients: int) -> Array:
+    models = array("models", after)
+    if models.ndim == 1:
+        return np.broadcast_to(models, (clients, len(models)))
+    rows = _rows(models)
+    same_length("models before", range(clients), "models after", rows)
+    return rows
+
+
+def _width(last: int) -> int:
+    if last < 1:
+        raise FLError(f"the last {last} values have no mean: give at least 1")
+    return last

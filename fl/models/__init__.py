@@ -1,0 +1,10 @@
+"""Models to train, by name: `build("softmax", features=784, classes=10)`.
+
+All are ordinary torch modules. A module of your own can be trained just as well, as long as its parameters
+are all there is to it.
+"""
+
+from fl.models.catalogue import MODELS, build, parameters_of, size_of
+from fl.models.setups import SETUPS, Setup, sizes
+
+__all__ = ["MODELS", "SETUPS", "Setup", "build", "parameters_of", "size_of", "sizes"]

@@ -1,0 +1,129 @@
+"""Residual networks that normalise by groups of channels, so that they have no running statistics.
+
+Those of "Federated Learning with Partial Model Personalization", at any width: a stem of 3 x 3 without
+pooling, stages of residual blocks of which each but the first halves the image, and a linear layer on the
+mean of all places. Adapters are small personal layers after both convolutions of every block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from fl.errors import TrainingError
+from fl.models import checks
+from fl.models.model import Model
+
+# So small that a new adapter changes next to nothing.
+_ADAPTER_SCALE: Final = 1e-4
+
+
+class ResNet(Model):
+    """A residual network. Widths 64, 128, 256, 512 with 2 blocks each make ResNet-18.
+
+    `channels`  of an input image.
+    `size`      its height and width.
+    `classes`   how many there are.
+    `widths`    channels of the stages.
+    `blocks`    residual blocks of every stage.
+    `adapters`  whether there are adapters.
+    """
+
+    def __init__(
+        self,
+        *,
+        channels: int = 1,
+        size: int = 28,
+        classes: int = 10,
+        widths: Sequence[int] = (16, 32, 64),
+        blocks: int = 1,
+        adapters: bool = False,
+    ) -> None:
+        checks.whole(channels=channels, size=size, classes=classes, blocks=blocks)
+        checks.truth(adapters=adapters)
+        width = checks.widths("widths", widths)
+        if not width:
+            raise TrainingError("widths must name at least one stage, such as [16]")
+        super().__init__((channels, size, size))
+        self.input = nn.Sequential()
+        self.input.add_module("conv", _conv(channels, width[0], kernel=3))
+        self.input.add_module("norm", _norm(width[0]))
+        self.blocks = nn.Sequential(*_stage(width[0], width[0], 1, blocks, adapters))
+        for before, after in pairwise(width):
+            self.blocks.extend(_stage(before, after, 2, blocks, adapters))
+        self.output = nn.Linear(width[-1], classes)
+
+    def predict(self, batch: Tensor) -> Tensor:
+        hidden: Tensor = self.blocks(relu(self.input(batch)))
+        logits: Tensor = self.output(hidden.mean(dim=(2, 3)))
+        return logits
+
+
+class Block(nn.Module):
+    """Two convolutions around which the input is added; it is projected where its shape changes."""
+
+    def __init__(self, before: int, after: int, stride: int, *, adapters: bool) -> None:
+        super().__init__()
+        self.conv1 = _conv(before, after, kernel=3, stride=stride)
+        self.adapter1 = Adapter(after) if adapters else None
+        self.norm1 = _norm(after)
+        self.conv2 = _conv(after, after, kernel=3)
+        self.adapter2 = Adapter(after) if adapters else None
+        self.norm2 = _norm(after)
+        self.skip = None
+        if stride != 1 or before != after:
+            self.skip = nn.Sequential()
+            self.skip.add_module("conv", _conv(before, after, kernel=1, stride=stride))
+            self.skip.add_module("norm", _norm(after))
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = relu(self.norm1(_adapted(self.conv1(images), self.adapter1)))
+        hidden = self.norm2(_adapted(self.conv2(hidden), self.adapter2))
+        return relu(hidden + (images if self.skip is None else self.skip(images)))
+
+
+class Adapter(nn.Module):
+    """x + W norm(x), with a matrix W of channels by channels for every place of the image."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = _norm(channels)
+        self.conv = nn.Conv2d(channels, channels, 1, bias=False)
+        nn.init.normal_(self.conv.weight, std=_ADAPTER_SCALE)
+
+    def forward(self, images: Tensor) -> Tensor:
+        change: Tensor = self.conv(self.norm(images))
+        return images + change
+
+
+def _adapted(images: Tensor, adapter: Adapter | None) -> Tensor:
+    """The adapter's output is added to its input, as in the paper's released code.
+
+    An adapter keeps its input too, which so counts twice; the norm that always follows takes that out.
+    """
+    if adapter is None:
+        return images
+    added: Tensor = images + adapter(images)
+    return added
+
+
+def _stage(before: int, after: int, stride: int, blocks: int, adapters: bool) -> list[Block]:
+    first = Block(before, after, stride, adapters=adapters)
+    return [first, *(Block(after, after, 1, adapters=adapters) for _ in range(blocks - 1))]
+
+
+def _conv(before: int, after: int, *, kernel: int, stride: int = 1) -> nn.Conv2d:
+    layer = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    """Eight channels to a group up to 64, sixteen beyond, and at most 32 groups."""
+    wanted = max(1, channels // 8) if channels <= 64 else min(32, channels // 16)
+    return nn.GroupNorm(math.gcd(wanted, channels), channels)

@@ -1,0 +1,79 @@
+"""What a model is trained for: the loss of one sample, and when it counts as right."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fl.errors import TrainingError
+
+
+class Objective(ABC):
+    """Over any number of leading axes, the last of which counts samples."""
+
+    whole_targets: bool  # classes, not amounts
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """One loss for every sample."""
+
+    @abstractmethod
+    def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """One truth value for every sample."""
+
+
+class CrossEntropy(Objective):
+    """Of classes 0, 1, ...; `outputs` have one logit for each."""
+
+    whole_targets = True
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        flat = functional.cross_entropy(
+            outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1), reduction="none"
+        )
+        return flat.view(targets.shape)
+
+    def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.argmax(dim=-1) == targets
+
+
+class Squared(Objective):
+    """Half the squared error. In a regression nothing is right or wrong, so nothing counts as right."""
+
+    whole_targets = False
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square() / 2
+
+    def right(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
+        return torch.zeros_like(targets, dtype=torch.bool)
+
+
+class Logistic(Objective):
+    """log(1 + exp(-y z)) of labels y = -1 and 1 and one output z."""
+
+    whole_targets = False
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.softplus(-targets * outputs)
+
+    def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs * targets > 0
+
+
+OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
+    {"cross-entropy": CrossEntropy(), "squared": Squared(), "logistic": Logistic()}
+)
+
+
+def objective(name: str) -> Objective:
+    """By its name."""
+    if name not in OBJECTIVES:
+        raise TrainingError(f"no loss is called {name!r}; there are {', '.join(OBJECTIVES)}")
+    return OBJECTIVES[name]

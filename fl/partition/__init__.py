@@ -1,0 +1,96 @@
+"""Ways to spread a data set over clients.
+
+A partition is one array of indices for each client, disjoint from the others; `partition` makes one by
+name, `describe` shows what came out, `federate` makes it a `Federation`:
+
+    parts = partition("dirichlet", samples.y, 20, rng, alpha=0.5)
+    print(describe(parts, samples.y))
+    federation = federate(samples, parts, rng, test=0.2, held_out=5)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final
+
+from numpy.random import Generator
+
+from fl.errors import DataError
+from fl.partition.classes import classes_per_client, lp_proj, shards
+from fl.partition.fedplus import Negatives, NoisyClasses, mnist_personal, mnist_robust
+from fl.partition.fedprox import fedprox_mnist, fedprox_nist
+from fl.partition.growth import fedbc
+from fl.partition.matching import matching
+from fl.partition.mixtures import dirichlet
+from fl.partition.sizes import at_least, by_owner, iid, power_law
+from fl.partition.split import divide, federate, federate_pair
+from fl.partition.summary import Summary, describe
+from fl.samples import Array
+
+__all__ = [
+    "PARTITIONS",
+    "Negatives",
+    "NoisyClasses",
+    "Summary",
+    "at_least",
+    "by_owner",
+    "classes_per_client",
+    "describe",
+    "dirichlet",
+    "divide",
+    "fedbc",
+    "federate",
+    "federate_pair",
+    "fedprox_mnist",
+    "fedprox_nist",
+    "iid",
+    "lp_proj",
+    "matching",
+    "mnist_personal",
+    "mnist_robust",
+    "partition",
+    "power_law",
+    "shards",
+]
+
+PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxyType(
+    {
+        each.__name__: each
+        for each in (
+            iid,
+            dirichlet,
+            shards,
+            classes_per_client,
+            power_law,
+            fedprox_mnist,
+            fedprox_nist,
+            fedbc,
+            lp_proj,
+            by_owner,
+        )
+    }
+)
+
+
+def partition(
+    name: str, labels: Array, clients: int | None, rng: Generator, **parameters: Any
+) -> tuple[Array, ...]:
+    """The partition of that name. Only `by_owner` knows what None clients are: all there are."""
+    if name not in PARTITIONS:
+        raise DataError(f"there is no partition {name!r}: {_nearest(name, PARTITIONS)}")
+    _, _, _, *known = inspect.signature(PARTITIONS[name]).parameters.values()
+    names = [each.name for each in known]
+    for unknown in parameters.keys() - set(names):
+        raise DataError(f"partition {name} has no parameter {unknown!r}: {_nearest(unknown, names)}")
+    missing = [each.name for each in known if each.default is each.empty and each.name not in parameters]
+    if missing:
+        raise DataError(f"partition {name} needs {' and '.join(missing)}: give a value")
+    return PARTITIONS[name](labels, clients, rng, **parameters)
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"

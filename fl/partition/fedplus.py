@@ -1,0 +1,133 @@
+"""MNIST-robust and MNIST-personal of "Fed+: a unified approach to robust personalized federated learning".
+
+Parties have equally many images, at random. Robust: some parties have negatives of theirs, so that their
+inputs are distributed otherwise than the rest. Personal: in addition, each party has noise on
+the images of two classes of its own choice. Half of a party's samples are to test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from fl.errors import DataError
+from fl.federation import Federation
+from fl.partition.pools import counted, positive
+from fl.partition.sizes import iid
+from fl.partition.split import Chosen, Transform, chosen, federate
+from fl.samples import Samples
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """A transform by which some clients have 1 - pixel for every pixel, and labels as they were."""
+
+    clients: frozenset[int]
+
+    def __call__(self, client: int, samples: Samples, rng: Generator) -> Samples:  # noqa: ARG002
+        if client not in self.clients:
+            return samples
+        if samples.x.dtype.kind != "f" or samples.x.min(initial=0) < 0 or samples.x.max(initial=0) > 1:
+            raise DataError(
+                "negatives are of images of floats from 0 to 1: divide pixels by the largest value"
+            )
+        return Samples(1 - samples.x, samples.y)
+
+
+@dataclass(frozen=True)
+class NoisyClasses:
+    """A transform by which every client has Laplace noise on the images of some of its classes.
+
+    Each client draws its `classes` classes. Every pixel gets its own noise, and is not clipped.
+    """
+
+    scale: float
+    classes: int = 2
+
+    def __post_init__(self) -> None:
+        positive("scale", self.scale)
+        counted("classes", self.classes)
+
+    def __call__(self, client: int, samples: Samples, rng: Generator) -> Samples:
+        there = np.unique(samples.y)
+        if len(there) < self.classes:
+            raise DataError(
+                f"client {client} has {len(there)} classes, and noise is to be on {self.classes}: "
+                "ask for fewer classes, or for fewer clients"
+            )
+        noisy = np.isin(samples.y, rng.choice(there, self.classes, replace=False))
+        x = samples.x.copy()
+        x[noisy] += rng.laplace(0.0, self.scale, x[noisy].shape).astype(x.dtype)
+        return Samples(x, samples.y)
+
+
+def mnist_robust(
+    samples: Samples,
+    clients: int,
+    rng: Generator,
+    *,
+    negated: Chosen,
+    validation: float = 0.0,
+    test: float = 0.5,
+    held_out: Chosen = 0,
+    name: str = "MNIST-robust",
+) -> Federation:
+    """Parties with equally many images, of which some have negatives.
+
+    `negated` says how many, which fraction, or which: in the paper 0.1 of 10 parties, 0.2 of 50.
+    """
+    parts = iid(samples.y, clients, rng)
+    transform = Negatives(chosen(range(clients), negated, rng))
+    return federate(
+        samples,
+        parts,
+        rng,
+        validation=validation,
+        test=test,
+        held_out=held_out,
+        name=name,
+        transform=transform,
+    )
+
+
+def mnist_personal(
+    samples: Samples,
+    clients: int,
+    rng: Generator,
+    *,
+    negated: Chosen,
+    scale: float = 1.0,
+    noisy: int = 2,
+    validation: float = 0.0,
+    test: float = 0.5,
+    held_out: Chosen = 0,
+    name: str = "MNIST-personal",
+) -> Federation:
+    """The parties of `mnist_robust`, each with Laplace noise on the images of `noisy` classes of its own.
+
+    The paper does not say the `scale` of this noise, and 1.0 is a choice. With it, softmax regression that
+    a party trains alone (2000 steps on MNIST, mean of five parties) loses 8 points of accuracy against
+    MNIST-robust with 10 parties and 11 with 50; with 0.5 it loses 3 and 6, with 2.0 both times 12. The
+    methods in the paper lose 9 to 27.
+    """
+    parts = iid(samples.y, clients, rng)
+    transform = _both(Negatives(chosen(range(clients), negated, rng)), NoisyClasses(scale, noisy))
+    return federate(
+        samples,
+        parts,
+        rng,
+        validation=validation,
+        test=test,
+        held_out=held_out,
+        name=name,
+        transform=transform,
+    )
+
+
+def _both(first: Transform, second: Transform) -> Transform:
+    def apply(client: int, samples: Samples, rng: Generator) -> Samples:
+        return second(client, first(client, samples, rng), rng)
+
+    return apply

@@ -1,0 +1,73 @@
+"""Partitions that do not look at labels: they decide how many samples a client has."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from fl.errors import DataError
+from fl.partition.pools import apportion, counted, cut, enough, positive
+from fl.samples import Array
+
+
+def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
+    """All samples at random, in parts whose sizes differ by at most one."""
+    enough(len(labels), counted("clients", clients), "one for each client")
+    return tuple(np.array_split(rng.permutation(len(labels)), clients))
+
+
+def power_law(
+    labels: Array, clients: int, rng: Generator, *, sigma: float = 2.0, minimum: int = 1
+) -> tuple[Array, ...]:
+    """All samples at random, in parts of very different sizes.
+
+    Every client has `minimum`; the rest is shared out in proportion to draws of a lognormal
+    distribution with parameters 0 and `sigma`, which is what "Federated optimization in heterogeneous
+    networks" (FedProx) calls a power law. A mean other than 0 would not change the proportions.
+    """
+    needed = counted("clients", clients) * counted("minimum", minimum)
+    enough(len(labels), needed, "the minimum for all clients")
+    weights = rng.lognormal(0.0, positive("sigma", sigma), clients)
+    sizes = minimum + apportion(weights, len(labels) - needed)
+    return cut(rng.permutation(len(labels)), sizes)
+
+
+def by_owner(
+    labels: Array, clients: int | None, rng: Generator, *, owner: Array, minimum: int = 1
+) -> tuple[Array, ...]:
+    """One client for each owner (writer, role, user) of at least `minimum` samples, in the order of owners.
+
+    `clients` of them are drawn; None takes all. `owner[part[0]]` says whose part it is. "Robust
+    aggregation for federated learning" (RFA) takes 1000 writers of more than 100 images each, the
+    superquantile papers take those of at least 100.
+    """
+    if owner.shape != (len(labels),):
+        raise DataError(f"{owner.shape} owners for {len(labels)} samples: one owner for every sample")
+    counted("minimum", minimum)
+    _, index, sizes = np.unique(owner, return_inverse=True, return_counts=True)
+    large = np.flatnonzero(sizes >= minimum)
+    if not len(large):
+        raise DataError(
+            f"no owner has {minimum} samples, the largest has {sizes.max(initial=0)}: lower the minimum"
+        )
+    if clients is not None:
+        large = _drawn(large, counted("clients", clients), minimum, rng)
+    groups = np.split(np.argsort(index, kind="stable"), np.cumsum(sizes)[:-1])
+    return tuple(groups[place] for place in large)
+
+
+def _drawn(owners: Array, clients: int, minimum: int, rng: Generator) -> Array:
+    if clients > len(owners):
+        raise DataError(
+            f"{clients} clients, but {len(owners)} owners have at least {minimum} samples: "
+            f"ask for at most {len(owners)} clients, or lower the minimum"
+        )
+    return np.sort(rng.choice(owners, clients, replace=False))
+
+
+def at_least(parts: tuple[Array, ...], samples: int) -> tuple[Array, ...]:
+    """The parts of `samples` or more. Clients are counted anew, so ids of the others move up."""
+    large = tuple(part for part in parts if len(part) >= samples)
+    if not large:
+        raise DataError(f"no client has {samples} samples: ask for fewer")
+    return large

@@ -1,0 +1,195 @@
+"""Clients of one architecture trained at once: a row of a matrix for each, batches side by side.
+
+A step costs about as much as its arithmetic, however many clients there are; one by one, small models spend
+nearly all their time on getting started. The results are those of one client after another, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from fl.descent import Column, Descent, Terms, column, mixes, pulls
+from fl.flat import FlatModel, Slot
+from fl.samples import Array
+from fl.steering import PLAIN, Steering
+from fl.store import Store
+from fl.trainer import Trainer
+from fl.training import Training
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One client's training, as it was asked for."""
+
+    trainer: Trainer
+    start: Array
+    steering: Steering = PLAIN
+    steps: int = 1
+    rate: float = 0.0
+    only: Array | None = None
+
+    @property
+    def shape(self) -> tuple[bool, ...]:
+        """Tasks of the same shape can be done together."""
+        steering = self.steering
+        return pulls(steering), steering.correction is not None, mixes(steering), self.only is not None
+
+
+@dataclass
+class Stack:
+    """Does tasks together, on data of which each client's is a part.
+
+    `offsets` says where in `store` a client's samples begin.
+    """
+
+    flat: FlatModel
+    training: Training
+    store: Store
+    offsets: dict[int, int]
+    _forward: Callable[..., Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        module = self.flat.module
+
+        def forward(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(module, parameters, (inputs,))
+            return outputs
+
+        self._forward = vmap(forward)
+
+    def train(self, tasks: Sequence[Task]) -> list[Array]:
+        """The model of every task after its steps. All must have the same shape, and none uses chance."""
+        order = sorted(range(len(tasks)), key=lambda k: -tasks[k].steps)
+        ordered = [tasks[k] for k in order]
+        values = self._matrix([task.start for task in ordered])
+        self._descend(ordered, values)
+        trained = values.cpu().numpy()
+        results: list[Any] = [None] * len(tasks)
+        for row, place in enumerate(order):
+            results[place] = trained[row].copy()
+        return results
+
+    def gradients(self, tasks: Sequence[Task]) -> list[Array]:
+        """Of the next batch of every task, at its start."""
+        values = self._matrix([task.start for task in tasks])
+        schedule = _Batches(self, tasks)
+        found = _Rows(self, values).gradient(*schedule.at(0, len(tasks)))
+        return list(found.cpu().numpy())
+
+    def _descend(self, tasks: Sequence[Task], values: Tensor) -> None:
+        self.flat.module.train()
+        schedule = _Batches(self, tasks)
+        rates = column([float(task.rate) for task in tasks], values)
+        descent = Descent(self.training, values, rates, self._terms(tasks, values))
+        active, rows = len(tasks), _Rows(self, values)
+        for step in range(tasks[0].steps if tasks else 0):
+            while tasks[active - 1].steps <= step:
+                active -= 1
+            if active < rows.count:
+                rows = _Rows(self, values[:active])
+                descent.rows(active)
+            gradient = rows.gradient(*schedule.at(step, active))
+            with torch.no_grad():
+                descent.step(gradient)
+
+    def outputs(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return self._forward(parameters, inputs)
+
+    def _matrix(self, vectors: Sequence[Array]) -> Tensor:
+        """A row for each; where they are all the same object, one transfer will do."""
+        if all(vector is vectors[0] for vector in vectors):
+            return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
+        return torch.stack([self.flat.tensor(vector) for vector in vectors])
+
+    def _terms(self, tasks: Sequence[Task], values: Tensor) -> Terms:
+        steered = [task.steering for task in tasks]
+        pull, correction, mix, only = tasks[0].shape if tasks else (False,) * 4
+
+        def rows(name: str, *, present: bool) -> Tensor | None:
+            return self._matrix([getattr(each, name) for each in steered]) if present else None
+
+        def numbers(name: str, *, present: bool) -> Column:
+            return column([float(getattr(each, name)) for each in steered], values) if present else 0.0
+
+        return Terms(
+            numbers("pull", present=pull),
+            rows("anchor", present=pull),
+            rows("correction", present=correction),
+            numbers("mix", present=mix),
+            rows("target", present=mix),
+            self.flat.tensor(tasks[0].only) if only and tasks[0].only is not None else None,
+        )
+
+
+class _Rows:
+    """The parameters of some clients as leaves, each a view of the matrix, and their gradients."""
+
+    def __init__(self, stack: Stack, values: Tensor) -> None:
+        self._stack = stack
+        self.count = len(values)
+        self._leaves = {slot.name: _view(values, slot).requires_grad_() for slot in stack.flat.slots}
+        self._gradient = torch.empty_like(values)
+        self._places = [_view(self._gradient, slot) for slot in stack.flat.slots]
+
+    def gradient(self, batch: Store, weights: Tensor | None) -> Tensor:
+        """Every client's gradient of the mean loss of its own batch."""
+        outputs = self._stack.outputs(self._leaves, batch.inputs)
+        losses = self._stack.training.objective.losses(outputs, batch.targets)
+        # What clients do not share has no gradient from one to another: that of the sum has them all.
+        total = losses.mean(dim=1).sum() if weights is None else (losses * weights).sum()
+        found = torch.autograd.grad(total, list(self._leaves.values()))
+        for place, gradient in zip(self._places, found, strict=True):
+            place.copy_(gradient)
+        return self._gradient
+
+
+def _view(matrix: Tensor, slot: Slot) -> Tensor:
+    return matrix[:, slot.start : slot.stop].view(len(matrix), *slot.shape).detach()
+
+
+class _Batches:
+    """What every client sees in every step, as one batch each; short ones are filled up and weigh nothing."""
+
+    def __init__(self, stack: Stack, tasks: Sequence[Task]) -> None:
+        self._stack = stack
+        orders = [task.trainer.next_order(task.steps) for task in tasks]
+        self._once = all(len(order.indices) == 1 for order in orders)
+        steps = 1 if self._once else max(task.steps for task in tasks)
+        widest = max(int(order.sizes.max(initial=0)) for order in orders)
+        places = np.zeros((steps, len(tasks), widest), np.int64)
+        self._sizes = np.ones((steps, len(tasks)), np.int64)
+        for row, (order, task) in enumerate(zip(orders, tasks, strict=True)):
+            width, rows = (
+                min(widest, order.indices.shape[1]),
+                steps if len(order.indices) == 1 else order.steps,
+            )
+            places[:rows, row, :width] = order.indices[:, :width]
+            places[:, row] += stack.offsets[task.trainer.client]
+            self._sizes[:rows, row] = order.sizes
+        self._device = stack.store.inputs.device
+        self._places = torch.from_numpy(places).to(self._device)
+        self._widest = widest
+        self._kept: tuple[int, Store, Tensor | None] = (-1, stack.store, None)
+
+    def at(self, step: int, active: int) -> tuple[Store, Tensor | None]:
+        """The batches of that step for the first `active` clients, and the weight of every sample in them."""
+        if not self._once:
+            return self._gathered(step, active)
+        if self._kept[0] != active:  # where every step sees everything, that is gathered only once
+            self._kept = active, *self._gathered(0, active)
+        return self._kept[1:]
+
+    def _gathered(self, step: int, active: int) -> tuple[Store, Tensor | None]:
+        sizes = self._sizes[step, :active]
+        batch = self._stack.store.at(self._places[step, :active])
+        if (sizes == self._widest).all():
+            return batch, None
+        weights = (np.arange(self._widest) < sizes[:, None]) / sizes[:, None]
+        return batch, torch.from_numpy(weights).to(self._device, self._stack.training.dtype)

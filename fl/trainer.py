@@ -1,0 +1,259 @@
+"""One client: its data and its model on a device, and all that an algorithm may ask of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fl.batches import Batches, Order
+from fl.descent import Descent, Terms, mixes, pulls
+from fl.device import pick
+from fl.errors import TrainingError
+from fl.federation import ClientData
+from fl.flat import FlatModel
+from fl.samples import Array, Samples
+from fl.steering import PLAIN, Steering
+from fl.store import Store
+from fl.training import Training
+
+_CHUNK = 4096  # samples that are evaluated at once
+
+
+@dataclass(frozen=True, repr=False)  # it is private
+class Score:
+    """How a model does on samples: of `total`, `correct` are right. `loss` is the mean, 0 without samples."""
+
+    correct: int
+    total: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a client has cost so far: seconds of training and evaluation, and bytes on its device."""
+
+    seconds: float
+    data_bytes: int
+    model_bytes: int
+
+
+class Trainer:
+    """A client with the settings `training`. Models come and go as flat vectors.
+
+    `seed` and `client` decide the order of its samples: a client that is asked the same things in the same
+    order computes the same, to the bit on a CPU. `flat` may be shared by clients that train one after
+    another. `round` is what the schedule of the learning rate goes by; whoever runs rounds sets it, and a
+    client that nobody tells counts its own trainings.
+    """
+
+    def __init__(
+        self,
+        flat: FlatModel,
+        data: ClientData,
+        training: Training,
+        *,
+        seed: int = 0,
+        client: int = 0,
+        train: Store | None = None,
+    ) -> None:
+        self.flat = flat
+        self.training = training
+        self.client = client
+        self.round: int | None = None
+        self.calls = 0  # trainings and gradients so far, all that has to be known to go on after a restart
+        self._data = data
+        self.train_store = Store.of(data.train, training, flat.device) if train is None else train
+        self._batches = Batches(len(self.train_store), training.batch, seed, client)
+        self._seconds = 0.0
+        check_model(flat.module, training, self.train_store)
+
+    @classmethod
+    def on(
+        cls,
+        module: nn.Module,
+        data: ClientData,
+        training: Training,
+        *,
+        device: str = "auto",
+        seed: int = 0,
+        client: int = 0,
+    ) -> Trainer:
+        """A client with a model of its own, on `device`; with `auto`, clients share what GPUs there are."""
+        flat = FlatModel(module, device=pick(device, client), dtype=training.dtype)
+        return cls(flat, data, training, seed=seed, client=client)
+
+    def __repr__(self) -> str:
+        return f"Trainer(client {self.client}, {self.samples} samples, {self.flat.dim} parameters)"
+
+    @property
+    def samples(self) -> int:
+        return len(self.train_store)
+
+    @property
+    def width(self) -> int:
+        """Samples of a batch."""
+        return self.samples if self.training.batch is None else min(self.training.batch, self.samples)
+
+    @property
+    def steps(self) -> int:
+        return self.training.steps_of(self.samples)
+
+    @property
+    def rate(self) -> float:
+        number = self.calls if self.round is None else self.round
+        return self.training.rate * self.training.schedule(number)
+
+    @property
+    def usage(self) -> Usage:
+        copies = 3 if self.training.momentum else 2
+        model = copies * self.flat.values.nbytes
+        return Usage(self._seconds, self.train_store.bytes, model)
+
+    # --- what an algorithm asks ---
+
+    def loss(self, model: Array) -> float:
+        """The mean loss over all training data."""
+        return self.score_in(model, self.train_store).loss
+
+    def gradient(self, model: Array) -> Array:
+        """Of the loss on the next batch."""
+        started = time.perf_counter()
+        self.flat.load(model)
+        with self._chance():
+            (batch,) = self.batches(1)
+            self._backward(batch)
+        self._seconds += time.perf_counter() - started
+        return self.flat.gradient.cpu().numpy().copy()
+
+    def train(
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
+    ) -> Array:
+        """The model after local steps from `start`; where `only` is given, others than its parameters stay.
+
+        `only` has a true value for every parameter that may move.
+        """
+        started = time.perf_counter()
+        rate = self.rate if rate is None else rate
+        self.flat.load(start)
+        descent = Descent(self.training, self.flat.values, float(rate), self._terms(steering, only))
+        with self._chance():
+            for batch in self.batches(self.steps if steps is None else steps):
+                self._backward(batch)
+                with torch.no_grad():
+                    descent.step(self.flat.gradient)
+        self._seconds += time.perf_counter() - started
+        return self.flat.read()
+
+    def score(self, model: Array) -> Score:
+        """On the client's test data."""
+        return self.score_on(model, self._data.test)
+
+    def score_on(self, model: Array, samples: Samples) -> Score:
+        """On any samples."""
+        return self.score_in(model, Store.of(samples, self.training, self.flat.device))
+
+    # --- how it is done ---
+
+    def next_order(self, steps: int) -> Order:
+        """Which samples the next training sees, step by step. It counts as one."""
+        if type(steps) is not int or steps < 0:
+            raise TrainingError(f"steps must be a whole number of 0 or more, not {steps!r}")
+        call, self.calls = self.calls, self.calls + 1
+        return self._batches.of_call(call, steps)
+
+    def batches(self, steps: int) -> Iterator[Store]:
+        order = self.next_order(steps)
+        for step in range(steps):
+            if self._batches.full:
+                yield self.train_store
+            else:
+                yield self.train_store.at(torch.from_numpy(order.of_step(step)).to(self.flat.device))
+
+    def _chance(self) -> AbstractContextManager[object]:
+        """Where the model draws lots, they depend on the seed and this training alone."""
+        return _drawing(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
+
+    def _backward(self, batch: Store) -> None:
+        """Leave the gradient of the mean loss of `batch` in the flat one."""
+        self.flat.module.train()
+        self.flat.gradient.zero_()
+        torch.autograd.backward(self._losses(batch).mean())
+
+    def _losses(self, batch: Store) -> Tensor:
+        outputs: Tensor = self.flat.module(batch.inputs)
+        return self.training.objective.losses(outputs, batch.targets)
+
+    def _terms(self, steering: Steering, only: Array | None) -> Terms:
+        flat = self.flat
+        return Terms(
+            steering.pull,
+            flat.tensor(steering.anchor) if steering.anchor is not None and pulls(steering) else None,
+            None if steering.correction is None else flat.tensor(steering.correction),
+            steering.mix,
+            flat.tensor(steering.target) if steering.target is not None and mixes(steering) else None,
+            None if only is None else flat.tensor(only),
+        )
+
+    def score_in(self, model: Array, store: Store) -> Score:
+        """On samples that are there already."""
+        started = time.perf_counter()
+        self.flat.load(model)
+        score = evaluate(self.flat.module, self.training, store)
+        self._seconds += time.perf_counter() - started
+        return score
+
+
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """Seed torch's own chance, and leave it afterwards as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def evaluate(module: nn.Module, training: Training, store: Store) -> Score:
+    """How `module` does on all that is in `store`."""
+    module.eval()
+    total, correct, loss = len(store), 0, 0.0
+    with torch.no_grad():
+        for first in range(0, total, _CHUNK):
+            part = store.part(first, first + _CHUNK)
+            outputs: Tensor = module(part.inputs)
+            correct += int(training.objective.right(outputs, part.targets).sum())
+            loss += float(training.objective.losses(outputs, part.targets).sum(dtype=torch.float64))
+    return Score(correct, total, loss / total if total else 0.0)
+
+
+def check_model(module: nn.Module, training: Training, store: Store) -> None:
+    """Raise if `module` and the samples do not go together, rather than in the midst of a round."""
+    shape = tuple(store.inputs.shape[1:])
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs: Tensor = module(store.inputs[:1])
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise TrainingError(f"the model does not take inputs of shape {shape}: {error}") from None
+    wanted = (1,) if not training.objective.whole_targets else (1, "classes")
+    if outputs.ndim != len(wanted) or len(outputs) != 1:
+        raise TrainingError(
+            f"for one sample the model gives outputs of shape {tuple(outputs.shape)}, but the loss "
+            f"{training.loss} needs {wanted}"
+        )
+    if training.objective.whole_targets:
+        lowest, highest = int(store.targets.min()), int(store.targets.max())
+        if lowest < 0 or highest >= outputs.shape[1]:
+            raise TrainingError(
+                f"targets go from {lowest} to {highest}, but the model has {outputs.shape[1]} classes, "
+                "counted from 0"
+            )

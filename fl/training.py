@@ -1,0 +1,93 @@
+"""How a client trains: the settings of its local steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from fl.errors import TrainingError
+from fl.objective import OBJECTIVES, Objective, objective
+from fl.schedule import Schedule
+
+_PRECISIONS: Final = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Stochastic gradient descent. Momentum starts afresh whenever training does.
+
+    `rate`          learning rate in the first round; `schedule` says how it falls.
+    `steps`         local steps of a round, the same for all clients; or
+    `epochs`        passes over a client's data, so that who has more takes more steps. 1 by default.
+    `batch`         samples of a step; None for all. Every pass is shuffled anew, and its last batch is what
+                    is left.
+    `momentum`      heavy-ball momentum, from 0 to below 1.
+    `weight_decay`  that times the model is added to the gradient.
+    `clip`          largest norm of the gradient of a batch; a longer one is scaled down to it.
+    `loss`          one of cross-entropy, squared, logistic.
+    `precision`     float32, or float64 where exactness matters more than speed.
+    """
+
+    rate: float = 0.1
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    schedule: Schedule = field(default_factory=Schedule)
+    loss: str = "cross-entropy"
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs is not None:
+            raise TrainingError("set either steps or epochs, not both")
+        for name in ("steps", "epochs", "batch"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise TrainingError(f"{name} must be a whole number of 1 or more, not {value!r}")
+        _check("rate", self.rate, above=0)
+        _check("momentum", self.momentum, least=0, below=1)
+        _check("weight_decay", self.weight_decay, least=0)
+        if self.clip is not None:
+            _check("clip", self.clip, above=0)
+        if self.loss not in OBJECTIVES:
+            objective(self.loss)  # raises
+        if self.precision not in _PRECISIONS:
+            raise TrainingError(f"precision must be one of {', '.join(_PRECISIONS)}, not {self.precision!r}")
+
+    @property
+    def objective(self) -> Objective:
+        return objective(self.loss)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return _PRECISIONS[self.precision]
+
+    def batches_per_epoch(self, samples: int) -> int:
+        return 1 if self.batch is None else math.ceil(samples / self.batch)
+
+    def steps_of(self, samples: int) -> int:
+        """Local steps of a client with that many samples."""
+        if self.steps is not None:
+            return self.steps
+        return (1 if self.epochs is None else self.epochs) * self.batches_per_epoch(samples)
+
+
+def _check(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float = math.inf,
+) -> None:
+    right = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if right and value < below and (above is None or value > above) and (least is None or value >= least):
+        return
+    lower = f"above {above:g}" if above is not None else f"at least {least:g}"
+    upper = f" and below {below:g}" if below < math.inf else ""
+    raise TrainingError(f"{name} must be {lower}{upper}, not {value!r}")

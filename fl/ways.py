@@ -1,0 +1,54 @@
+"""One by one or together: which of the two is faster for a model.
+
+The answer must not depend on the clock, or the same seed would not always give the same bits. So it is a rule
+about the architecture, found by measurement (`secagg bench training` repeats that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from torch import nn
+
+from fl.errors import TrainingError
+from fl.flat import FlatModel
+
+AUTO: Final = "auto"
+TOGETHER: Final = "together"
+ONE_BY_ONE: Final = "one-by-one"
+WAYS: Final = (AUTO, TOGETHER, ONE_BY_ONE)
+
+_MOST_NUMBERS: Final = 1 << 20  # parameters of all clients that are trained at once
+_STRETCH: Final = 2  # how much wider the widest batch may be than the narrowest, which is filled up to it
+_LEAST: Final = 4  # clients, below which it is not worth it
+
+
+def check_way(way: str) -> None:
+    if way not in WAYS:
+        near = get_close_matches(str(way), WAYS, n=1)
+        meant = f": did you mean {near[0]}?" if near else ""
+        raise TrainingError(f"there is no way {way!r}{meant}; there are {', '.join(WAYS)}")
+
+
+def can_stack(flat: FlatModel) -> bool:
+    """Whether the results would be those of one by one: chance in a model is drawn client by client."""
+    return not flat.draws and not any(isinstance(part, nn.RNNBase) for part in flat.module.modules())
+
+
+def portions(flat: FlatModel, way: str, widths: Sequence[int]) -> list[list[int]]:
+    """Which clients to train at once, given the samples in a batch of each; those alone go one by one."""
+    clients = range(len(widths))
+    if way == ONE_BY_ONE or not can_stack(flat):
+        return [[client] for client in clients]
+    most = max(2, _MOST_NUMBERS // flat.dim)
+    if way == AUTO and most < _LEAST:
+        return [[client] for client in clients]
+    chosen: list[list[int]] = []
+    for client in sorted(clients, key=lambda k: widths[k]):
+        first = chosen[-1][0] if chosen else None
+        if first is None or len(chosen[-1]) >= most or widths[client] > _STRETCH * widths[first]:
+            chosen.append([])
+        chosen[-1].append(client)
+    return chosen

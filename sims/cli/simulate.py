@@ -1,0 +1,123 @@
+"""``secagg simulate``: run a scenario, and every cell of its sweep."""
+
+import argparse
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sims.cli.errors import UserError
+from sims.cli.extras import require
+from sims.cli.options import Whole
+from sims.cli.registry import Subparsers
+
+if TYPE_CHECKING:
+    from sims.scenario import Scenario
+    from sims.sweep import Results, Summary
+
+CELLS_FAILED = 1
+DATA_VARIABLE = "SECAGG_DATA"
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "simulate",
+        help="run federated training as a scenario describes it",
+        description="Run the simulation that SCENARIO describes, or one for every cell of its [sweep]. A "
+        "finished cell is a line in a file of results and is not run again: whoever interrupts a sweep goes "
+        "on with the same command.",
+        epilog="The exit status is 1 if a cell failed, and 2 if something is wrong with the scenario.",
+    )
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="the scenario, such as robust.toml")
+    parser.add_argument(
+        "--set",
+        action="append",
+        metavar="KEY=VALUE",
+        help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2]; may be given several "
+        "times (default None)",
+    )
+    Whole("--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own").add(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="where results are kept, and looked for (default results)",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="where directories of data are that the scenario names; if not given, the variable "
+        f"{DATA_VARIABLE} says it, and otherwise it is here (default None)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two rounds of the first value of everything that is swept, to see if it works (default no)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table (default a table)")
+    parser.set_defaults(run=run, extra="sims")
+
+
+def run(args: argparse.Namespace) -> int:
+    require("fl")
+    from secagg.errors import LocalError
+
+    try:
+        scenario, results = _prepared(args)
+        summary = _swept(args, scenario, results)
+    except LocalError as error:
+        raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
+    _show(args, scenario, results, summary)
+    return 0 if summary.complete else CELLS_FAILED
+
+
+def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
+    from sims.scenario import load
+    from sims.scenario.document import parsed
+    from sims.sweep import Results
+
+    scenario = load(args.scenario, parsed(args.set or ()), quick=args.quick)
+    return scenario, Results(args.out, scenario.name)
+
+
+def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "Summary":
+    from sims.bench.progress import bar
+    from sims.simulation import simulate
+    from sims.sweep import cells, run_sweep
+    from sims.words import counted
+
+    root = args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
+    own = cells(scenario)
+    try:
+        with bar() as progress:
+            return run_sweep(
+                own, results, function=partial(simulate, root=root), jobs=args.jobs, progress=progress
+            )
+    except KeyboardInterrupt:
+        done = results.read()
+        finished = sum(cell.digest in done for cell in own)
+        print(
+            f"secagg simulate: interrupted; {finished} of {counted(len(own), 'cell')} are in {results.path}, "
+            "and the same command goes on with the rest",
+            file=sys.stderr,
+        )
+        raise
+
+
+def _show(args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary") -> None:
+    from sims.console import Console
+    from sims.sweep.view import as_json, lines, table
+
+    for cell in summary.cells:
+        if (failure := summary.failures.get(cell.digest)) is not None:
+            print(f"secagg simulate: {cell}: {failure}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"name": scenario.name, "results": str(results.path), **as_json(summary)}, indent=2))
+    elif sys.stdout.isatty():
+        Console().print(table(scenario.name, summary))
+    else:
+        print("\n".join(lines(summary)))

@@ -1,0 +1,10 @@
+"""Scenario files: what is simulated, in TOML, with everything that is wrong said at once.
+
+scenario = load(Path("robust.toml"))
+scenario.variants  # one for each cell of its sweep, or one alone
+"""
+
+from sims.scenario.scenario import Scenario, Variant, load
+from sims.scenario.settings import Settings
+
+__all__ = ["Scenario", "Settings", "Variant", "load"]

@@ -1,0 +1,197 @@
+"""What a scenario may name, and with which parameters: asked of the packages that offer it.
+
+Nothing is listed here a second time. A parameter exists if the function behind a kind takes it, and has the
+type that the function says. Torch is imported on the way, so this is for when a simulation is really meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from sims.deploy.problems import ConfigError, Problems, nearest, shown
+from sims.scenario import combinations
+from sims.scenario.settings import OpenSection, Settings
+
+Maker = Callable[..., Any]
+_VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The kinds that a table may have, each with the function behind it.
+
+    `given`   parameters that a simulation provides by itself.
+    `likely`  those that it provides unless they are set.
+    """
+
+    table: str
+    kinds: Callable[[], Mapping[str, Maker]]
+    given: frozenset[str]
+    likely: frozenset[str] = frozenset()
+
+    def find(self, kind: str) -> Maker:
+        """Raises `ConfigError` that names the nearest one. Words may be joined by either sort of dash."""
+        kinds = {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
+        if kind.replace("_", "-") not in kinds:
+            raise ConfigError(f"{shown(kind)} is not known; {nearest(kind, sorted(kinds))}")
+        return kinds[kind.replace("_", "-")]
+
+    def arguments(self, section: OpenSection, kind: str, problems: Problems) -> dict[str, Any]:
+        """The parameters in a table as the function takes them; what is wrong is added to `problems`."""
+        try:
+            maker = self.find(kind)
+        except ConfigError as error:
+            problems.add(f"{self.table}.kind", str(error))
+            return {}
+        values = section.parameters
+        found: dict[str, Any] = {}
+        known = self.parameters(maker)
+        for name, value in values.items():
+            if name in known:
+                found[name] = _typed(known[name], value, problems, f"{self.table}.{name}")
+            elif _is_open(maker):
+                found[name] = value  # the function itself says what it does not know
+            else:
+                hint = nearest(name, list(known)) if known else f"{kind} has no parameters"
+                problems.add(f"{self.table}.{name}", f"is not known here; {hint}")
+        for name in _required(maker) & (known.keys() - self.likely) - values.keys():
+            problems.add(f"{self.table}.{name}", f"is missing: {kind} needs it")
+        return found
+
+    def parameters(self, maker: Maker) -> dict[str, Any]:
+        """What can be set, with its type."""
+        parameters = inspect.signature(_target(maker)).parameters.items()
+        names = (name for name, each in parameters if name not in self.given and each.kind not in _VARIABLE)
+        hints = get_type_hints(_annotated(maker))
+        fixed = maker.keywords if isinstance(maker, partial) else {}
+        return {name: hints.get(name, Any) for name in names if name not in fixed}
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == "fl":
+            raise
+        raise ConfigError(f"{error.name} is not there: pip install 'secagg[fl]'") from None
+
+
+def _sources() -> Mapping[str, Maker]:
+    read, made = _imported("fl.data").SOURCES, _imported("sims.scenario.generators").GENERATORS
+    return {**read, **made}
+
+
+_SPLIT: Final = frozenset({"validation", "test", "held_out", "name"})
+_INPUTS: Final = frozenset({"features", "classes", "channels", "size"})
+
+DATA: Final = Registry("data", _sources, frozenset({"rng"}), frozenset({"seed", "directory"}))
+PARTITIONS: Final = Registry(
+    "partition",
+    lambda: _imported("fl.partition").PARTITIONS,
+    frozenset({"labels", "clients", "rng", "owner"}),
+)
+# These change samples as well, and so make whole federations.
+RECIPES: Final = Registry(
+    "partition",
+    lambda: {each: getattr(_imported("fl.partition"), each) for each in ("mnist_robust", "mnist_personal")},
+    frozenset({"samples", "clients", "rng"}) | _SPLIT,
+)
+# What a model takes in follows from the data; it may be set all the same.
+MODELS: Final = Registry("model", lambda: _imported("fl.models").MODELS, frozenset({"seed"}), _INPUTS)
+ATTACKS: Final = Registry("attack", lambda: _imported("fl.attacks").ATTACKS, frozenset({"learner", "rng"}))
+TAMPERINGS: Final = Registry("attack", lambda: _imported("fl.attacks").TAMPERINGS, frozenset({"rng"}))
+
+
+def partitions(kind: str) -> Registry:
+    return RECIPES if kind.replace("-", "_") in RECIPES.kinds() else PARTITIONS
+
+
+def attacks(level: str) -> Registry:
+    return TAMPERINGS if level == "message" else ATTACKS
+
+
+def check(settings: Settings, problems: Problems) -> None:
+    """Add what is wrong with well-formed settings."""
+    DATA.arguments(settings.data, settings.data.kind, problems)
+    if settings.partition is not None:
+        kind = settings.partition.kind
+        partitions(kind).arguments(settings.partition, kind, problems)
+    MODELS.arguments(settings.model, settings.model.kind, problems)
+    if settings.attack is not None:
+        attacks(settings.attack.level).arguments(settings.attack, settings.attack.kind, problems)
+    combinations.check(settings, problems)
+
+
+# --- parameters by signature ---
+
+
+def _target(maker: Maker) -> Maker:
+    """What the parameters are handed on to: a class that a function was already given, or the function."""
+    if isinstance(maker, partial):
+        return maker.args[0] if maker.args else maker.func
+    return maker
+
+
+def _annotated(maker: Maker) -> Any:
+    target = _target(maker)
+    if not isinstance(target, type):
+        return target
+    return target if is_dataclass(target) else getattr(target, "__init__")  # noqa: B009
+
+
+def _is_open(maker: Maker) -> bool:
+    parameters = inspect.signature(_target(maker)).parameters.values()
+    return any(each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def _required(maker: Maker) -> set[str]:
+    parameters = inspect.signature(_target(maker)).parameters.values()
+    return {each.name for each in parameters if each.default is each.empty}
+
+
+def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
+    """The value as that type. TOML knows lists and tables where Python means tuples and records."""
+    if isinstance(value, dict):
+        known = _fields(hint)
+        for name in value.keys() - set(known):
+            problems.add(f"{key}.{name}", f"is not known here; {nearest(name, known)}")
+    try:
+        adapter = TypeAdapter(hint)
+    except PydanticSchemaGenerationError:
+        return value  # a type of which nothing is known but by the function itself
+    try:
+        # JSON and TOML have the same types: what is strict for one is right for the other.
+        return adapter.validate_json(json.dumps(value, default=str), strict=True)
+    except ValidationError as error:
+        for place, reasons in _reasons(error, value).items():
+            problems.add(f"{key}.{place}".rstrip("."), " or ".join(reasons))
+        return value
+
+
+def _fields(hint: Any) -> list[str]:
+    """The names in a record, where a parameter is one."""
+    candidates = (hint, *get_args(hint))
+    return [each.name for kind in candidates if is_dataclass(kind) for each in fields(kind)]
+
+
+def _reasons(error: ValidationError, value: Any) -> dict[str, list[str]]:
+    """What is wrong with a value, or with what is in it, by its name there."""
+    found: dict[str, list[str]] = {}
+    for each in error.errors(include_url=False):
+        place = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")
+        if each["type"] == "value_error":
+            why = str(each["ctx"]["error"])
+        else:
+            why = f"{each['msg'].replace('Input should', 'must')}, not {shown(each['input'])}"
+        if why not in found.setdefault(place, []):
+            found[place].append(why)
+    return found

@@ -1,0 +1,174 @@
+"""The tables of a scenario: one simulation, fully described.
+
+Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. Which
+ones those are is known to the packages that offer the kinds, and checked in `sims.scenario.kinds`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+PartOfAll = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A table: no unknown keys, and no number that is a text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class OpenSection(Section):
+    """A table with parameters of its kind beside the keys that all kinds have."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class DataSection(OpenSection):
+    """Where samples come from."""
+
+    kind: str
+
+
+class PartitionSection(OpenSection):
+    """How they are spread over clients, and which part of each client's is not for training.
+
+    `clients`     how many; where samples have owners, by default all of them.
+    `validation`, `test`  parts of every client's samples; a `test` of "given" is the test set that the data
+                  comes with, spread over clients as what they train on.
+    `held_out`    clients that never train.
+    """
+
+    kind: str = "iid"
+    clients: Count | None = None
+    validation: PartOfAll = 0.0
+    test: PartOfAll | Literal["given"] = 0.2
+    held_out: Whole = 0
+
+
+class ModelSection(OpenSection):
+    kind: str
+
+
+class ScheduleSection(Section):
+    """How the learning rate falls from round to round: see `fl.schedule`."""
+
+    kind: str = "constant"
+    every: Count = 100
+    factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+
+class TrainingSection(Section):
+    """What a client does between two sums. Without `batch`, a step takes all its data.
+
+    `clip`  bounds the norm of every step's gradient.
+    `loss`  by default, cross-entropy for classes and squared for amounts.
+    `way`   clients all together on one device, or one after another; by default the faster one.
+    """
+
+    rate: Positive
+    epochs: Count | None = None
+    steps: Count | None = None
+    batch: Count | None = None
+    momentum: PartOfAll = 0.0
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    clip: Positive | None = None
+    schedule: ScheduleSection = ScheduleSection()
+    loss: Literal["cross-entropy", "squared", "logistic"] | None = None
+    device: str = "cpu"
+    precision: Literal["float32", "float64"] = "float32"
+    way: Literal["auto", "together", "one-by-one"] = "auto"
+
+
+class AlgorithmSection(OpenSection):
+    name: str
+
+    @property
+    def kind(self) -> str:
+        return self.name
+
+
+class PrivacySection(OpenSection):
+    """A budget that all rounds of a private variant share: `rho`, or `epsilon` and `delta`."""
+
+    rho: Positive | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    dropouts: Whole = 0
+    removable: bool = False
+
+
+class CohortSection(Section):
+    """Who takes part in a round.
+
+    `per_round`   how many are drawn, uniformly and without replacement; by default, all.
+    `stragglers`  part of them that has time for some of the local steps only.
+    """
+
+    per_round: Count | None = None
+    stragglers: Share = 0.0
+
+
+class AttackSection(OpenSection):
+    """What some clients do.
+
+    `fraction`   of the clients, or of all training samples, as `selection` says.
+    `level`      "update" for what keeps to the protocol, poisoned data included, and "message" for what does
+                 not: residues of their own choice inside a sum.
+    """
+
+    kind: str
+    fraction: PartOfAll
+    selection: Literal["count", "samples"] = "count"
+    level: Literal["update", "message"] = "update"
+
+
+class EvaluationSection(Section):
+    """What is measured by somebody who sees everything, after every so many rounds and at the end.
+
+    `what`      the common model, every client's own one, or both.
+    `part`      the samples that they are measured on.
+    `held_out`  whether clients that never train are measured, too.
+    `observe`   names of further observations, which see every round.
+    """
+
+    every: Count = 10
+    what: Literal["common", "personal", "both"] = "common"
+    part: Literal["train", "validation", "test"] = "test"
+    held_out: bool = False
+    observe: list[str] = []
+
+
+class ChannelSection(Section):
+    """How sums are made. A plain one and a secure one give the same numbers."""
+
+    kind: Literal["plain", "secure"] = "plain"
+    trust: Literal["curious_server", "malicious_server"] = "curious_server"
+    corrupt: Whole = 0
+    dropout: PartOfAll = 0.0
+
+
+class Settings(Section):
+    """One simulation. Its `seed` decides everything that is drawn."""
+
+    seed: Whole = 0
+    rounds: Count
+    data: DataSection
+    partition: PartitionSection | None = None
+    model: ModelSection
+    training: TrainingSection
+    algorithm: AlgorithmSection
+    privacy: PrivacySection | None = None
+    cohort: CohortSection = CohortSection()
+    attack: AttackSection | None = None
+    evaluation: EvaluationSection = EvaluationSection()
+    channel: ChannelSection = ChannelSection()

@@ -1,0 +1,12 @@
+"""Simulations: one set of settings in, one dictionary of results out.
+
+    result = simulate(settings)
+
+Everything that is drawn follows from the seed of the settings. Sums are plain or secure as the settings say,
+with the same numbers. What is measured is what somebody sees who sees every client: no part of the system.
+"""
+
+from sims.simulation.observers import OBSERVERS, Observer
+from sims.simulation.simulate import simulate
+
+__all__ = ["OBSERVERS", "Observer", "simulate"]

@@ -1,0 +1,50 @@
+"""The algorithm of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.catalogue import Entry, find
+from protocols.privacy import Privacy
+from secagg.errors import ParameterError
+from secagg.noise.goal import Goal
+from secagg.noise.promise import Promise
+from sims.scenario.settings import PrivacySection, Settings
+
+
+def build(settings: Settings, *, dim: int, clients: int, known: Mapping[str, Any]) -> AnyAlgorithm:
+    """For a model of `dim` parameters, and at most that many clients in a round.
+
+    `known`  what a simulation can say of itself: it is used for parameters that the algorithm cannot do
+             without, and that are not set.
+    """
+    entry = find(settings.algorithm.name)
+    parameters = settings.algorithm.parameters
+    needed = {each.name for each in entry.settings if each.required}
+    if settings.cohort.per_round is not None and "population" in entry.parameters:
+        needed.add("population")
+    for name in needed & known.keys() - parameters.keys():
+        parameters[name] = known[name]
+    if settings.privacy is not None:
+        parameters["privacy"] = _privacy(entry, settings, settings.privacy, clients)
+    return entry.build(dim=dim, clients=clients, **parameters)
+
+
+def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:
+    if entry.budget is None:
+        raise ParameterError(f"{entry.name} has no private variant: leave out [privacy]")
+    promise = Promise(
+        clients=clients,
+        dropouts=section.dropouts,
+        colluders=settings.channel.corrupt,
+        removable=section.removable,
+    )
+    goal = Goal(rho=section.rho, epsilon=section.epsilon, delta=section.delta)
+    own = section.parameters
+    for name in own:
+        if name not in entry.budget_names:
+            there = ", ".join(entry.budget_names) or "none"
+            raise ParameterError(f"privacy.{name} is no parameter of its budget; there are {there}")
+    return entry.budget(promise=promise, goal=goal, rounds=settings.rounds, **own)

@@ -1,0 +1,110 @@
+"""How models do on clients' data, as somebody measures it who sees every client.
+
+Numbers are rounded, so that files of them stay small and a last bit makes no difference between two of them.
+What is not finite is None: a model may diverge, and that is a result as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from fl.crowd import Crowd
+from fl.metrics.clients import ClientScores, percentile, worst_share
+from fl.samples import Array
+from fl.trainer import Score
+from protocols.algorithm import AnyAlgorithm
+from sims.simulation.world import World
+
+_DIGITS: Final = 6
+_ARRAY_DIGITS: Final = 4
+Scores = Mapping[int, Score]
+
+
+def measured(world: World) -> dict[str, Scores]:
+    """Every client's score, by what is measured: the model in use, and on whom."""
+    given, model = world.settings.evaluation, np.asarray(world.run.model)
+    crowds = {"": world.crowd}
+    if given.held_out and world.strangers is not None:
+        crowds["held_out_"] = world.strangers
+    found: dict[str, Scores] = {}
+    for prefix, crowd in crowds.items():
+        if given.what in ("common", "both"):
+            found[f"{prefix}common"] = _judged(crowd.scores(model, given.part))
+        if given.what in ("personal", "both"):
+            memories = _memories(world) if crowd is world.crowd else {}
+            models = personal_models(world.algorithm, crowd, memories, model)
+            found[f"{prefix}personal"] = _judged(crowd.scores(models, given.part))
+    return found
+
+
+def _memories(world: World) -> dict[int, Any]:
+    return {client: each.memory for client, each in world.channel.participants.items()}
+
+
+def personal_models(
+    algorithm: AnyAlgorithm, crowd: Crowd, memories: Mapping[int, Any], model: Array
+) -> dict[int, Array]:
+    """The model that every client would use. Some train a little for that, which nothing may come of."""
+    calls = {client: member.calls for client, member in crowd.items()}
+
+    def job(client: int) -> Callable[[], Array]:
+        memory = memories.get(client, algorithm.first_memory())
+        return lambda: algorithm.personal(memory, model, crowd[client])
+
+    done = crowd.together({client: job(client) for client in crowd})
+    for client, count in calls.items():
+        crowd[client].calls = count
+    return {client: each.result() for client, each in done.items()}
+
+
+def _judged(scores: Scores) -> Scores:
+    """Of clients that have something to be judged by."""
+    return {client: score for client, score in scores.items() if score.total}
+
+
+def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
+    """Of all clients, in a few numbers. In a regression, nothing is right or wrong."""
+    if not scores:
+        return {}
+    table = ClientScores.of([_without_nan(each) for each in scores.values()])
+    numbers = {"mean_loss": table.mean_loss, "pooled_loss": table.pooled_loss}
+    if classes:
+        numbers |= {
+            "mean_accuracy": table.mean_accuracy,
+            "pooled_accuracy": table.pooled_accuracy,
+            "error_10": percentile(table.error, 10),
+            "error_50": percentile(table.error, 50),
+            "error_90": percentile(table.error, 90),
+            "worst_tenth": worst_share(table.accuracy),
+            "variance": float(np.var(table.accuracy)),
+        }
+    return {name: rounded(value) for name, value in numbers.items()}
+
+
+def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
+    """Of every client, one by one."""
+    each = list(scores.values())
+    found: dict[str, list[Any]] = {
+        "client": list(scores),
+        "total": [score.total for score in each],
+        "loss": [rounded(score.loss, _ARRAY_DIGITS) for score in each],
+    }
+    if classes:
+        found["correct"] = [score.correct for score in each]
+    return found
+
+
+def only(scores: Scores, clients: Collection[int]) -> Scores:
+    return {client: score for client, score in scores.items() if client in clients}
+
+
+def _without_nan(score: Score) -> Score:
+    return Score(score.correct, score.total, math.inf) if math.isnan(score.loss) else score
+
+
+def rounded(value: float, digits: int = _DIGITS) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None

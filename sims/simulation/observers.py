@@ -1,0 +1,68 @@
+"""Observations that an experiment needs beside accuracies, by name.
+
+An observer is made once for every simulation and called after every round; what it returns is kept, but for
+None. It sees everything, personal models included, and no part of the system sees what it says. To add one:
+
+    OBSERVERS["norm"] = lambda: lambda round, run, channel, crowd: float(np.linalg.norm(run.model))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from fl.crowd import Crowd
+from protocols.run import Run
+from sims.channels import SessionChannel
+
+# (number of the round, counted from 1; run; channel; honest learners) to something that JSON can hold.
+Observer: TypeAlias = Callable[[int, Run[Any], SessionChannel, Crowd], Any]
+
+_DIGITS: Final = 6
+
+
+def multipliers() -> Observer:
+    """What binds every client to the common model, as in FedBC: lambda, beside its number of samples."""
+
+    def observe(_number: int, _run: Run[Any], channel: SessionChannel, crowd: Crowd) -> Any:
+        found = {}
+        for client, participant in channel.participants.items():
+            value = getattr(participant.memory, "multiplier", None)
+            if value is not None:
+                found[str(client)] = [crowd[client].samples, round(float(value), _DIGITS)]
+        return found or None
+
+    return observe
+
+
+def movement() -> Observer:
+    """How far the common model went in this round."""
+    last: list[Any] = []
+
+    def observe(_number: int, run: Run[Any], _channel: SessionChannel, _crowd: Crowd) -> Any:
+        before = last.pop() if last else None
+        last.append(np.array(run.model))
+        return None if before is None else round(float(np.linalg.norm(run.model - before)), _DIGITS)
+
+    return observe
+
+
+def training_loss() -> Observer:
+    """The common model's loss on what clients train on, each sample counting the same."""
+
+    def observe(_number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+        losses = crowd.losses(run.model, part="train")
+        weights = [crowd[client].samples for client in losses]
+        loss = float(np.average(list(losses.values()), weights=weights))
+        return round(loss, _DIGITS) if np.isfinite(loss) else "diverged"
+
+    return observe
+
+
+OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
+    "movement": movement,
+    "multipliers": multipliers,
+    "training-loss": training_loss,
+}

@@ -1,0 +1,146 @@
+"""The clients of a scenario: data, spread over them, some of it poisoned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fl.attacks import by_count, by_samples, corrupt_data
+from fl.data.owned import Owned
+from fl.errors import DataError
+from fl.federation import Federation
+from fl.partition import federate, federate_pair, matching
+from fl.samples import Samples
+from sims.deploy.problems import Problems
+from sims.scenario.kinds import DATA, Registry, attacks, partitions
+from sims.scenario.settings import OpenSection, PartitionSection, Settings
+from sims.simulation.streams import stream
+
+Source: TypeAlias = Samples | Owned | Federation
+
+
+def federation(settings: Settings, root: Path) -> Federation:
+    """Everybody's data as it is before anybody is corrupt. `root` is where directories of data are."""
+    partition = settings.partition
+    if partition is not None and partition.test == "given":
+        return _given(settings, partition, root)
+    source = _source(settings, root)
+    if isinstance(source, Federation):
+        if partition is not None:
+            raise DataError(f"{settings.data.kind} makes its own clients: leave out [partition]")
+        return source
+    if partition is None and isinstance(source, Owned):
+        partition = PartitionSection(kind="by_owner")
+    if partition is None:
+        raise DataError(f"{settings.data.kind} belongs to nobody: say in [partition] how it is spread")
+    return _spread(settings, partition, source)
+
+
+def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
+    """The federation as it trains, and who of it is corrupt."""
+    attack = settings.attack
+    if attack is None or attack.fraction == 0:
+        return clean, frozenset()
+    if attack.selection == "samples":
+        who = by_samples(clean.samples, attack.fraction, settings.seed)
+    else:
+        who = by_count(clean.clients, attack.fraction, settings.seed)
+    if attack.level == "message":
+        return clean, who
+    made = attacks(attack.level).find(attack.kind)(**arguments(attacks(attack.level), attack, attack.kind))
+    return corrupt_data(clean, made, who, stream("attack", settings.seed)), who
+
+
+def arguments(registry: Registry, section: OpenSection, kind: str) -> dict[str, Any]:
+    """The parameters of a table, which was checked before, as their function takes them."""
+    problems = Problems(Path(registry.table))
+    found = registry.arguments(section, kind, problems)
+    problems.check()
+    return found
+
+
+# --- sources ---
+
+
+def _source(settings: Settings, root: Path, **more: Any) -> Source:
+    maker = DATA.find(settings.data.kind)
+    parameters = arguments(DATA, settings.data, settings.data.kind) | more
+    accepted = inspect.signature(maker).parameters
+    if "directory" in accepted:
+        parameters["directory"] = root / parameters.get("directory", settings.data.kind)
+    if "rng" in accepted:
+        return _made(maker, {**parameters, "rng": stream("data", settings.seed)})
+    if "seed" in accepted:
+        return _made(maker, {"seed": settings.seed, **parameters})
+    return _read(settings.data.kind, tuple(sorted(parameters.items())))
+
+
+def _made(maker: Any, parameters: Mapping[str, Any]) -> Source:
+    source: Source = maker(**parameters)
+    return source
+
+
+@lru_cache(maxsize=2)
+def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
+    """Files are read once for all cells that a process runs: nothing changes what is in them."""
+    return _made(DATA.find(kind), dict(parameters))
+
+
+# --- partitions ---
+
+
+def _spread(settings: Settings, partition: PartitionSection, source: Samples | Owned) -> Federation:
+    samples = source.samples if isinstance(source, Owned) else source
+    rng = stream("partition", settings.seed)
+    assert isinstance(partition.test, float | int)  # where it is given, there are two sources
+    shares: dict[str, Any] = {
+        "validation": partition.validation,
+        "test": float(partition.test),
+        "held_out": partition.held_out,
+    }
+    registry = partitions(partition.kind)
+    maker = registry.find(partition.kind)
+    parameters = arguments(registry, partition, partition.kind)
+    if "labels" not in inspect.signature(maker).parameters:
+        made: Federation = maker(samples, partition.clients, rng, **shares, **parameters)
+        return made
+    parts = _parts(partition, source, samples, rng)
+    return federate(samples, parts, rng, name=settings.data.kind, **shares)
+
+
+def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: Any) -> Any:
+    registry = partitions(partition.kind)
+    maker = registry.find(partition.kind)
+    accepted = inspect.signature(maker).parameters
+    parameters = arguments(registry, partition, partition.kind)
+    if "owner" in accepted:
+        if not isinstance(source, Owned):
+            raise DataError(f"nothing says who owns the samples, and {partition.kind} goes by that")
+        parameters["owner"] = source.owner
+    elif partition.clients is None:
+        raise DataError(f"the partition {partition.kind} needs a number of clients: set partition.clients")
+    return maker(samples.y, partition.clients, rng, **parameters)
+
+
+def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
+    """Clients that are tested on a data set's own test samples, of the classes that they train on."""
+    if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
+        raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
+    train, test = (_source(settings, root, part=part) for part in ("train", "test"))
+    if not isinstance(train, Samples) or not isinstance(test, Samples):
+        raise DataError(f"{settings.data.kind} is by owner: set partition.test to a number")
+    rng = stream("partition", settings.seed)
+    parts = _parts(partition, train, train, rng)
+    return federate_pair(
+        train,
+        parts,
+        test,
+        matching(train.y, parts, test.y, rng),
+        rng,
+        validation=partition.validation,
+        held_out=partition.held_out,
+        name=settings.data.kind,
+    )

@@ -1,0 +1,44 @@
+"""Cells: simulations of a sweep, known by what they are made of and not by where they stand in a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from sims.scenario.scenario import Scenario, described
+from sims.scenario.settings import Settings
+
+# To be raised when the same settings give other numbers than before: results of old are then run again.
+FORMAT: Final = 1
+_DIGITS: Final = 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`key` says by what it differs from the other cells of its table."""
+
+    key: Mapping[str, Any]
+    settings: Settings
+
+    @cached_property
+    def digest(self) -> str:
+        """Of everything that its numbers depend on, defaults included; of no name and no other cell."""
+        text = json.dumps(
+            {"format": FORMAT, **self.settings.model_dump(mode="json")},
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=True,
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+    def __str__(self) -> str:
+        return described(self.key) or "the only cell"
+
+
+def cells(scenario: Scenario) -> tuple[Cell, ...]:
+    """All of them, in the order of the sweep: its last axis varies fastest."""
+    return tuple(Cell(variant.key, variant.settings) for variant in scenario.variants)

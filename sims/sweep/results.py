@@ -1,0 +1,111 @@
+"""Results of cells in a file of one line each, which can be read, compared and kept in a repository.
+
+A line is added when its cell is finished; the last one may be torn by a crash, and is then as if it had never
+been. In the end, lines are put into the order of the table. Several programs may add to one file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sims.deploy.problems import ConfigError
+from sims.sweep.cell import Cell
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished cell: what it was made of, and what came out."""
+
+    digest: str
+    cell: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+
+class Results:
+    """The file `NAME.jsonl` in a directory, which is made. Raises `ConfigError` where nothing can be kept."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory / f"{name}.jsonl"
+        with _told(self.path):
+            directory.mkdir(parents=True, exist_ok=True)
+            self.path.touch()
+
+    def read(self) -> dict[str, Record]:
+        """All of them, by the digests of their cells."""
+        with _told(self.path), self._locked():
+            return {each.digest: each for each in self._records()}
+
+    def add(self, cell: Cell, result: Mapping[str, Any]) -> Record:
+        """Keep the result of a cell from now on."""
+        settings = cell.settings.model_dump(mode="json", exclude_defaults=True)
+        record = Record(cell.digest, dict(cell.key), settings, result)
+        with _told(self.path), self._locked(), self.path.open("r+b") as file:
+            file.seek(len(_whole_lines(self.path.read_bytes())))
+            file.truncate()
+            file.write(_line(record))
+            file.flush()
+            os.fsync(file.fileno())
+        return record
+
+    def sort(self, order: Sequence[Cell]) -> None:
+        """Put these cells first, in their order; others stay behind them as they are."""
+        rank = {cell.digest: place for place, cell in enumerate(order)}
+        with _told(self.path), self._locked():
+            kept = {each.digest: each for each in self._records()}  # of two runs of a cell, the later one
+            ordered = sorted(kept.values(), key=lambda each: rank.get(each.digest, len(rank)))
+            text = b"".join(map(_line, ordered))
+            if text != self.path.read_bytes():
+                self._replace(text)
+
+    def _replace(self, text: bytes) -> None:
+        draft = self.path.with_suffix(".draft")
+        with draft.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+
+    def _records(self) -> Iterator[Record]:
+        for number, line in enumerate(_whole_lines(self.path.read_bytes()).splitlines(), 1):
+            try:
+                yield Record(**json.loads(line))
+            except (ValueError, TypeError):
+                raise ConfigError(
+                    f"{self.path}: line {number} is not a result: remove it, and its cell is run again"
+                ) from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else changes the file meanwhile. It may be replaced, so the lock is on its directory."""
+        descriptor = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _line(record: Record) -> bytes:
+    # Sorted keys, so that a cell that is run again changes no more than its numbers.
+    return json.dumps(vars(record), sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _whole_lines(content: bytes) -> bytes:
+    return content[: content.rfind(b"\n") + 1]
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the disk refuses, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"results cannot be kept in {path}: {error.strerror}") from None

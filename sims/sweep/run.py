@@ -1,0 +1,69 @@
+"""Runs the cells of a sweep that have no result yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sims.bench.progress import Progress, quiet
+from sims.sweep.cell import Cell
+from sims.sweep.results import Record, Results
+from sims.sweep.tasks import Function, run_tasks
+from sims.words import counted
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`records` and `failures` are by the digests of cells; `known` cells had results before."""
+
+    cells: tuple[Cell, ...]
+    records: Mapping[str, Record]
+    failures: Mapping[str, str]
+    known: int
+
+    @property
+    def complete(self) -> bool:
+        return not self.failures
+
+
+def run_sweep(
+    cells: Sequence[Cell], results: Results, *, function: Function, jobs: int = 1, progress: Progress = quiet
+) -> Summary:
+    """Run what is missing with `function`, which takes settings, and keep every result as it comes.
+
+    A cell that fails is told of in the summary, and the others go on. An interruption keeps what is done.
+    """
+    records = results.read()
+    missing = [cell for cell in cells if cell.digest not in records]
+    failures: dict[str, str] = {}
+    meter = _Meter(missing, progress)
+    try:
+        for done in run_tasks(function, [cell.settings for cell in missing], jobs, meter.watch):
+            cell = missing[done.index]
+            meter.finished(done.index)
+            if done.failure is None:
+                records[cell.digest] = results.add(cell, done.result)
+            else:
+                failures[cell.digest] = done.failure
+    finally:
+        results.sort(cells)
+    return Summary(tuple(cells), records, failures, len(cells) - len(missing))
+
+
+class _Meter:
+    """How many rounds of all cells are done."""
+
+    def __init__(self, cells: Sequence[Cell], progress: Progress) -> None:
+        self._of: Final = [cell.settings.rounds for cell in cells]
+        self._rounds = [0] * len(cells)
+        self._progress = progress
+        self._left = len(cells)
+
+    def watch(self, index: int, rounds: int) -> None:
+        self._rounds[index] = rounds
+        self._progress(f"{counted(self._left, 'cell')} left", sum(self._rounds), sum(self._of))
+
+    def finished(self, index: int) -> None:
+        self._left -= 1
+        self.watch(index, self._of[index])
