@@ -29,7 +29,7 @@ test-all: test
 bench: $(STAMP)
 	@test -e $(PEERS) || { \
 		echo "Installing Flower, to compare with ..."; \
-		$(INSTALL) -e '.[sims,dev,peers]' && touch $(PEERS); \
+		$(INSTALL) -e '.[fl,sims,dev,peers]' && touch $(PEERS); \
 	} || echo "Flower cannot be installed here: the comparison is left out." >&2
 	$(BIN)/secagg bench --write docs/benchmarks.md --long
 
@@ -51,7 +51,7 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[sims,dev]'
+	@$(INSTALL) -e '.[fl,sims,dev]'
 	@touch $@
 
 clean:

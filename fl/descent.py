@@ -34,7 +34,7 @@ class Terms:
             None if self.correction is None else self.correction[:count],
             _first(self.mix, count),
             None if self.target is None else self.target[:count],
-            self.only,
+            None if self.only is None else self.only[:count],
         )
 
 

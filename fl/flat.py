@@ -102,8 +102,8 @@ def _draws(part: nn.Module) -> bool:
 def _check_stateless(module: nn.Module) -> None:
     """A model is its parameters. What else changes in training would be lost between two rounds."""
     for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.track_running_stats:
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
             raise TrainingError(
-                f"{name or 'the model'} keeps running statistics, which are no parameters and in no sum: use "
-                "GroupNorm, or track_running_stats=False"
+                f"{name or 'the model'} needs statistics of whole batches, which are no parameters and in no "
+                "sum: use GroupNorm"
             )

@@ -74,6 +74,8 @@ class Gathering:
         """From a job: wait for the answer, while others work."""
         waiting = Waiting(self._job.client, request)
         self._waiting.append(waiting)
+        if self._cancelled:  # after this, who cancels finds it in the list
+            raise Cancelled
         self._baton.release()
         waiting.ready.acquire()
         if self._cancelled:
@@ -86,11 +88,12 @@ class Gathering:
         """Do all jobs, and tell what became of each."""
         finished: dict[int, Finished[T]] = {}
         threads = []
+        self._baton, self._waiting, self._cancelled = _held(), [], False
         try:
             for client, job in jobs.items():
                 thread = threading.Thread(target=self._work, args=(client, job, finished), daemon=True)
-                threads.append(thread)
                 thread.start()
+                threads.append(thread)
                 self._baton.acquire()
             while self._waiting:
                 for waiting in self._next():
@@ -119,7 +122,8 @@ class Gathering:
             return
         except BaseException as error:
             finished[client] = Finished(error=error)
-        self._baton.release()
+        if not self._cancelled:
+            self._baton.release()
 
     def _cancel(self) -> None:
         self._cancelled = True

@@ -78,6 +78,7 @@ class Stack:
 
     def gradients(self, tasks: Sequence[Task]) -> list[Array]:
         """Of the next batch of every task, at its start."""
+        self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
         schedule = _Batches(self, tasks)
         found = _Rows(self, values).gradient(*schedule.at(0, len(tasks)))
@@ -89,7 +90,7 @@ class Stack:
         rates = column([float(task.rate) for task in tasks], values)
         descent = Descent(self.training, values, rates, self._terms(tasks, values))
         active, rows = len(tasks), _Rows(self, values)
-        for step in range(tasks[0].steps if tasks else 0):
+        for step in range(tasks[0].steps):
             while tasks[active - 1].steps <= step:
                 active -= 1
             if active < rows.count:
@@ -110,7 +111,7 @@ class Stack:
 
     def _terms(self, tasks: Sequence[Task], values: Tensor) -> Terms:
         steered = [task.steering for task in tasks]
-        pull, correction, mix, only = tasks[0].shape if tasks else (False,) * 4
+        pull, correction, mix, only = tasks[0].shape
 
         def rows(name: str, *, present: bool) -> Tensor | None:
             return self._matrix([getattr(each, name) for each in steered]) if present else None
@@ -124,7 +125,7 @@ class Stack:
             rows("correction", present=correction),
             numbers("mix", present=mix),
             rows("target", present=mix),
-            self.flat.tensor(tasks[0].only) if only and tasks[0].only is not None else None,
+            self._matrix([task.only for task in tasks if task.only is not None]) if only else None,
         )
 
 
@@ -144,7 +145,7 @@ class _Rows:
         losses = self._stack.training.objective.losses(outputs, batch.targets)
         # What clients do not share has no gradient from one to another: that of the sum has them all.
         total = losses.mean(dim=1).sum() if weights is None else (losses * weights).sum()
-        found = torch.autograd.grad(total, list(self._leaves.values()))
+        found = torch.autograd.grad(total, list(self._leaves.values()), materialize_grads=True)
         for place, gradient in zip(self._places, found, strict=True):
             place.copy_(gradient)
         return self._gradient

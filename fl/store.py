@@ -10,6 +10,8 @@ from fl.errors import DataError
 from fl.samples import Samples
 from fl.training import Training
 
+_OWN = ("C_CONTIGUOUS", "WRITEABLE")  # a copy of what is not: torch would warn, and nobody writes here
+
 
 class Store:
     """Inputs and targets as tensors, as a model and its loss take them."""
@@ -20,13 +22,15 @@ class Store:
 
     @classmethod
     def of(cls, samples: Samples, training: Training, device: torch.device) -> Store:
+        if samples.y.ndim != 1:
+            raise DataError(f"targets have shape {samples.y.shape}: make it one number for every sample")
         symbols = samples.x.dtype.kind in "iu"
-        inputs = torch.from_numpy(np.ascontiguousarray(samples.x))
+        inputs = torch.from_numpy(np.require(samples.x, requirements=_OWN))
         inputs = inputs.to(device=device, dtype=torch.int64 if symbols else training.dtype)
         classes = training.objective.whole_targets
         if classes and samples.y.dtype.kind == "f":
             raise DataError(f"the loss {training.loss} needs classes for targets, which are whole numbers")
-        targets = torch.from_numpy(np.ascontiguousarray(samples.y))
+        targets = torch.from_numpy(np.require(samples.y, requirements=_OWN))
         return cls(inputs, targets.to(device=device, dtype=torch.int64 if classes else training.dtype))
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ TOGETHER: Final = "together"
 ONE_BY_ONE: Final = "one-by-one"
 WAYS: Final = (AUTO, TOGETHER, ONE_BY_ONE)
 
-_MOST_NUMBERS: Final = 1 << 20  # parameters of all clients that are trained at once
+_MOST_NUMBERS: Final = 3 << 19  # parameters of all clients that are trained at once, or caches overflow
 _STRETCH: Final = 2  # how much wider the widest batch may be than the narrowest, which is filled up to it
 _LEAST: Final = 4  # clients, below which it is not worth it
 
@@ -37,13 +37,19 @@ def can_stack(flat: FlatModel) -> bool:
     return not flat.draws and not any(isinstance(part, nn.RNNBase) for part in flat.module.modules())
 
 
+def _convolves_slowly(flat: FlatModel) -> bool:
+    """On a CPU, a convolution with other weights for every client is slower than one after another."""
+    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in flat.module.modules())
+    return convolves and flat.device.type == "cpu"
+
+
 def portions(flat: FlatModel, way: str, widths: Sequence[int]) -> list[list[int]]:
     """Which clients to train at once, given the samples in a batch of each; those alone go one by one."""
     clients = range(len(widths))
     if way == ONE_BY_ONE or not can_stack(flat):
         return [[client] for client in clients]
     most = max(2, _MOST_NUMBERS // flat.dim)
-    if way == AUTO and most < _LEAST:
+    if way == AUTO and (most < _LEAST or _convolves_slowly(flat)):
         return [[client] for client in clients]
     chosen: list[list[int]] = []
     for client in sorted(clients, key=lambda k: widths[k]):

@@ -8,6 +8,7 @@ called with the kind of a sum, a client's honest residues, and what is known of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
@@ -41,7 +42,7 @@ class Field(Protocol):
 
 
 @dataclass(kw_only=True)
-class Tampering:
+class Tampering(ABC):
     """`parts` are the names of those that are changed; None for all."""
 
     parts: Collection[str] | None = None
@@ -55,9 +56,9 @@ class Tampering:
             for own, part in zip(residues, fields, strict=True)
         )
 
+    @abstractmethod
     def change(self, own: Array, part: Field) -> Array:
         """The same number of 64-bit residues, of which the lowest `part.bits` bits count."""
-        raise NotImplementedError
 
 
 @dataclass(kw_only=True)

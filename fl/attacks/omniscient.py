@@ -49,9 +49,15 @@ class Omniscient(Wrapper):
         self._weighted = weighted
 
     def train(
-        self, start: Array, steering: Steering = PLAIN, *, steps: int | None = None, rate: float | None = None
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
     ) -> Array:
-        trained = super().train(start, steering, steps=steps, rate=rate)
+        trained = super().train(start, steering, steps=steps, rate=rate, only=only)
         weight = float(self.samples if self._weighted else 1)
         everybody = self._exchange.exchange((trained - start, weight))
         if self._client not in self._who:

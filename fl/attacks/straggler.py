@@ -33,10 +33,16 @@ class Straggler(Wrapper):
         self._share = _check_share(share)
 
     def train(
-        self, start: Array, steering: Steering = PLAIN, *, steps: int | None = None, rate: float | None = None
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
     ) -> Array:
         done = self._steps_done(self.steps if steps is None else steps)
-        return super().train(start, steering, steps=done, rate=rate)
+        return super().train(start, steering, steps=done, rate=rate, only=only)
 
     def _steps_done(self, steps: int) -> int:
         """Of `steps`, which are all epochs; at least one. It draws the same amount whatever comes of it."""

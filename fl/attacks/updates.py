@@ -11,7 +11,7 @@ in the place of a whole message; here that is an update.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ SPREAD: Final = "spread"
 NORM: Final = "norm"
 
 
-class CorruptUpdate(Wrapper):
+class CorruptUpdate(Wrapper, ABC):
     """A learner whose updates are `corrupt`. Every training takes fresh randomness from `rng`."""
 
     def __init__(self, learner: Any, rng: np.random.Generator) -> None:
@@ -34,10 +34,17 @@ class CorruptUpdate(Wrapper):
         self._rng = rng
 
     def train(
-        self, start: Array, steering: Steering = PLAIN, *, steps: int | None = None, rate: float | None = None
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
     ) -> Array:
-        trained = super().train(start, steering, steps=steps, rate=rate)
-        return np.asarray(start + self.corrupt(trained - start, start), trained.dtype)
+        trained = super().train(start, steering, steps=steps, rate=rate, only=only)
+        corrupt = self.corrupt(trained - start, start)
+        return np.asarray(start + (corrupt if only is None else np.where(only, corrupt, 0)), trained.dtype)
 
     @abstractmethod
     def corrupt(self, update: Array, start: Array, /) -> Array:

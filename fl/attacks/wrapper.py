@@ -39,9 +39,16 @@ class Wrapper:
         return self.wrapped.score(model)
 
     def train(
-        self, start: Array, steering: Steering = PLAIN, *, steps: int | None = None, rate: float | None = None
+        self,
+        start: Array,
+        steering: Steering = PLAIN,
+        *,
+        steps: int | None = None,
+        rate: float | None = None,
+        only: Array | None = None,
     ) -> Array:
-        trained: Array = self.wrapped.train(start, steering, steps=steps, rate=rate)
+        some = {} if only is None else {"only": only}  # not every learner can keep parameters where they are
+        trained: Array = self.wrapped.train(start, steering, steps=steps, rate=rate, **some)
         return trained
 
 

@@ -48,19 +48,27 @@ def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
     return labels
 
 
-def inputs(values: Array) -> Array:
+def inputs(parts: Sequence[Array]) -> Array:
     """Inputs of any file: bytes are pixels, and images; floats stay as they are; whole numbers are symbols.
 
     Pixels come out as (n, channels, height, width). Of four axes, the last is the channels' if it is
     1 or 3 long and the second is not.
     """
-    if values.dtype.kind not in "fiu":
-        raise DataError(f"inputs must be numbers, not {values.dtype}")
-    if values.dtype == np.uint8:
-        return scaled([channels_first(values)])
-    if values.dtype.kind == "f":
-        return values.astype(np.float32, copy=False)
-    return values.astype(np.int64)
+    kinds = {f"{part.dtype} {part.shape[1:]}" for part in parts}
+    if len(kinds) > 1:
+        raise DataError(f"the inputs of its parts do not fit together: {', '.join(sorted(kinds))}")
+    if (dtype := parts[0].dtype).kind not in "fiu":
+        raise DataError(f"inputs must be numbers, not {dtype}")
+    if dtype == np.uint8 and parts[0].ndim:
+        return scaled([channels_first(part) for part in parts])
+    return joined(parts).astype(np.float32 if dtype.kind == "f" else np.int64, copy=False)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """All parts, one after another."""
+    if any(not part.ndim for part in parts):
+        raise DataError("a single number where a row for every sample should be")
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def channels_first(images: Array) -> Array:

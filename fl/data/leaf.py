@@ -98,7 +98,7 @@ def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | Non
         inputs = _numbers(x, letters)
         if shape is not None:
             inputs = inputs.reshape(len(x), *shape)
-        return Samples(arrays.inputs(inputs), arrays.targets(_numbers(y, letters).reshape(len(y), -1)))
+        return Samples(arrays.inputs([inputs]), arrays.targets(_numbers(y, letters).reshape(len(y), -1)))
     except ValueError as error:  # DataError among them
         raise DataError(f"user {user!r}: {error}") from error
 

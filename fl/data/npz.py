@@ -59,14 +59,10 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
     wanted = ("x", "y") if owner is None else ("x", "y", owner)
     columns = [members(path, [name + end for end in ends]) for name in wanted]
     with source.blame(path):
-        kinds = {f"{column.dtype} {column.shape[1:]}" for column in columns[0]}
-        if len(kinds) > 1:
-            raise DataError(f"the inputs of its parts do not fit together: {', '.join(sorted(kinds))}")
-        y = arrays.targets(_joined(columns[1]), classes)
-        samples = Samples(_inputs(columns.pop(0)), y)
+        samples = Samples(arrays.inputs(columns[0]), arrays.targets(arrays.joined(columns[1]), classes))
         if not len(samples):
             raise DataError("it holds no samples")
-        return samples, _joined(columns[-1])
+        return samples, arrays.joined(columns[-1])
 
 
 def _ends(path: Path, part: str) -> tuple[str, ...]:
@@ -80,19 +76,6 @@ def _ends(path: Path, part: str) -> tuple[str, ...]:
                 f'it is not split, so it has no part {part!r}: pass part="all", and split it yourself'
             )
     return ("",)
-
-
-def _inputs(columns: list[Array]) -> Array:
-    """Of all parts. Bytes are turned into floats as they are joined, to save a copy."""
-    if columns[0].dtype == np.uint8 and columns[0].ndim:
-        return arrays.scaled([arrays.channels_first(column) for column in columns])
-    return arrays.inputs(_joined(columns))
-
-
-def _joined(columns: Sequence[Array]) -> Array:
-    if any(not column.ndim for column in columns):
-        raise DataError("a single number where a row for every sample should be")
-    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:

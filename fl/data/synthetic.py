@@ -44,7 +44,7 @@ class Recipe:
     `equal`          one size is drawn, for all clients.
     `largest`        no client has more; the distribution has a heavy tail. None is no limit.
     `softmax`        labels are the argmax of probabilities in double precision, as the scripts compute
-                     them. It is another label only where all exponentials overflow or vanish: then
+                     them. It is another label only where exponentials overflow or all vanish: then
                      the probabilities are no numbers, and the label is the first class that is none.
                      So it is for Fed+, where nearly all labels come out as 0.
     """

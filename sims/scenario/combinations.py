@@ -9,8 +9,6 @@ from secagg.errors import ParameterError, SecaggError
 from sims.deploy.problems import Problems, nearest
 from sims.scenario.settings import Settings
 
-# Parameters that a simulation knows by itself, where an algorithm cannot do without them.
-KNOWN: Final = {"rate", "steps", "population"}
 _SOME_DIM: Final = 10
 _SOME_CLIENTS: Final = 2
 
@@ -32,9 +30,7 @@ def check(settings: Settings, problems: Problems) -> None:
 
 def _check_cohort(settings: Settings, problems: Problems) -> None:
     partition, cohort = settings.partition, settings.cohort
-    clients = None
-    if partition is not None and partition.clients is not None:
-        clients = partition.clients - partition.held_out
+    clients = _training_clients(settings)
     if clients is not None and clients < 1:
         problems.add("partition.held_out", "must be fewer than partition.clients: somebody has to train")
     elif clients is not None and cohort.per_round is not None and cohort.per_round > clients:
@@ -50,6 +46,14 @@ def _check_cohort(settings: Settings, problems: Problems) -> None:
         problems.add("evaluation.held_out", "nobody is held out: set partition.held_out, or leave this out")
 
 
+def _training_clients(settings: Settings) -> int | None:
+    """How many train, if that is said; the data may know."""
+    partition = settings.partition
+    if partition is None or partition.clients is None:
+        return None
+    return partition.clients - partition.held_out
+
+
 def _check_observers(settings: Settings, problems: Problems) -> None:
     from sims.simulation.observers import OBSERVERS
 
@@ -59,18 +63,12 @@ def _check_observers(settings: Settings, problems: Problems) -> None:
 
 
 def _check_algorithm(entry: Entry, settings: Settings, problems: Problems) -> None:
-    """Build one for a model of some size: its bounds and its parameters do not depend on that."""
+    """Build one for a model of some size, which its parameters do not depend on."""
     from sims.simulation.algorithm import build
 
-    per_round = settings.cohort.per_round
-    known = {"rate": settings.training.rate, "steps": 1, "population": per_round}
+    clients = max(settings.cohort.per_round or _training_clients(settings) or _SOME_CLIENTS, 1)
+    known = {"rate": settings.training.rate, "steps": 1, "population": clients}
     try:
-        build(settings, dim=_SOME_DIM, clients=per_round or _SOME_CLIENTS, known=known)
+        build(settings, dim=_SOME_DIM, clients=clients, known=known)
     except SecaggError as error:
         problems.add("algorithm", f"{entry.name}: {error}")
-    except TypeError:
-        # A text or a list where a number belongs, deep inside a bound.
-        odd = [name for name, value in settings.algorithm.parameters.items() if isinstance(value, str | list)]
-        problems.add(
-            "algorithm", f"{entry.name}: the value of {' or '.join(odd) or 'something'} has the wrong type"
-        )

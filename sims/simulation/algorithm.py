@@ -34,7 +34,7 @@ def build(settings: Settings, *, dim: int, clients: int, known: Mapping[str, Any
 
 def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:
     if entry.budget is None:
-        raise ParameterError(f"{entry.name} has no private variant: leave out [privacy]")
+        raise ParameterError("it has no private variant, so leave out [privacy]")
     promise = Promise(
         clients=clients,
         dropouts=section.dropouts,

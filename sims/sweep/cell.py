@@ -12,7 +12,8 @@ from typing import Any, Final
 from sims.scenario.scenario import Scenario, described
 from sims.scenario.settings import Settings
 
-# To be raised when the same settings give other numbers than before: results of old are then run again.
+# To be raised when the same settings give other numbers than before, such as by another default: old results
+# are then run again.
 FORMAT: Final = 1
 _DIGITS: Final = 20
 
@@ -26,9 +27,12 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """Of everything that its numbers depend on, defaults included; of no name and no other cell."""
+        """Of everything that its numbers depend on; of no name and no other cell.
+
+        Defaults are left out, so that results outlive keys that are added later.
+        """
         text = json.dumps(
-            {"format": FORMAT, **self.settings.model_dump(mode="json")},
+            {"format": FORMAT, **self.settings.model_dump(mode="json", exclude_defaults=True)},
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=True,

@@ -94,8 +94,7 @@ class Results:
 
 
 def _line(record: Record) -> bytes:
-    # Sorted keys, so that a cell that is run again changes no more than its numbers.
-    return json.dumps(vars(record), sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(vars(record), separators=(",", ":")).encode() + b"\n"
 
 
 def _whole_lines(content: bytes) -> bytes:

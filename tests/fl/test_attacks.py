@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import random
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fl.attacks import (
     ATTACKS,
@@ -31,16 +34,19 @@ from fl.attacks import (
     slow_down,
 )
 from fl.cohort import Cohort
+from fl.crowd import Crowd
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData, Federation
+from fl.gathering import Gathering, Waiting
 from fl.samples import Array, Samples
+from fl.training import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
 from protocols.quadratic import QuadraticLearner
 from protocols.rfa import RFA
 from protocols.run import Run
-from sims.channels import Setting, insecure_plain_sum
+from sims.channels import Setting, insecure_plain_sum, secure_sum
 
 CLIENTS, DIM = 12, 20
 BAD = frozenset({2, 5, 11})  # a quarter
@@ -298,6 +304,25 @@ def test_all_but_the_update_is_the_wrapped_learner_s() -> None:
         learner.exchange  # noqa: B018
 
 
+class Freezing(QuadraticLearner):
+    """Moves only the parameters that it may."""
+
+    def train(self, start: Array, steering: Any = None, *, only: Array | None = None, **_: Any) -> Array:
+        trained = super().train(start)
+        return trained if only is None else np.where(only, trained, start)
+
+
+@pytest.mark.parametrize("kind", [SameValue, SignFlip, Gaussian])
+def test_parameters_that_stay_stay_in_a_corrupt_update_too(kind: type[SignFlip]) -> None:
+    may_move = np.arange(DIM) < 3
+    learner = kind(Freezing(CENTRES[0]), rng_of())
+    moved = learner.train(START, only=may_move) != START
+    assert moved.tolist() == may_move.tolist()
+    assert (learner.train(START) != START).all()
+    late = Straggler(Freezing(CENTRES[0]), rng_of(), epochs=3)
+    assert (late.train(START, only=may_move) != START).tolist() == may_move.tolist()
+
+
 UPDATES: dict[str, dict[str, Any]] = {
     "same-value": {},
     "sign-flip": {},
@@ -428,85 +453,48 @@ def test_poisoned_data_moves_a_mean_and_a_median_less(
 # --- the omniscient attack -------------------------------------------------------------------------------
 
 
-class Meeting:
-    """Clients in threads that wait for each other, as those of a crowd do."""
-
-    def __init__(self, clients: int) -> None:
-        self._ready = threading.Condition()
-        self._running = clients
-        self._given: dict[int, Any] = {}
-        self._shown: list[dict[int, Any]] = []  # what was exchanged, meeting by meeting
-
-    def exchange(self, client: int, value: Any) -> Mapping[int, Any]:
-        with self._ready:
-            self._given[client], number = value, len(self._shown)
-            self._close()
-            assert self._ready.wait_for(lambda: len(self._shown) > number, timeout=30)
-            return self._shown[number]
-
-    def leave(self) -> None:
-        with self._ready:
-            self._running -= 1
-            self._close()
-
-    def _close(self) -> None:
-        if self._given and len(self._given) == self._running:
-            self._shown.append(self._given)
-            self._given = {}
-            self._ready.notify_all()
-
-
+@dataclass
 class Social(QuadraticLearner):
     """A learner that can exchange values with others."""
 
-    client: int
-    meeting: Meeting
+    gathering: Gathering = field(kw_only=True)
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        return self.meeting.exchange(self.client, value)
+        said: Mapping[int, Any] = self.gathering.ask(value)
+        return said
 
 
-class Crowd(Cohort):
-    """Learners that meet; `together` runs one job for each of them at the same time."""
+def tell_everybody(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+    said = {each.client: each.request for each in waiting}
+    for each in waiting:
+        each.answer = said
+    return waiting
 
-    def __init__(self) -> None:
-        social = {k: Social(CENTRES[k], samples=SIZES[k], rate=0.5, steps=2) for k in range(CLIENTS)}
-        super().__init__(social, self._run)
 
-    def _run(self, jobs: Mapping[int, Callable[[], Any]]) -> dict[int, Any]:
-        meeting, results = Meeting(len(jobs)), {}
-        for client in jobs:
-            self[client].client, self[client].meeting = client, meeting
-
-        def work(client: int, job: Callable[[], Any]) -> None:
-            try:
-                results[client] = job()
-            finally:
-                meeting.leave()
-
-        threads = [threading.Thread(target=work, args=item) for item in jobs.items()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return results
+def social_cohort() -> Cohort:
+    """Learners that work side by side and meet where all have something to exchange."""
+    gathering = Gathering(tell_everybody)
+    social = {
+        k: Social(CENTRES[k], samples=SIZES[k], rate=0.5, steps=2, gathering=gathering)
+        for k in range(CLIENTS)
+    }
+    return Cohort(social, gathering.run)
 
 
 def submitted(
     learners: Cohort, start: Array, clients: range | list[int] = range(CLIENTS)
 ) -> dict[int, Array]:
-    """The models that learners come to, each in a thread of its own."""
+    """The models that learners come to side by side."""
     assert learners.together is not None
-    models = learners.together({k: lambda k=k: learners[k].train(start) for k in clients})
-    assert set(models) == set(clients)
-    return dict(models)
+    done = learners.together({k: partial(learners[k].train, start) for k in clients})
+    return {client: each.result() for client, each in done.items()}
 
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_all_knowing_clients_turn_the_mean_around(weighted: bool) -> None:
     weights = np.array(SIZES) if weighted else np.ones(CLIENTS)
     honest = np.array([learner_of(k).train(START) for k in range(CLIENTS)])
-    learners = corrupt_learners(Crowd(), attack("omniscient", weighted=weighted), BAD, 0)
+    learners = corrupt_learners(social_cohort(), attack("omniscient", weighted=weighted), BAD, 0)
     models = submitted(learners, START)
     for client in range(CLIENTS):
         assert np.array_equal(models[client], honest[client]) == (client not in BAD)
@@ -519,7 +507,7 @@ def test_all_knowing_clients_turn_the_mean_around(weighted: bool) -> None:
 
 def test_all_knowing_clients_know_those_who_came() -> None:
     """Of a cohort from which some were drawn, and by whom no corrupt client was."""
-    learners = corrupt_learners(Crowd(), "omniscient", BAD, 0)
+    learners = corrupt_learners(social_cohort(), "omniscient", BAD, 0)
     models = submitted(learners, START, [0, 1, 2, 4])
     honest = np.array([learner_of(k).train(START) for k in (0, 1, 2, 4)])
     sizes = [SIZES[k] for k in (0, 1, 2, 4)]
@@ -528,29 +516,43 @@ def test_all_knowing_clients_know_those_who_came() -> None:
     assert submitted(learners, START, [0, 1])[0].tolist() == honest[0].tolist()
 
 
-class Fixed(QuadraticLearner):
-    """Comes to its centre at once."""
-
-    def train(self, start: Array, *_: Any, **__: Any) -> Array:
-        return self.centre
-
-
 def test_the_omniscient_attack_leads_a_mean_away_and_not_a_median() -> None:
-    """Round by round: models come from threads, and are then summed as usual."""
-    learners = corrupt_learners(Crowd(), "omniscient", BAD, 0)
-    goal, ends = CENTRES.mean(axis=0), []
-    for algorithm in (mean_of(), median_of()):
-        model = np.zeros(DIM)
-        for _ in range(3):
-            models = submitted(learners, model)
-            fixed = {k: Fixed(models[k], samples=SIZES[k]) for k in range(CLIENTS)}
-            channel = insecure_plain_sum(algorithm, fixed, Setting(insecure_seed=b"attacks"))
-            run = Run(algorithm, channel, algorithm.start(model))
-            assert run.round().completed
-            model = run.model
-        ends.append(float(np.linalg.norm(model - goal) / np.linalg.norm(goal)))
-    assert ends[0] > 3  # every round leads it farther away than it was, by three quarters of the distance
-    assert ends[1] < 0.1
+    learners = corrupt_learners(social_cohort(), "omniscient", BAD, 0)
+    mean, median = (left_of(learners, algorithm) for algorithm in (mean_of(), median_of()))
+    assert mean[0] > 1.7  # every round leads it farther away than it was, by three quarters of the distance
+    assert all(after > 1.7 * before for before, after in pairwise(mean))
+    assert median[-1] < 0.05
+
+
+def test_the_omniscient_attack_is_the_same_over_secure_sums() -> None:
+    models = []
+    for make in (insecure_plain_sum, secure_sum):
+        learners, algorithm = corrupt_learners(social_cohort(), "omniscient", BAD, 0), mean_of()
+        channel = make(algorithm, learners, Setting(insecure_seed=b"attacks"))
+        run = Run(algorithm, channel, algorithm.start(np.zeros(DIM)))
+        assert run.round().completed
+        models.append(run.model)
+    honest = np.average(CENTRES, axis=0, weights=SIZES) * 0.75  # of the way, in two steps
+    assert models[0] == pytest.approx(-honest, abs=1e-3)
+    assert models[0].tobytes() == models[1].tobytes()
+
+
+def test_real_learners_can_be_attacked() -> None:
+    """Those of a crowd: softmax regression on each client's own images."""
+    training = Training(rate=1.0, epochs=4)
+    crowds = [
+        Crowd(nn.Linear(4, 10), federation_of().clients, training, seed=1, device="cpu", way="one-by-one")
+        for _ in range(3)
+    ]
+    start = np.zeros(crowds[0].dim, np.float32)
+    honest = {k: crowds[0][k].train(start) for k in crowds[0]}
+    mean = np.mean(list(honest.values()), axis=0)
+    corrupt = submitted(corrupt_learners(crowds[1], "omniscient", BAD, 1), start)
+    assert np.linalg.norm(mean) > 0.1
+    assert np.mean(list(corrupt.values()), axis=0) == pytest.approx(-mean, abs=1e-4)
+    assert corrupt[0].dtype == corrupt[2].dtype == np.float32
+    late = submitted(slow_down(crowds[2], fraction=1.0, epochs=4, seed=1), start)
+    assert all(0 < np.linalg.norm(late[k]) < np.linalg.norm(honest[k]) for k in honest)
 
 
 def test_the_omniscient_attack_needs_a_crowd() -> None:
@@ -561,12 +563,11 @@ def test_the_omniscient_attack_needs_a_crowd() -> None:
 
 
 def test_a_corrupt_client_without_weight_cannot_be_omniscient() -> None:
-    crowd = Crowd()
-    crowd[2].samples = 0
-    learner = Omniscient(crowd[2], 2, {2})
-    crowd[2].client, crowd[2].meeting = 2, Meeting(1)
+    learners = social_cohort()
+    learners[2].samples = 0
+    corrupt = corrupt_learners(learners, "omniscient", {2}, 0)
     with pytest.raises(TrainingError, match="corrupt clients with samples"):
-        learner.train(START)
+        submitted(corrupt, START)
 
 
 # --- cohorts ---------------------------------------------------------------------------------------------
@@ -574,7 +575,7 @@ def test_a_corrupt_client_without_weight_cannot_be_omniscient() -> None:
 
 @pytest.mark.parametrize("name", [*UPDATES, "omniscient", "image-negation"])
 def test_corrupt_cohorts_train_together_as_they_did(name: str) -> None:
-    crowd = Crowd()
+    crowd = social_cohort()
     learners = corrupt_learners(crowd, attack(name, **UPDATES.get(name, {})), BAD, 0)
     assert learners.together == crowd.together
     late = slow_down(learners, fraction=0.9, epochs=5, seed=1)

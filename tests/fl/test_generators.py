@@ -30,7 +30,7 @@ _SMALL = {"clients": 6, "features": 5, "classes": 4}
 
 @pytest.fixture
 def global_generators() -> Iterator[Callable[[int], None]]:
-    """Seeds numpy's and the standard library's global generators, as scripts of papers do; tidies up after."""
+    """Seeds numpy's and the standard library's global generators, as papers' scripts do; tidies up after."""
     before, before_too = np.random.get_state(), random.getstate()
 
     def seed(value: int) -> None:
@@ -50,8 +50,8 @@ def _softmax_label(row: Array, weights: Array, bias: Array) -> int:
 def _transcribed(recipe: Recipe) -> list[tuple[list[Array], list[int]]]:
     """The recipe of the FedProx paper and its relatives, step by step and sample by sample, shuffled."""
     number, width, classes = recipe.clients, recipe.features, recipe.classes
-    sizes = np.random.lognormal(recipe.mean, recipe.sigma, 1 if recipe.equal else number).astype(int)
-    sizes = [(int(size) + recipe.minimum) * recipe.times for size in sizes]
+    drawn = np.random.lognormal(recipe.mean, recipe.sigma, 1 if recipe.equal else number)
+    sizes = [(int(size) + recipe.minimum) * recipe.times for size in drawn]
     sizes = sizes * number if recipe.equal else sizes
     model_means = input_means = np.zeros(number)
     if recipe.draws != "needed":
@@ -101,7 +101,7 @@ def test_presets_follow_the_recipe_draw_by_draw(
     changes = {**_SMALL, "mean": 2.0, **changes}
     made = synthetic(preset, seed=11, **changes)
     global_generators(11)
-    recipe = generate_recipe(preset, changes)
+    recipe = _changed(preset, changes)
     expected = _transcribed(recipe)
     assert list(made.clients) == list(range(6))
     for client, (rows, labels) in enumerate(expected):
@@ -113,7 +113,7 @@ def test_presets_follow_the_recipe_draw_by_draw(
         _is_same(data.test, rows[kept:], labels[kept:])
 
 
-def generate_recipe(preset: str, changes: dict[str, Any]) -> Recipe:
+def _changed(preset: str, changes: dict[str, Any]) -> Recipe:
     return Recipe(
         **{**{name: getattr(PRESETS[preset], name) for name in Recipe.__dataclass_fields__}, **changes}
     )
@@ -177,13 +177,13 @@ def test_sizes_of_the_variants() -> None:
 def test_how_different_clients_are_is_as_asked() -> None:
     def spread(alpha: float, beta: float) -> tuple[float, float]:
         """Of the means of inputs over clients, and of the largest class's share within one."""
-        made = synthetic("fedprox", seed=5, clients=60, alpha=alpha, beta=beta, largest=60)
+        made = synthetic("fedprox", seed=5, clients=300, features=12, alpha=alpha, beta=beta, largest=50)
         means = [data.train.x.mean() for data in made.clients.values()]
         shares = [np.bincount(data.train.y).max() / len(data.train) for data in made.clients.values()]
         return float(np.std(means)), float(np.mean(shares))
 
-    assert spread(0, 0)[0] == pytest.approx(1 / np.sqrt(60), rel=0.25)
-    assert spread(0, 3)[0] == pytest.approx(3, rel=0.25)
+    assert spread(0, 0)[0] == pytest.approx(1 / np.sqrt(12), rel=0.15)
+    assert spread(0, 3)[0] == pytest.approx(3, rel=0.15)
     assert spread(0, 10)[1] > spread(0, 0)[1] + 0.1
 
 
@@ -193,7 +193,7 @@ def test_labels_of_fed_plus_depend_on_how_they_are_computed() -> None:
     labels = np.concatenate([data.train.y for data in exact.clients.values()])
     assert np.bincount(labels, minlength=10).min() > 0
     zeros = np.concatenate([data.train.y for data in naive.clients.values()]) == 0
-    assert zeros.mean() > 0.99
+    assert zeros.mean() > 0.95
     both = zip(exact.clients.values(), naive.clients.values(), strict=True)
     assert all(np.array_equal(one.train.x, other.train.x) for one, other in both)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -103,16 +104,23 @@ def test_a_missing_file_is_named_with_where_and_whence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["mnist", "fashion-mnist", "emnist", "cifar10", "shakespeare", "npz", "leaf"]
+    ("name", "parameters", "missing", "origin"),
+    [
+        ("fashion-mnist", {}, "train-images-idx3-ubyte", "github.com/zalandoresearch/fashion-mnist"),
+        ("emnist", {}, "emnist-byclass-train-images-idx3-ubyte", "nist.gov/itl"),
+        ("cifar10", {}, "data_batch_1", "cs.toronto.edu/~kriz/cifar.html"),
+        ("shakespeare", {}, "shakespeare_by_role.tsv", "columns play, role and line"),
+        ("leaf", {}, "json files", "github.com/TalwalkarLab/leaf"),
+        ("npz", {"file": "mine.npz"}, "mine.npz", "as numpy.savez writes it"),
+    ],
 )
-def test_every_source_says_where_it_looked_and_where_to_get_it(tmp_path: Path, name: str) -> None:
-    parameters = {"file": "own.npz"} if name == "npz" else {}
-    with pytest.raises(DataError, match="missing") as error:
+def test_every_source_says_what_is_missing_and_where_it_is_from(
+    tmp_path: Path, name: str, parameters: dict[str, str], missing: str, origin: str
+) -> None:
+    with pytest.raises(DataError) as error:
         load(name, tmp_path, **parameters)
-    assert str(tmp_path) in str(error.value)
-    assert any(
-        word in str(error.value) for word in ("published at", "published as", "published by", "ake", "own")
-    )
+    assert re.match(f"{missing} (is|are) missing: looked in {tmp_path}", str(error.value))
+    assert origin in str(error.value)
 
 
 def test_a_directory_that_is_none_is_named(tmp_path: Path) -> None:
@@ -435,6 +443,14 @@ def test_a_damaged_binary_batch_is_refused(tmp_path: Path, data: bytes, message:
     write(tmp_path / "test_batch.bin", data)
     with pytest.raises(DataError, match=message):
         load("cifar10", tmp_path, part="test", check=False)
+
+
+def test_a_batch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "test_batch.gz", pickled(GOOD))
+    monkeypatch.setattr(cifar, "_LARGEST", 1000)
+    with pytest.raises(DataError, match="it holds more than 1000 bytes") as error:
+        load("cifar10", tmp_path, part="test", check=False)
+    assert str(error.value).count("test_batch.gz") == 1
 
 
 # --- Names and parameters ---

@@ -1,0 +1,42 @@
+"""What the workers of the tests of sweeps do: to be importable, it is in a file of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sims.scenario.settings import Settings
+from sims.sweep.tasks import Explained
+
+Tell = Callable[[int], None]
+
+
+def work(task: Any, tell: Tell) -> Any:
+    """Square a number, or fail as the task says."""
+    match task:
+        case "explained":
+            raise Explained("this cannot be")
+        case "broken":
+            raise ZeroDivisionError("a mistake of the program")
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "endless":
+            tell(1)
+            threading.Event().wait()
+    tell(1)
+    return task**2
+
+
+def rate_of(settings: Settings, tell: Tell, *, log: Path | None = None) -> dict[str, Any]:
+    """In place of a simulation: its seed, and its learning rate; a seed of 13 fails."""
+    if log is not None:
+        with log.open("a") as file:
+            file.write(f"{settings.seed}\n")
+    if settings.seed == 13:
+        raise Explained("13 brings bad luck")
+    tell(settings.rounds)
+    return {"seed": settings.seed, "rate": settings.training.rate}
