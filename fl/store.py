@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from fl.errors import DataError
 from fl.samples import Samples
 from fl.training import Training
 
-_OWN = ("C_CONTIGUOUS", "WRITEABLE")  # a copy of what is not: torch would warn, and nobody writes here
+_OWN: Final = ("C_CONTIGUOUS", "WRITEABLE")  # a copy of what is not: torch would warn, and nobody writes here
 
 
 class Store:
