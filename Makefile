@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed-$(KEY)
 PEERS := $(VENV)/.peers-$(KEY)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all bench mutants lint clean
+.PHONY: demo test test-all bench figures mutants lint clean
 
 demo: $(STAMP)
 	$(BIN)/secagg demo
@@ -32,6 +32,10 @@ bench: $(STAMP)
 		$(INSTALL) -e '.[fl,sims,dev,peers]' && touch $(PEERS); \
 	} || echo "Flower cannot be installed here: the comparison is left out." >&2
 	$(BIN)/secagg bench --write docs/benchmarks.md --long
+
+# Redraws the figures and tables of docs/results.md from the results that are kept beside it.
+figures: $(STAMP)
+	$(BIN)/python scripts/figures.py
 
 mutants: $(STAMP)
 	$(BIN)/python scripts/mutants.py

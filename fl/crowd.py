@@ -120,6 +120,7 @@ class Crowd(Mapping[int, Member]):
             raise DataError("a crowd needs at least one client")
         self.training = training
         self.way = way
+        self._seed = seed
         self.flat = FlatModel(module, device=pick(device), dtype=training.dtype)
         self._data = dict(data)
         self._stores: dict[str, tuple[Store, dict[int, int]]] = {}
@@ -170,6 +171,13 @@ class Crowd(Mapping[int, Member]):
         waiting = [Waiting(client, self[client].task(start, **options)) for client, start in chosen.items()]
         self._serve(waiting)
         return {each.client: each.answer for each in waiting}
+
+    def pooled(self) -> Trainer:
+        """One who had everybody's data: what federation is measured by."""
+        parts = {part: Samples.join(self._of(client, part) for client in self) for part in PARTS}
+        return Trainer(
+            self.flat, ClientData(**parts), self.training, seed=self._seed, client=max(self._members) + 1
+        )
 
     # --- evaluation, by an observer who sees everybody ---
 
@@ -248,7 +256,8 @@ class Crowd(Mapping[int, Member]):
 
     def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
         tasks: list[Task] = [each.request.task if gradients else each.request for each in alike]
-        for places in portions(self.flat, self.way, [task.trainer.width for task in tasks]):
+        widths, steps = [task.trainer.width for task in tasks], [task.steps for task in tasks]
+        for places in portions(self.flat, self.way, widths, steps):
             some = [tasks[place] for place in places]
             if len(some) == 1:
                 member = some[0].trainer

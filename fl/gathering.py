@@ -92,8 +92,8 @@ class Gathering:
         try:
             for client, job in jobs.items():
                 thread = threading.Thread(target=self._work, args=(client, job, finished), daemon=True)
-                thread.start()
                 threads.append(thread)
+                thread.start()
                 self._baton.acquire()
             while self._waiting:
                 for waiting in self._next():
@@ -104,7 +104,8 @@ class Gathering:
             raise
         finally:
             for thread in threads:
-                thread.join()
+                if thread.is_alive():  # the last may never have started
+                    thread.join()
         return {client: finished[client] for client in jobs}
 
     def _next(self) -> Sequence[Waiting]:

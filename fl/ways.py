@@ -22,6 +22,7 @@ WAYS: Final = (AUTO, TOGETHER, ONE_BY_ONE)
 
 _MOST_NUMBERS: Final = 3 << 19  # parameters of all clients that are trained at once, or caches overflow
 _STRETCH: Final = 2  # how much wider the widest batch may be than the narrowest, which is filled up to it
+_SHARED_STEP: Final = 2.5  # what a step of a small model costs together, one client's own step being 1
 _LEAST: Final = 4  # clients, below which it is not worth it
 
 
@@ -43,18 +44,31 @@ def _convolves_slowly(flat: FlatModel) -> bool:
     return convolves and flat.device.type == "cpu"
 
 
-def portions(flat: FlatModel, way: str, widths: Sequence[int]) -> list[list[int]]:
-    """Which clients to train at once, given the samples in a batch of each; those alone go one by one."""
+def portions(flat: FlatModel, way: str, widths: Sequence[int], steps: Sequence[int]) -> list[list[int]]:
+    """Which clients to train at once, given the samples in a batch and the steps of each."""
     clients = range(len(widths))
     if way == ONE_BY_ONE or not can_stack(flat):
         return [[client] for client in clients]
     most = max(2, _MOST_NUMBERS // flat.dim)
     if way == AUTO and (most < _LEAST or _convolves_slowly(flat)):
         return [[client] for client in clients]
+    longest = [] if way == TOGETHER else _longest(steps)
     chosen: list[list[int]] = []
-    for client in sorted(clients, key=lambda k: widths[k]):
+    for client in sorted(set(clients) - set(longest), key=lambda k: widths[k]):
         first = chosen[-1][0] if chosen else None
         if first is None or len(chosen[-1]) >= most or widths[client] > _STRETCH * widths[first]:
             chosen.append([])
         chosen[-1].append(client)
-    return chosen
+    return chosen + [[client] for client in longest]
+
+
+def _longest(steps: Sequence[int]) -> list[int]:
+    """Clients with so many more steps than the rest that nobody is left to share most of them with."""
+    order = sorted(range(len(steps)), key=lambda k: -steps[k])
+    best, least, alone = 0, _SHARED_STEP * steps[order[0]], 0.0
+    for count, client in enumerate(order, 1):
+        alone += steps[client]
+        rest = _SHARED_STEP * steps[order[count]] if count < len(order) else 0.0
+        if alone + rest < least:
+            best, least = count, alone + rest
+    return order[:best]

@@ -18,6 +18,7 @@ from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, Part, SumSpec
 from secagg.thresholds import Trust
 from sims.cli import main
+from sims.papers.page import all_tables, filled, topics
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES: tuple[type[m.Message], ...] = (*m.FROM_SERVER, *m.FROM_CLIENT)
@@ -27,6 +28,8 @@ PAGES = (
     "docs/threat-model.md",
     "docs/design.md",
     "docs/algorithms.md",
+    "docs/training.md",
+    "docs/results.md",
     "docs/deployment.md",
     "docs/benchmarks.md",
 )
@@ -69,6 +72,28 @@ def test_a_command_prints_what_the_readme_shows(
 ) -> None:
     assert main(command.split()) == 0
     assert capsys.readouterr().out == textwrap.dedent(shown)
+
+
+def test_the_example_of_one_client_runs() -> None:
+    code = section("docs/training.md", "```python\n", "```\n")
+    exec(compile(code, "docs/training.md", "exec"), {"__name__": "__example__"})  # noqa: S102
+
+
+# --- the results -------------------------------------------------------------------------------------
+
+
+def test_tables_are_those_of_the_results() -> None:
+    page = read("docs/results.md")
+    assert filled(page, all_tables(ROOT / "docs" / "results")) == page, "run make figures"
+
+
+def test_figures_are_those_of_the_results(tmp_path: Path) -> None:
+    """All but what matplotlib writes differently from version to version: which ones there are."""
+    for topic in topics().values():
+        topic.figures(ROOT / "docs" / "results", tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (ROOT / "docs" / "figures").iterdir()}
+    assert drawn == set(re.findall(r"\(figures/([\w.-]+)\)", read("docs/results.md")))
 
 
 # --- the algorithms ----------------------------------------------------------------------------------

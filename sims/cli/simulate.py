@@ -58,6 +58,11 @@ def add(subparsers: Subparsers) -> None:
         action="store_true",
         help="two rounds of the first value of everything that is swept, to see if it works (default no)",
     )
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="remove results of cells that the scenario, as it is now, does not have (default no)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table (default a table)")
     parser.set_defaults(run=run, extra="sims")
 
@@ -95,7 +100,12 @@ def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -
     try:
         with bar() as progress:
             return run_sweep(
-                own, results, function=partial(simulate, root=root), jobs=args.jobs, progress=progress
+                own,
+                results,
+                function=partial(simulate, root=root),
+                jobs=args.jobs,
+                progress=progress,
+                prune=args.prune,
             )
     except KeyboardInterrupt:
         done = results.read()

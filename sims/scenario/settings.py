@@ -92,10 +92,6 @@ class TrainingSection(Section):
 class AlgorithmSection(OpenSection):
     name: str
 
-    @property
-    def kind(self) -> str:
-        return self.name
-
 
 class PrivacySection(OpenSection):
     """A budget that all rounds of a private variant share: `rho`, or `epsilon` and `delta`."""

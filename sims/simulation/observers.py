@@ -61,7 +61,27 @@ def training_loss() -> Observer:
     return observe
 
 
+def centralised() -> Observer:
+    """The accuracy of a model that is trained on everybody's data in one place, as a client trains in a round.
+
+    It starts as the common model is after the first round.
+    """
+    known: list[Any] = []  # the trainer, and its model so far
+
+    def observe(_number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+        if not known:
+            known.extend((crowd.pooled(), run.model))
+            return None
+        trainer, model = known
+        known[1] = trainer.train(model)
+        score = trainer.score(known[1])
+        return round(score.correct / score.total, _DIGITS)
+
+    return observe
+
+
 OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
+    "centralised": centralised,
     "movement": movement,
     "multipliers": multipliers,
     "training-loss": training_loss,

@@ -17,6 +17,7 @@ from secagg.errors import SecaggError
 from sims.scenario.settings import Settings
 from sims.simulation import measuring
 from sims.simulation.observers import OBSERVERS
+from sims.simulation.streams import insecure_seed
 from sims.simulation.world import World
 from sims.sweep.tasks import Explained
 
@@ -117,6 +118,7 @@ class _Log:
         world.channel.close()
         failures = [[each.number, str(each.failure)] for each in self._reports if not each.completed]
         return {
+            "insecure_seed": insecure_seed(world.settings.seed).hex(),
             "dim": world.crowd.dim,
             "samples": {str(client): member.samples for client, member in world.crowd.items()},
             "corrupt": sorted(world.corrupt),

@@ -8,7 +8,7 @@ cells, runs what is missing.
 """
 
 from sims.sweep.cell import Cell, cells
-from sims.sweep.results import Record, Results
+from sims.sweep.results import Record, Results, read_records
 from sims.sweep.run import Summary, run_sweep
 
-__all__ = ["Cell", "Record", "Results", "Summary", "cells", "run_sweep"]
+__all__ = ["Cell", "Record", "Results", "Summary", "cells", "read_records", "run_sweep"]

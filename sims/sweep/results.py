@@ -41,7 +41,7 @@ class Results:
     def read(self) -> dict[str, Record]:
         """All of them, by the digests of their cells."""
         with _told(self.path), self._locked():
-            return {each.digest: each for each in self._records()}
+            return {each.digest: each for each in read_records(self.path)}
 
     def add(self, cell: Cell, result: Mapping[str, Any]) -> Record:
         """Keep the result of a cell from now on."""
@@ -55,13 +55,13 @@ class Results:
             os.fsync(file.fileno())
         return record
 
-    def sort(self, order: Sequence[Cell]) -> None:
-        """Put these cells first, in their order; others stay behind them as they are."""
+    def sort(self, order: Sequence[Cell], *, prune: bool = False) -> None:
+        """Put these cells first, in their order; others stay behind them as they are, or go with `prune`."""
         rank = {cell.digest: place for place, cell in enumerate(order)}
         with _told(self.path), self._locked():
-            kept = {each.digest: each for each in self._records()}  # of two runs of a cell, the later one
-            ordered = sorted(kept.values(), key=lambda each: rank.get(each.digest, len(rank)))
-            text = b"".join(map(_line, ordered))
+            found = {each.digest: each for each in read_records(self.path)}  # of two runs, the later one
+            kept = [each for each in found.values() if not prune or each.digest in rank]
+            text = b"".join(map(_line, sorted(kept, key=lambda each: rank.get(each.digest, len(rank)))))
             if text != self.path.read_bytes():
                 self._replace(text)
 
@@ -73,15 +73,6 @@ class Results:
             os.fsync(file.fileno())
         draft.replace(self.path)
 
-    def _records(self) -> Iterator[Record]:
-        for number, line in enumerate(_whole_lines(self.path.read_bytes()).splitlines(), 1):
-            try:
-                yield Record(**json.loads(line))
-            except (ValueError, TypeError):
-                raise ConfigError(
-                    f"{self.path}: line {number} is not a result: remove it, and its cell is run again"
-                ) from None
-
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Nobody else changes the file meanwhile. It may be replaced, so the lock is on its directory."""
@@ -91,6 +82,17 @@ class Results:
             yield
         finally:
             os.close(descriptor)
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """All results in a file, in its order. Raises `ConfigError` for a line that is none."""
+    for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
+        try:
+            yield Record(**json.loads(line))
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"{path}: line {number} is not a result: remove it, and its cell is run again"
+            ) from None
 
 
 def _line(record: Record) -> bytes:

@@ -28,11 +28,18 @@ class Summary:
 
 
 def run_sweep(
-    cells: Sequence[Cell], results: Results, *, function: Function, jobs: int = 1, progress: Progress = quiet
+    cells: Sequence[Cell],
+    results: Results,
+    *,
+    function: Function,
+    jobs: int = 1,
+    progress: Progress = quiet,
+    prune: bool = False,
 ) -> Summary:
     """Run what is missing with `function`, which takes settings, and keep every result as it comes.
 
     A cell that fails is told of in the summary, and the others go on. An interruption keeps what is done.
+    With `prune`, results of other cells are removed at the end.
     """
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
@@ -48,6 +55,8 @@ def run_sweep(
                 failures[cell.digest] = done.failure
     finally:
         results.sort(cells)
+    if prune:
+        results.sort(cells, prune=True)
     return Summary(tuple(cells), records, failures, len(cells) - len(missing))
 
 

@@ -241,7 +241,10 @@ def test_rounds_that_fail_are_told_of() -> None:
         ({"partition": {"kind": "iid"}}, "the partition iid needs a number of clients"),
         ({"partition": {"kind": "iid", "clients": 6, "test": "given"}}, "digits has no test set of its own"),
         ({"data": {"kind": "mnist", "directory": "nowhere"}}, "nowhere is no directory"),
-        ({"data": {"kind": "synthetic"}}, "synthetic makes its own clients: leave out .partition."),
+        (
+            {"data": {"kind": "synthetic", "clients": 2, "largest": 60}},
+            "synthetic makes its own clients: leave out .partition.",
+        ),
         ({"evaluation": {"part": "validation"}}, "common: nobody has samples of the part 'validation'"),
         ({"model": {"kind": "lenet"}}, "size"),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from sims.scenario.scenario import Scenario, Variant
 from sims.scenario.settings import Settings
-from sims.sweep import Cell, Results, cells, run_sweep
+from sims.sweep import Cell, Results, cells, read_records, run_sweep
 from sims.sweep import cell as cell_module
 from sims.sweep.tasks import Done, run_tasks
 from sims.sweep.view import as_json, lines, rows, table
@@ -87,7 +87,7 @@ def test_a_torn_last_line_is_as_if_it_had_never_been(tmp_path: Path) -> None:
     results.add(cell(1), {"accuracy": 0.5})
     results.add(cell(2), {"accuracy": 0.6})
     whole = results.path.read_bytes()
-    for cut in range(whole.index(b"\n") + 1, len(whole)):
+    for cut in range(whole.index(b"\n") + 1, len(whole), 9):
         results.path.write_bytes(whole[:cut])
         assert list(results.read()) == [cell(1).digest]
     results.add(cell(2), {"accuracy": 0.6})
@@ -110,6 +110,15 @@ def test_lines_are_put_into_the_order_of_the_table_and_others_behind(tmp_path: P
     seeds = [json.loads(line)["result"]["seed"] for line in results.path.read_text().splitlines()]
     assert seeds == [1, 2, 4, 9]
     assert [each.name for each in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_results_of_other_cells_go_if_that_is_asked_for(tmp_path: Path) -> None:
+    results = Results(tmp_path, "x")
+    run_sweep([cell(1), cell(2)], results, function=rate_of)
+    run_sweep([cell(2), cell(3)], results, function=rate_of)
+    assert [each.result["seed"] for each in read_records(results.path)] == [2, 3, 1]
+    run_sweep([cell(2), cell(3)], results, function=rate_of, prune=True)
+    assert [each.result["seed"] for each in read_records(results.path)] == [2, 3]
 
 
 def test_the_later_of_two_runs_of_a_cell_is_kept(tmp_path: Path) -> None:
