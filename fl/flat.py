@@ -96,7 +96,9 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 def _draws(part: nn.Module) -> bool:
     if isinstance(part, nn.modules.dropout._DropoutNd):
         return part.p > 0
-    return isinstance(part, nn.RNNBase) and part.dropout > 0
+    if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)):
+        return part.dropout > 0
+    return isinstance(part, nn.RReLU)
 
 
 def _check_stateless(module: nn.Module) -> None:

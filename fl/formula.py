@@ -1,29 +1,39 @@
-"""The gradients of many softmax regressions by their formula.
+"""The gradients of many softmax regressions by their formula, in numpy.
 
-Where a model is one matrix, getting automatic differentiation under way takes many times as long as the
-arithmetic. With probabilities p of a sample x of class y, the gradient of the cross-entropy in the matrix is
-(p - e_y) x^T, and p - e_y in the constant term.
+Where a model is one small matrix, automatic differentiation takes many times as long to get under way as the
+arithmetic itself does, and so do operations of torch. With probabilities p of a sample x of class y, the
+gradient of the cross-entropy in the matrix is (p - e_y) x^T, and p - e_y in the constant term.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from fl.flat import FlatModel
 from fl.models.linear import Softmax
 from fl.objective import CrossEntropy
-from fl.store import Store
+from fl.samples import Array
 from fl.training import Training
 
 
+class Arrays(Protocol):
+    """Inputs, targets and weights of what so many clients see in a step, a row for each client."""
+
+    def arrays(self, step: int, active: int) -> tuple[Array, Array, Array]: ...
+
+
 def has_formula(flat: FlatModel, training: Training) -> bool:
-    """Whether the model and its loss are those of the formula, and all of the model is trained."""
+    """Whether the model and its loss are those of the formula, all of the model is trained, and on a CPU."""
     module = flat.module
     return (
         type(module) is Softmax
         and isinstance(training.objective, CrossEntropy)
         and len(flat.slots) == len(list(module.parameters()))
+        and flat.device.type == "cpu"
     )
 
 
@@ -33,25 +43,29 @@ class FormulaRows:
     def __init__(self, flat: FlatModel, values: Tensor) -> None:
         self.count = len(values)
         self._gradient = torch.empty_like(values)
+        models, gradients = values.numpy(), self._gradient.numpy()  # in the same memory
         classes, features = flat.slots[0].shape
-        size = classes * features
-        self._weights = values[:, :size].view(-1, classes, features).mT
-        self._biases = values[:, size:].unsqueeze(1) if len(flat.slots) > 1 else None
-        self._slopes = self._gradient[:, :size].view(-1, classes, features)
-        self._shifts = self._gradient[:, size:]
-        self._minus = values.new_tensor([[[-1.0]]])
+        size, shape = classes * features, (self.count, classes, features)
+        self._weights = models[:, :size].reshape(shape).transpose(0, 2, 1)
+        self._biases = models[:, None, size:]
+        self._slopes = gradients[:, :size].reshape(shape)
+        self._shifts = gradients[:, size:]
+        self._classes = np.eye(classes, dtype=models.dtype)
 
-    @torch.no_grad()
-    def gradient(self, batch: Store, weights: Tensor) -> Tensor:
-        """Every client's gradient of the mean loss of its own batch, in which samples have these weights."""
-        inputs, targets = batch.inputs.flatten(2), batch.targets.unsqueeze(2)
-        if self._biases is None:
-            outputs = torch.bmm(inputs, self._weights)
-        else:
-            outputs = torch.baddbmm(self._biases, inputs, self._weights)
-        errors = outputs.softmax(dim=2).scatter_add_(2, targets, self._minus.expand(targets.shape))
-        errors.mul_(weights.unsqueeze(2))
-        torch.bmm(errors.mT, inputs, out=self._slopes)
-        if self._biases is not None:
-            torch.sum(errors, 1, out=self._shifts)
+    @np.errstate(over="ignore", invalid="ignore")  # models that diverge are told by their losses
+    def gradient(self, schedule: Arrays, step: int) -> Tensor:
+        """Every client's gradient of the mean loss of its batch in that step."""
+        inputs, targets, weights = schedule.arrays(step, self.count)
+        inputs = inputs.reshape(*targets.shape, -1)
+        errors = np.matmul(inputs, self._weights)
+        if self._shifts.size:
+            errors += self._biases
+        errors -= errors.max(axis=2, keepdims=True)
+        np.exp(errors, out=errors)
+        errors /= errors.sum(axis=2, keepdims=True)
+        errors -= self._classes.take(targets, axis=0)
+        errors *= weights[:, :, None]
+        np.matmul(errors.transpose(0, 2, 1), inputs, out=self._slopes)
+        if self._shifts.size:
+            errors.sum(axis=1, out=self._shifts)
         return self._gradient

@@ -7,17 +7,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fl.errors import TrainingError
+from fl.samples import Array
 
 
 class Objective(ABC):
     """Over any number of leading axes, the last of which counts samples."""
 
     whole_targets: bool  # classes, not amounts
+
+    @abstractmethod
+    def check(self, targets: Array, outputs: int) -> None:
+        """Raise if there are targets that a model with so many outputs cannot have."""
 
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -32,6 +38,13 @@ class CrossEntropy(Objective):
     """Of classes 0, 1, ...; `outputs` have one logit for each."""
 
     whole_targets = True
+
+    def check(self, targets: Array, outputs: int) -> None:
+        if len(targets) and not (targets.min() >= 0 and targets.max() < outputs):
+            raise TrainingError(
+                f"targets go from {targets.min()} to {targets.max()}, but the model has {outputs} classes, "
+                "counted from 0"
+            )
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         flat = functional.cross_entropy(
@@ -48,6 +61,9 @@ class Squared(Objective):
 
     whole_targets = False
 
+    def check(self, targets: Array, outputs: int) -> None:
+        """Every amount is possible."""
+
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs - targets).square() / 2
 
@@ -59,6 +75,10 @@ class Logistic(Objective):
     """log(1 + exp(-y z)) of labels y = -1 and 1 and one output z."""
 
     whole_targets = False
+
+    def check(self, targets: Array, outputs: int) -> None:  # noqa: ARG002
+        if not np.isin(targets, (-1, 1)).all():
+            raise TrainingError("the loss logistic needs targets of -1 and 1: replace 0 by -1")
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.softplus(-targets * outputs)

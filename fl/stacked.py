@@ -84,7 +84,7 @@ class Stack:
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
         schedule = _Batches(self, tasks)
-        found = self._rows(values).gradient(*schedule.at(0, len(tasks)))
+        found = self._rows(values).gradient(schedule, 0)
         return list(found.cpu().numpy())
 
     def _descend(self, tasks: Sequence[Task], values: Tensor) -> None:
@@ -99,7 +99,7 @@ class Stack:
             if active < rows.count:
                 rows = self._rows(values[:active])
                 descent.rows(active)
-            gradient = rows.gradient(*schedule.at(step, active))
+            gradient = rows.gradient(schedule, step)
             with torch.no_grad():
                 descent.step(gradient)
 
@@ -145,12 +145,14 @@ class _Rows:
         self._gradient = torch.empty_like(values)
         self._places = [_view(self._gradient, slot) for slot in stack.flat.slots]
 
-    def gradient(self, batch: Store, weights: Tensor) -> Tensor:
-        """Every client's gradient of the mean loss of its own batch, in which samples have these weights."""
+    def gradient(self, schedule: _Batches, step: int) -> Tensor:
+        """Every client's gradient of the mean loss of its batch in that step."""
+        batch, weights = schedule.at(step, self.count)
         outputs = self._stack.outputs(self._leaves, batch.inputs)
         losses = self._stack.training.objective.losses(outputs, batch.targets)
         # Clients share nothing, so there is no gradient from one to another: that of the sum has them all.
-        found = torch.autograd.grad(losses, list(self._leaves.values()), weights, materialize_grads=True)
+        total = (losses * weights).sum()  # given as weights of the gradient, they would import sympy
+        found = torch.autograd.grad(total, list(self._leaves.values()), materialize_grads=True)
         for place, gradient in zip(self._places, found, strict=True):
             place.copy_(gradient)
         return self._gradient
@@ -192,6 +194,16 @@ class _Batches:
         if self._kept[0] != active:  # where every step sees everything, that is gathered only once
             self._kept = active, self._gathered(0, active)
         return self._kept[1], self._weights[0, :active]
+
+    def arrays(self, step: int, active: int) -> tuple[Array, Array, Array]:
+        """The same in numpy, of data on a CPU: inputs, targets and weights."""
+        store, weights = self._stack.store, self._weights.numpy()
+        if self._once:
+            kept = self.at(step, active)[0]
+            return kept.inputs.numpy(), kept.targets.numpy(), weights[0, :active]
+        places = self._places.numpy()[step, :active]
+        inputs, targets = store.inputs.numpy(), store.targets.numpy()
+        return inputs.take(places, axis=0), targets.take(places), weights[step, :active]
 
     def _gathered(self, step: int, active: int) -> Store:
         """Row by row, which copies whole samples and is several times faster than indices of two axes."""

@@ -48,7 +48,7 @@ class Trainer:
     `seed` and `client` decide the order of its samples: a client that is asked the same things in the same
     order computes the same, to the bit on a CPU. `flat` may be shared by clients that train one after
     another. `round` is what the schedule of the learning rate goes by; whoever runs rounds sets it, and a
-    client that nobody tells counts its own trainings.
+    client that nobody tells counts what it was asked to train.
     """
 
     def __init__(
@@ -68,9 +68,11 @@ class Trainer:
         self.calls = 0  # trainings and gradients so far, all that has to be known to go on after a restart
         self._data = data
         self.train_store = Store.of(data.train, training, flat.device) if train is None else train
+        if seed < 0 or client < 0:
+            raise TrainingError(f"seeds and ids of clients are 0 or more, not {seed} and {client}")
         self._batches = Batches(len(self.train_store), training.batch, seed, client)
-        self._seconds = 0.0
-        check_model(flat.module, training, self.train_store)
+        self.seconds = 0.0
+        check_model(flat.module, training, self.train_store, data)
 
     @classmethod
     def on(
@@ -112,7 +114,7 @@ class Trainer:
     def usage(self) -> Usage:
         copies = 3 if self.training.momentum else 2
         model = copies * self.flat.values.nbytes
-        return Usage(self._seconds, self.train_store.bytes, model)
+        return Usage(self.seconds, self.train_store.bytes, model)
 
     # --- what an algorithm asks ---
 
@@ -127,7 +129,7 @@ class Trainer:
         with self._chance():
             (batch,) = self.batches(1)
             self._backward(batch)
-        self._seconds += time.perf_counter() - started
+        self.seconds += time.perf_counter() - started
         return self.flat.gradient.cpu().numpy().copy()
 
     def train(
@@ -152,7 +154,7 @@ class Trainer:
                 self._backward(batch)
                 with torch.no_grad():
                     descent.step(self.flat.gradient)
-        self._seconds += time.perf_counter() - started
+        self.seconds += time.perf_counter() - started
         return self.flat.read()
 
     def score(self, model: Array) -> Score:
@@ -210,7 +212,7 @@ class Trainer:
         started = time.perf_counter()
         self.flat.load(model)
         score = evaluate(self.flat.module, self.training, store)
-        self._seconds += time.perf_counter() - started
+        self.seconds += time.perf_counter() - started
         return score
 
 
@@ -235,25 +237,20 @@ def evaluate(module: nn.Module, training: Training, store: Store) -> Score:
     return Score(correct, total, loss / total if total else 0.0)
 
 
-def check_model(module: nn.Module, training: Training, store: Store) -> None:
+def check_model(module: nn.Module, training: Training, store: Store, data: ClientData) -> None:
     """Raise if `module` and the samples do not go together, rather than in the midst of a round."""
-    shape = tuple(store.inputs.shape[1:])
     module.eval()
     try:
         with torch.no_grad():
             outputs: Tensor = module(store.inputs[:1])
     except (RuntimeError, IndexError, ValueError) as error:
+        shape = tuple(store.inputs.shape[1:])
         raise TrainingError(f"the model does not take inputs of shape {shape}: {error}") from None
-    wanted = (1,) if not training.objective.whole_targets else (1, "classes")
-    if outputs.ndim != len(wanted) or len(outputs) != 1:
+    classes = training.objective.whole_targets
+    if outputs.ndim != (2 if classes else 1) or len(outputs) != 1:
         raise TrainingError(
             f"for one sample the model gives outputs of shape {tuple(outputs.shape)}, but the loss "
-            f"{training.loss} needs {wanted}"
+            f"{training.loss} needs {'(1, classes)' if classes else '(1,)'}"
         )
-    if training.objective.whole_targets:
-        lowest, highest = int(store.targets.min()), int(store.targets.max())
-        if lowest < 0 or highest >= outputs.shape[1]:
-            raise TrainingError(
-                f"targets go from {lowest} to {highest}, but the model has {outputs.shape[1]} classes, "
-                "counted from 0"
-            )
+    for samples in (data.train, data.validation, data.test):
+        training.objective.check(samples.y, outputs.shape[-1])

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fl.errors import TrainingError
 from fl.flat import FlatModel
@@ -24,6 +25,7 @@ _MOST_NUMBERS: Final = 3 << 19  # parameters of all clients that are trained at 
 _STRETCH: Final = 2  # how much wider the widest batch may be than the narrowest, which is filled up to it
 _SHARED_STEP: Final = 2.5  # what a step of a small model costs together, one client's own step being 1
 _LEAST: Final = 4  # clients, below which it is not worth it
+_MOST_WORK: Final = 5_000_000  # multiplications in a step's convolutions, if clients are to share the step
 
 
 def check_way(way: str) -> None:
@@ -38,19 +40,52 @@ def can_stack(flat: FlatModel) -> bool:
     return not flat.draws and not any(isinstance(part, nn.RNNBase) for part in flat.module.modules())
 
 
-def _convolves_slowly(flat: FlatModel) -> bool:
-    """On a CPU, a convolution with other weights for every client is slower than one after another."""
-    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in flat.module.modules())
-    return convolves and flat.device.type == "cpu"
+def convolution_work(module: nn.Module, inputs: Tensor) -> int:
+    """Multiplications in all convolutions of `module` for one sample such as the first of `inputs`."""
+    counts: list[int] = []
+
+    def count(layer: nn.Module, _: object, outputs: Tensor) -> None:
+        weight: Tensor = layer.get_parameter("weight")
+        counts.append(weight.numel() * outputs[0, 0].numel())
+
+    hooks = [part.register_forward_hook(count) for part in module.modules() if _convolves(part)]
+    try:
+        if hooks:
+            with torch.no_grad():
+                module.eval()(inputs[:1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(counts)
 
 
-def portions(flat: FlatModel, way: str, widths: Sequence[int], steps: Sequence[int]) -> list[list[int]]:
-    """Which clients to train at once, given the samples in a batch and the steps of each."""
+def _convolves(part: nn.Module) -> bool:
+    return isinstance(part, nn.modules.conv._ConvNd)
+
+
+def _too_much(flat: FlatModel, work: int | None, width: int) -> bool:
+    """Whether a client's convolutions are too large to be done with those of others.
+
+    On a CPU, a convolution with other weights for every client is slow. It pays only where getting started
+    takes as long as the arithmetic.
+    """
+    if flat.device.type != "cpu" or not any(map(_convolves, flat.module.modules())):
+        return False
+    return work is None or work * width > _MOST_WORK
+
+
+def portions(
+    flat: FlatModel, way: str, widths: Sequence[int], steps: Sequence[int], work: int | None = None
+) -> list[list[int]]:
+    """Which clients to train at once, given the samples in a batch and the steps of each.
+
+    `work` is that of convolutions for one sample; where nobody counted it, it is taken to be a lot.
+    """
     clients = range(len(widths))
     if way == ONE_BY_ONE or not can_stack(flat):
         return [[client] for client in clients]
     most = max(2, _MOST_NUMBERS // flat.dim)
-    if way == AUTO and (most < _LEAST or _convolves_slowly(flat)):
+    if way == AUTO and (most < _LEAST or _too_much(flat, work, max(widths))):
         return [[client] for client in clients]
     longest = [] if way == TOGETHER else _longest(steps)
     chosen: list[list[int]] = []

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from math import floor
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ class Number:
 
     name: str
     parse: Callable[[str], object]
-    default: Fraction | str
+    default: Fraction | str | None
     metavar: str
     text: str
 
@@ -357,6 +358,57 @@ def _show_network(report: Report) -> None:
     show_network(report, Console())
 
 
+# --- training ---
+
+
+MOST_FEATURES = 1 << 20
+
+
+def _features(text: str) -> int:
+    return whole(1, MOST_FEATURES)(text)
+
+
+TRAINING_OPTIONS = (
+    Whole("--clients", 1, 1024, 100, "clients that train; at most, where all models are trained"),
+    Whole("--batch", 1, 4096, 10, "samples of a step"),
+    Whole("--steps", 1, 10_000, 10, "local steps of each client; at most, where all models are trained"),
+    Number("--model", str, None, "NAME", "a single model, by the name that the table of all gives it"),
+    Number(
+        "--features",
+        _features,
+        None,
+        "N",
+        f"a single softmax regression with so many features, 1 to {MOST_FEATURES}, and 10 classes",
+    ),
+)
+
+
+def _measure_training(args: argparse.Namespace) -> Report:
+    _check_training()
+    from sims.bench.progress import bar
+    from sims.bench.training import TrainingSetting, measure
+
+    setting = TrainingSetting(args.clients, args.batch, args.steps, args.model, args.features)
+    with bar() as progress:
+        return measure(setting, progress)
+
+
+def _show_training(report: Report) -> None:
+    from sims.bench.training import TrainingReport
+    from sims.bench.training_view import show_training
+    from sims.console import Console
+
+    assert isinstance(report, TrainingReport)
+    show_training(report, Console())
+
+
+def _check_training() -> None:
+    from secagg.errors import LocalError
+
+    if find_spec("torch") is None:
+        raise LocalError("it needs torch: pip install 'secagg[fl]'")
+
+
 BENCHMARKS = (
     Benchmark(
         "primitives",
@@ -385,6 +437,14 @@ BENCHMARKS = (
         NETWORK_OPTIONS,
         _measure_network,
         _show_network,
+    ),
+    Benchmark(
+        "training",
+        "clients' local training, together and one by one, where torch is installed",
+        TRAINING_OPTIONS,
+        _measure_training,
+        _show_training,
+        _check_training,
     ),
     Benchmark(
         "peers",

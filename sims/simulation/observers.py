@@ -14,13 +14,17 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fl.crowd import Crowd
+from fl.metrics.clients import ClientScores
 from protocols.run import Run
 from sims.channels import SessionChannel
+from sims.simulation.agreement import agreement
+from sims.simulation.jumps import jumps
 
 # (number of the round, counted from 1; run; channel; honest learners) to something that JSON can hold.
 Observer: TypeAlias = Callable[[int, Run[Any], SessionChannel, Crowd], Any]
 
 _DIGITS: Final = 6
+_SELDOM: Final = 50  # rounds between two observations that take long
 
 
 def multipliers() -> Observer:
@@ -80,8 +84,31 @@ def centralised() -> Observer:
     return observe
 
 
+def local_accuracy() -> Observer:
+    """Of every client's model as it last left local training, on that client's own test samples.
+
+    It is what FedBC's authors call local accuracy, of algorithms without personal models as well. Trainings
+    are seen from the second round on; whoever had none has the common model. The mean over clients, and that
+    over their samples, in every fiftieth round.
+    """
+
+    def observe(number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+        if crowd.latest is None:
+            crowd.latest = {}
+        if number % _SELDOM:
+            return None
+        models = {client: crowd.latest.get(client, run.model) for client in crowd}
+        table = ClientScores.of(score for score in crowd.scores(models).values() if score.total)
+        return [round(each, _DIGITS) for each in (table.mean_accuracy, table.pooled_accuracy)]
+
+    return observe
+
+
 OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
+    "agreement": agreement,
     "centralised": centralised,
+    "local-accuracy": local_accuracy,
+    "jumps": jumps,
     "movement": movement,
     "multipliers": multipliers,
     "training-loss": training_loss,

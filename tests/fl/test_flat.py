@@ -170,6 +170,8 @@ def test_statistics_of_single_samples_are_fine(make: Callable[[], nn.Module]) ->
         (nn.ReLU(), False),
         (nn.LSTM(2, 2, num_layers=2, dropout=0.1), True),
         (nn.LSTM(2, 2, num_layers=2), False),
+        (nn.MultiheadAttention(2, 1, dropout=0.1), True),
+        (nn.RReLU(), True),
     ],
 )
 def test_whether_a_model_uses_chance_is_known(part: nn.Module, draws: bool) -> None:

@@ -522,3 +522,28 @@ def test_who_diverges_declines_and_the_round_goes_on(make: Callable[..., Any]) -
     others = [k for k in learners if k != 2]
     updates = [trainer_of(client(9, k), epochs=3).train(np.zeros(DIM)) for k in others]
     np.testing.assert_allclose(run.model, np.mean(updates, axis=0), atol=1e-4)
+
+
+def test_labels_of_the_test_data_must_be_classes_of_the_model() -> None:
+    few = samples(5, 0)
+    data = ClientData(few, few, Samples(few.x, few.y + 2))
+
+    with pytest.raises(TrainingError, match="but the model has 3 classes"):
+        Trainer.on(nn.Linear(4, 3), data, Training(), device="cpu")
+
+
+def test_logistic_labels_are_signs() -> None:
+    x = np.ones((4, 4), np.float32)
+    signs = Samples(x, np.array([-1.0, 1.0, 1.0, -1.0]))
+    bits = Samples(x, np.array([0.0, 1.0, 1.0, 0.0]))
+    model = build("linear", features=4)
+
+    Trainer.on(model, ClientData(signs, signs, signs), Training(loss="logistic"), device="cpu")
+    with pytest.raises(TrainingError, match="replace 0 by -1"):
+        Trainer.on(model, ClientData(signs, signs, bits), Training(loss="logistic"), device="cpu")
+
+
+@pytest.mark.parametrize(("seed", "number"), [(-1, 0), (0, -1)])
+def test_seeds_and_ids_are_not_below_zero(seed: int, number: int) -> None:
+    with pytest.raises(TrainingError, match="0 or more"):
+        Trainer.on(nn.Linear(4, 3), client(5), Training(), device="cpu", seed=seed, client=number)

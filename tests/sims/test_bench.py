@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
-from sims.bench import flower, network, noise, peers, primitives, sums
+from sims.bench import flower, network, noise, peers, primitives, sums, training
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import AROUND, PRIMITIVES, Cost
 from sims.bench.leaves import LEAVES, Leaf
@@ -23,6 +23,7 @@ from sims.bench.primitives import PrimitivesReport, Progress, Setting, measure
 from sims.bench.progress import Progress as Bar
 from sims.bench.rehearsal import SumSetting
 from sims.bench.sums import measure as measure_sum
+from sims.bench.training import TrainingCosts, TrainingReport, TrainingSetting
 from sims.cli import main
 from sims.drill.setting import DrillSetting
 from tests.sims.bench_costs import FLOWER, OURS
@@ -288,14 +289,36 @@ class FakeNetwork:
         )
 
 
-Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakeNetwork, FakePeers]
+class FakeTraining:
+    """The same for `secagg bench training`, and nothing is trained."""
+
+    def __init__(self) -> None:
+        self.asked: list[TrainingSetting] = []
+
+    def __call__(self, setting: TrainingSetting, _: Bar) -> TrainingReport:
+        self.asked.append(setting)
+        costs = TrainingCosts(
+            setup="some-model",
+            dim=4,
+            clients=2,
+            batch=1,
+            steps=1,
+            one_by_one_cpu_s=2.0,
+            together_cpu_s=1.0,
+            auto_cpu_s=1.0,
+            difference=0.0,
+        )
+        return TrainingReport(setting, [costs])
+
+
+Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakeNetwork, FakeTraining, FakePeers]
 
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     """Every benchmark, as `secagg bench` finds them where Flower is installed and OpenDP is not."""
-    found = FakeMeasure(), FakeSum(), FakeNoise(), FakeNetwork(), FakePeers()
-    for module, fake in zip((primitives, sums, noise, network, peers), found, strict=True):
+    found = FakeMeasure(), FakeSum(), FakeNoise(), FakeNetwork(), FakeTraining(), FakePeers()
+    for module, fake in zip((primitives, sums, noise, network, training, peers), found, strict=True):
         monkeypatch.setattr(module, "measure", fake)
     monkeypatch.setattr(noise, "find_spec", lambda _: None)
     monkeypatch.setattr(flower, "installed", lambda: True)
@@ -316,7 +339,7 @@ def test_one_benchmark_prints_its_report_alone(
 
 
 def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    fake, fake_sum, fake_noise, fake_network, fake_peers = fakes
+    fake, fake_sum, fake_noise, fake_network, fake_training, fake_peers = fakes
 
     assert main(["bench", "--json"]) == 0
 
@@ -333,12 +356,13 @@ def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.C
     assert fake_noise.asked == [NoiseSetting(Fraction(2), 20_000_000)]
     (network_setting,) = fake_network.asked
     assert (network_setting.clients, network_setting.dim, network_setting.neighbours) == (50, 10**6, 24)
+    assert fake_training.asked == [TrainingSetting(clients=100, batch=10, steps=10)]
     (peers_setting,) = fake_peers.asked
     assert peers_setting == PeersSetting(
         clients=50, neighbours=24, corrupt=5, dropout=Fraction(1, 10), dims=(1000, 10**4, 10**5, 10**6)
     )
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["primitives", "sum", "noise", "network", "peers"]
+    assert list(found) == ["primitives", "sum", "noise", "network", "training", "peers"]
     assert found["sum"]["dim"] == 4
     assert found["peers"]["peer"] == "flwr 9.9"
 
@@ -348,7 +372,8 @@ def test_bench_alone_draws_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 0
 
     out = capsys.readouterr().out
-    texts = ("around / primitives = ", "masks off", "discrete Gaussian", "over TLS", "SecAgg+ of flwr 9.9")
+    texts = ("around / primitives = ", "masks off", "discrete Gaussian", "over TLS", "some-model")
+    texts += ("SecAgg+ of flwr 9.9",)
     assert sorted(texts, key=out.index) == list(texts)
 
 

@@ -245,9 +245,9 @@ def test_who_refuses_leaves_as_it_would_alone(make: Make, trust: Trust) -> None:
     for gathered in (True, False):
         refusing = failing(MalformedMessage("server", "not this one"))
         learners: Mapping[int, Any] = refusing if gathered else dict(refusing)
-        found.append(rounds_of(channel_of(make, learners, trust=trust), 3))
+        found.append(rounds_of(channel_of(make, learners, trust=trust), 2))
     assert found[0] == found[1]
-    assert [seen[0] for seen in found[0]] == [4, 4, 4]
+    assert [seen[0] for seen in found[0]] == [4, 4]
 
 
 @BOTH
@@ -262,7 +262,7 @@ class _Diverging(Wrapped):
         super().__init__(learner, None)
 
     def train(self, start: Any, steering: Any = Steering(), **options: Any) -> Any:  # noqa: B008
-        return super().train(start, steering, **options | {"rate": 1e38, "steps": 2}) * np.float32(np.inf)
+        return np.full_like(super().train(start, steering, **options), np.inf)
 
 
 @BOTH
@@ -309,6 +309,8 @@ def test_when_all_refuse_nobody_trains(make: Make) -> None:
     channel = channel_of(make, crowd)
     channel.begin(Turn())
     channel.ask(Update(START))
+    channel.close()
+    channel.begin(Turn())  # the server of another session does not know what it has asked
     with pytest.raises(SumFailed):
         channel.ask(Update(START))
     assert [member.calls for member in crowd.values()] == [1] * CLIENTS
