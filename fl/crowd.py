@@ -22,7 +22,7 @@ from fl.steering import PLAIN, Steering
 from fl.store import Store
 from fl.trainer import Score, Trainer
 from fl.training import Training
-from fl.ways import AUTO, check_way, portions
+from fl.ways import AUTO, check_way, convolution_work, portions
 
 T = TypeVar("T")
 PARTS: Final = ("train", "validation", "test")
@@ -144,6 +144,7 @@ class Crowd(Mapping[int, Member]):
             )
             for client, each in self._data.items()
         }
+        self._work = convolution_work(self.flat.module, store.inputs)
 
     def __getitem__(self, client: int) -> Member:
         return self._members[client]
@@ -262,7 +263,7 @@ class Crowd(Mapping[int, Member]):
     def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
         tasks: list[Task] = [each.request.task if gradients else each.request for each in alike]
         widths, steps = [task.trainer.width for task in tasks], [task.steps for task in tasks]
-        for places in portions(self.flat, self.way, widths, steps):
+        for places in portions(self.flat, self.way, widths, steps, self._work):
             some = [tasks[place] for place in places]
             if len(some) == 1:
                 member = some[0].trainer

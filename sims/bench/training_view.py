@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sims.bench.markdown import significant
 from sims.bench.training import TrainingCosts, TrainingReport
 
 
@@ -21,11 +22,11 @@ def show_training(report: TrainingReport, console: Console) -> None:
 def _table(report: TrainingReport) -> Table:
     title = (
         f"CPU milliseconds of local steps on batches of {report.setting.batch}, for n clients with d\n"
-        "parameters each; the ratios are one by one / together and auto / the better of both"
+        "parameters each; gain is one by one / together, over is auto / the better one"
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
-    for head in ("", "d", "n", "1 by 1", "together", "auto", "ratio", "ratio"):
+    for head in ("", "d", "n", "1 by 1", "together", "auto", "gain", "over"):
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for costs in report.costs:
         table.add_row(*_cells(costs))
@@ -40,7 +41,7 @@ def _cells(costs: TrainingCosts) -> Iterator[str]:
     yield _milliseconds(costs.one_by_one_cpu_s)
     yield "-" if together is None else _milliseconds(together)
     yield _milliseconds(costs.auto_cpu_s)
-    yield "-" if speedup is None else f"{speedup:.2f}"
+    yield "-" if speedup is None else significant(speedup)
     yield f"{costs.auto_over_best:.2f}"
 
 

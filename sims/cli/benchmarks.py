@@ -371,7 +371,7 @@ def _features(text: str) -> int:
 TRAINING_OPTIONS = (
     Whole("--clients", 1, 1024, 100, "clients that train; at most, where all models are trained"),
     Whole("--batch", 1, 4096, 10, "samples of a step"),
-    Whole("--steps", 1, 10_000, 10, "local steps of each client; at most, where all models are trained"),
+    Whole("--steps", 1, 10_000, 5, "local steps of each client; at most, where all models are trained"),
     Number("--model", str, None, "NAME", "a single model, by the name that the table of all gives it"),
     Number(
         "--features",

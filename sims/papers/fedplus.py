@@ -74,8 +74,7 @@ def figures(results: Path, out: Path) -> None:
 
 
 def _table_2(results: Path) -> str:
-    printed = _found(results, "fedplus")
-    tuned = _found(results, "fedplus-tuned-n10") | _found(results, "fedplus-tuned-n50")
+    printed, tuned = _found(results, "fedplus"), _found(results, "fedplus-tuned")
     for (_, method), values in _errors(results).items():
         chosen = tuned if method.endswith(_TUNED) else printed
         chosen[_REGRESSION, method.removesuffix(_TUNED)] = values

@@ -41,9 +41,10 @@ def agreement() -> Callable[[int, Run[Any], SessionChannel, Crowd], Any]:
 
 
 def _cosine(updates: Array, weights: Array) -> float | None:
-    """Without direction, such as of models that diverged, there is none."""
+    """None where a model diverged."""
+    if not np.isfinite(updates).all():
+        return None
     mean = np.average(updates, axis=0, weights=weights)
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(mean)
     cosines = np.divide(updates @ mean, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    value = float(np.average(cosines, weights=weights))
-    return round(value, _DIGITS) if np.isfinite(value) else None
+    return round(float(np.average(cosines, weights=weights)), _DIGITS)
