@@ -50,7 +50,8 @@ def figures(results: Path, out: Path) -> None:
     """Table 1 as bars, Figure 2, Figure 3."""
     draw(out / "fedbc-table-1.svg", _bars(results))
     draw(out / "fedbc-gamma.svg", _by_gamma(results))
-    draw(out / "fedbc-users.svg", _losses(results), _shares(results), _multipliers(results), columns=3)
+    panels = _losses(results), _shares(results), _multipliers(results), _spreads(results)
+    draw(out / "fedbc-users.svg", *panels)
 
 
 # --- what a cell says, in per cent ---
@@ -64,6 +65,11 @@ def _global(result: Mapping[str, Any]) -> float:
 def _local(result: Mapping[str, Any]) -> float:
     """Of every user's last local model on its own test samples, each user counting the same."""
     return 100 * float(result["observed"]["local-accuracy"][-1][1][0])
+
+
+def _local_pooled(result: Mapping[str, Any]) -> float:
+    """The same, each test sample counting the same, as the authors' program has it."""
+    return 100 * float(result["observed"]["local-accuracy"][-1][1][1])
 
 
 def _spread(result: Mapping[str, Any]) -> float:
@@ -124,9 +130,10 @@ def _row(name: str, cells: Any) -> str:
 
 
 def _gamma(results: Path) -> str:
-    rows = ["| gamma | global | local |", "|---|---|---|"]
+    rows = ["| gamma | global | local | local, pooled |", "|---|---|---|---|"]
     for gamma, records in _grouped(results, "fedbc-gamma", "algorithm.gamma").items():
-        rows.append(_row(f"{gamma:g}", (_estimate(records, _global), _estimate(records, _local))))
+        values = (_estimate(records, each) for each in (_global, _local, _local_pooled))
+        rows.append(_row(f"{gamma:g}", values))
     return "\n".join(rows)
 
 
@@ -176,7 +183,8 @@ def _bars(results: Path) -> Any:
         published[method] = [float(_TABLE_1[method][EPOCHS.index(each)].split()[0]) for each in epochs]
     labels = Labels(x="local epochs", y="accuracy of the common model, %")
     groups = [str(each) for each in epochs]
-    return bars(groups, heights, labels, errors=errors, published=published, bottom=60.0)
+    least = 10 * math.floor(min(np.nanmin(each) for each in heights.values()) / 10)
+    return bars(groups, heights, labels, errors=errors, published=published, bottom=least)
 
 
 def _over(records: Sequence[Record]) -> tuple[float, float]:
@@ -186,6 +194,13 @@ def _over(records: Sequence[Record]) -> tuple[float, float]:
     return estimate.mean, estimate.std or 0.0
 
 
+_GAMMA_CURVES: Final[Mapping[str, Value]] = {
+    "common model": _global,
+    "users' own models": _local,
+    "the same, pooled": _local_pooled,
+}
+
+
 def _by_gamma(results: Path) -> Any:
     groups = _grouped(results, "fedbc-gamma", "algorithm.gamma")
     series: Any = {
@@ -193,7 +208,7 @@ def _by_gamma(results: Path) -> Any:
             list(groups),
             np.array([[value(each.result) for each in group] for group in groups.values()]).T,
         )
-        for name, value in {"common model": _global, "users' own models": _local}.items()
+        for name, value in _GAMMA_CURVES.items()
     }
     return lines(series, Labels(x="gamma", y="accuracy, %"), band="range")
 
@@ -226,8 +241,8 @@ def _shares(results: Path) -> Any:
     parts = 100 * samples / samples.sum()
     series: Any = {}
     for name, user in {"smallest": samples.argmin(), "largest": samples.argmax()}.items():
-        series[f"{name} user, by multipliers"] = rounds, shares[:, user]
-        series[f"{name} user, by samples"] = rounds, np.full(len(rounds), parts[user])
+        series[f"{name}, by multipliers"] = rounds, shares[:, user]
+        series[f"{name}, by samples"] = rounds, np.full(len(rounds), parts[user])
     return lines(series, Labels(x="round", y="share of all users' weights, %", title="b", log="y"))
 
 
@@ -240,3 +255,15 @@ def _multipliers(results: Path) -> Any:
     }
     labels = Labels(x="training samples of a user", y="share of all users' weights, %", title="c", log="xy")
     return scatter(points, labels)
+
+
+def _spreads(results: Path) -> Any:
+    """Figure 3d."""
+    found = _table_1(results)
+    series: Any = {}
+    for method in METHODS:
+        epochs = [each for each in EPOCHS if (method, each) in found]
+        runs = [[_spread(each.result) for each in found[method, number]] for number in epochs]
+        series[method] = epochs, [over_seeds(each).mean for each in runs]
+    labels = Labels(x="local epochs", y="std of accuracy over users, points", title="d", log="x")
+    return lines(series, labels, names=METHODS)

@@ -16,6 +16,7 @@ from sims.sweep import Record, read_records
 RULES: Final = ("FedAvg", "RFA", "RFA-1")
 SHARDS: Final = "rfa-mnist"
 WRITERS: Final = "rfa-unipen"
+LONG: Final = "rfa-omniscient"
 _NONE: Final = "none"
 _OMNISCIENT: Final = "omniscient 0.25"
 # At corruption 0, 0.01, 0.1, 0.25 and 0.3, in the order of `RULES`.
@@ -32,6 +33,7 @@ _UNKNOWN: Final = "not found"
 
 # Of every corruption and rule, the cells of all seeds.
 Cells = Mapping[tuple[str, str], Sequence[Record]]
+Attacked = Mapping[str, Sequence[Record]]  # by rule
 
 
 def tables(results: Path) -> dict[str, str]:
@@ -47,12 +49,13 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Accuracy against corruption."""
+    """Accuracy against corruption; and how RFA comes back under the omniscient attack."""
     panels = [
         _panel(_cells(results, SHARDS), "MNIST, two classes a client"),
         _panel(_cells(results, WRITERS), "UNIPEN, by writer"),
     ]
     draw(out / "rfa-corruption.svg", *panels)
+    draw(out / "rfa-omniscient.svg", *_long_panels(_by_rule(results, LONG)))
 
 
 # --- cells ---
@@ -150,30 +153,36 @@ def _rounds(cells: Cells) -> list[int]:
 
 
 def _omniscient(results: Path, shards: Cells, writers: Cells) -> str:
-    """What honest clients have in common, and what comes of the attack."""
+    """What honest clients have in common without the attack, and what comes of it."""
     agreement = {record.cell["clients"]: _agreements(record) for record in _records(results, "rfa-agreement")}
-    pooled = {record.cell["rule"]: [record] for record in _records(results, "rfa-iid")}
-    rows: list[tuple[str, list[float], Mapping[str, Sequence[Record]]]] = [
-        ("MNIST, two classes a client", agreement["two classes"], _under_attack(shards)),
-        ("MNIST, all classes", agreement["all classes"], pooled),
-        ("UNIPEN, by writer", _agreements(writers[_NONE, "FedAvg"][0]), _under_attack(writers)),
+    two, every = agreement["two classes"], agreement["all classes"]
+    rows: list[tuple[str, list[float], Attacked]] = [
+        ("MNIST, two classes a client", two, _attacked(shards)),
+        ("the same, longer", two, _by_rule(results, LONG)),
+        ("MNIST, all classes", every, _by_rule(results, "rfa-iid")),
+        ("UNIPEN, by writer", _agreements(writers[_NONE, "FedAvg"][0]), _attacked(writers)),
     ]
-    head = ["clients", "agreement, first and last", "overcome from", *(f"{rule}, 25 %" for rule in RULES)]
-    return _table(head, [_attacked(*row) for row in rows])
+    head = ["clients", "rounds", "agreement, first and last", "they prevail up to", *RULES]
+    return _table(head, [_attack_row(*row) for row in rows])
 
 
-def _under_attack(cells: Cells) -> dict[str, Sequence[Record]]:
+def _attacked(cells: Cells) -> Attacked:
     return {rule: cells.get((_OMNISCIENT, rule), ()) for rule in RULES}
 
 
-def _attacked(name: str, agreement: Sequence[float], cells: Mapping[str, Sequence[Record]]) -> list[str]:
+def _by_rule(results: Path, name: str) -> Attacked:
+    return {record.cell["rule"]: [record] for record in _records(results, name)}
+
+
+def _attack_row(name: str, agreement: Sequence[float], cells: Attacked) -> list[str]:
     """With an agreement of a, honest clients pull a median by (1 - p) a one way, and a part p of all that is
-    corrupt by p the other way: it wins from a / (1 + a) on.
+    corrupt by p the other way: honest ones prevail up to p = a / (1 + a).
     """
     first, last = agreement[0], agreement[-1]
-    wins = [f"{100 * each / (1 + each):.0f} %" for each in (first, last)]
+    most = [f"{100 * each / (1 + each):.0f} %" for each in (first, last)]
+    rounds = str(cells["FedAvg"][0].settings["rounds"])
     shown = [_values(cells.get(rule, ())) for rule in RULES]
-    return [name, f"{first:.2f}, {last:.2f}", ", ".join(wins), *shown]
+    return [name, rounds, f"{first:.2f}, {last:.2f}", ", ".join(most), *shown]
 
 
 def _secure(results: Path, shards: Cells) -> str:
@@ -217,3 +226,23 @@ def _curve(cells: Cells, rule: str, levels: Mapping[str, float]) -> tuple[list[f
     columns = [_accuracies(cells[corruption, rule]) for corruption in levels]
     runs = min(map(len, columns))
     return list(levels.values()), [[column[run] for column in columns] for run in range(runs)]
+
+
+def _long_panels(cells: Attacked) -> tuple[Panel, Panel]:
+    """Accuracy and agreement by round."""
+    accuracies: dict[str, Any] = {}
+    agreements: dict[str, Any] = {}
+    for rule in RULES:
+        (record,) = cells[rule]
+        series = record.result["series"]["common"]["pooled_accuracy"]
+        accuracies[rule] = record.result["rounds"], [100 * value for value in series]
+        rounds, values = zip(*record.result["observed"]["agreement"], strict=True)
+        agreements[rule] = rounds, values
+    return (
+        lines(accuracies, Labels(x="round", y="accuracy, %", title="omniscient attack, 25 %")),
+        lines(
+            agreements,
+            Labels(x="round", y="agreement of honest updates"),
+            levels={"as strong as the attack": 1 / 3},
+        ),
+    )

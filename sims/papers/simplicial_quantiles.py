@@ -115,9 +115,7 @@ def _run(case: Case, plan: Plan, number: int) -> tuple[Floats, Floats]:
     values = np.random.default_rng(list(seed)).uniform(0, _MOST, case.clients)
     edges = np.linspace(0, _MOST, case.bins + 1)
     counts = np.histogram(values, edges)[0]
-    noise = DiscreteGaussian(plan.variance / case.clients).sample(
-        KeyStream(seed), case.clients * case.bins
-    )
+    noise = DiscreteGaussian(plan.variance / case.clients).sample(KeyStream(seed), case.clients * case.bins)
     noisy = counts + noise.reshape(case.clients, case.bins).sum(axis=0) / plan.scale
     below = counts.cumsum() / case.clients
     found = [read_quantile(noisy, edges, part, count=case.clients) for part in PARTS]

@@ -66,7 +66,7 @@ def training_loss() -> Observer:
 
 
 def centralised() -> Observer:
-    """The accuracy of a model that is trained on everybody's data in one place, as a client trains in a round.
+    """The accuracy of a model that is trained on all data in one place, as a client trains in a round.
 
     It starts as the common model is after the first round.
     """

@@ -113,7 +113,7 @@ class VotingClient(ClientRound[Votes]):
         return Votes(self._cast)
 
 
-def learners(clients: int = CLIENTS) -> dict[int, Learner]:
+def learners(clients: int = CLIENTS) -> dict[int, QuadraticLearner]:
     rng = np.random.default_rng(3)
     return {k: QuadraticLearner(rng.normal(size=DIM)) for k in range(clients)}
 
