@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +13,18 @@ import torch
 from torch import nn
 
 from fl.device import pick
-from fl.errors import DataError, TrainingError
+from fl.errors import DataError, FLError, TrainingError
 from fl.federation import ClientData
 from fl.flat import FlatModel
 from fl.gathering import Finished, Gathering, Waiting
+from fl.probe import stacks
 from fl.samples import Array, Samples
 from fl.stacked import Stack, Task
 from fl.steering import PLAIN, Steering
 from fl.store import Store
-from fl.trainer import Score, Trainer
+from fl.trainer import Score, Trainer, checked_mask, checked_rate
 from fl.training import Training
-from fl.ways import AUTO, check_way, convolution_work, portions
+from fl.ways import AUTO, ONE_BY_ONE, can_stack, check_way, convolution_work, portions
 
 T = TypeVar("T")
 PARTS: Final = ("train", "validation", "test")
@@ -71,7 +73,8 @@ class Member(Trainer):
     ) -> Task:
         """The same, to be done later."""
         steps = self.steps if steps is None else steps
-        return Task(self, start, steering, steps, self.rate if rate is None else rate, only)
+        rate = self.rate if rate is None else checked_rate(rate)
+        return Task(self, start, steering, steps, rate, None if only is None else checked_mask(only))
 
     def gradient(self, model: Array) -> Array:
         if not self._gathering.inside:
@@ -79,12 +82,17 @@ class Member(Trainer):
         gradient: Array = self._gathering.ask(_Gradient(Task(self, model)))
         return gradient
 
+    @property
+    def gathered(self) -> bool:
+        """Whether others are at work beside it."""
+        return self._gathering.inside
+
     def exchange(self, value: Any) -> Mapping[int, Any]:
         """What every client says that comes to the same point; for attacks by who knows everything.
 
         Whoever is still at work in the same sum is waited for.
         """
-        if not self._gathering.inside:
+        if not self.gathered:
             raise TrainingError("only clients that are asked together can exchange anything: use a Crowd")
         said: Mapping[int, Any] = self._gathering.ask(_Exchange(value))
         return said
@@ -126,7 +134,7 @@ class Crowd(Mapping[int, Member]):
         self.training = training
         self.way = way
         self._seed = seed
-        self.flat = FlatModel(module, device=pick(device), dtype=training.dtype)
+        self.flat = FlatModel(copy.deepcopy(module), device=pick(device), dtype=training.dtype)
         self._data = dict(data)
         self._stores: dict[str, tuple[Store, dict[int, int]]] = {}
         self._gathering = Gathering(self._serve)
@@ -144,6 +152,7 @@ class Crowd(Mapping[int, Member]):
             )
             for client, each in self._data.items()
         }
+        self._stacks: bool | None = None
         self._work = convolution_work(self.flat.module, store.inputs)
 
     def __getitem__(self, client: int) -> Member:
@@ -176,7 +185,7 @@ class Crowd(Mapping[int, Member]):
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [Waiting(client, self[client].task(start, **options)) for client, start in chosen.items()]
         self._serve(waiting)
-        return {each.client: each.answer for each in waiting}
+        return {each.client: each.result() for each in waiting}
 
     def pooled(self) -> Trainer:
         """One who had everybody's data: what federation is measured by."""
@@ -263,18 +272,39 @@ class Crowd(Mapping[int, Member]):
     def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
         tasks: list[Task] = [each.request.task if gradients else each.request for each in alike]
         widths, steps = [task.trainer.width for task in tasks], [task.steps for task in tasks]
-        for places in portions(self.flat, self.way, widths, steps, self._work):
+        way = self.way if len(tasks) > 1 and self._stackable() else ONE_BY_ONE
+        formula = self._stack.formula
+        for places in portions(self.flat, way, widths, steps, self._work, formula=formula):
             some = [tasks[place] for place in places]
-            if len(some) == 1:
-                member = some[0].trainer
-                assert isinstance(member, Member)
-                results = [member.gradient_alone(some[0]) if gradients else member.alone(some[0])]
-            else:
-                started = time.perf_counter()
-                results = self._stack.gradients(some) if gradients else self._stack.train(some)
-                for task in some:  # of what was done for all, each bears its share
-                    task.trainer.seconds += (time.perf_counter() - started) / len(some)
+            try:
+                if len(some) == 1 and (way == ONE_BY_ONE or not formula):
+                    results = [self._one(some[0], gradients=gradients)]
+                else:
+                    results = self._many(some, gradients=gradients)
+            except FLError as error:
+                for place in places:
+                    alike[place].error = error
+                continue
             for place, result in zip(places, results, strict=True):
                 alike[place].answer = result
                 if self.latest is not None and not gradients:
                     self.latest[alike[place].client] = result
+
+    def _one(self, task: Task, *, gradients: bool) -> Array:
+        member = task.trainer
+        assert isinstance(member, Member)
+        return member.gradient_alone(task) if gradients else member.alone(task)
+
+    def _many(self, tasks: Sequence[Task], *, gradients: bool) -> list[Array]:
+        started = time.perf_counter()
+        results = self._stack.gradients(tasks) if gradients else self._stack.train(tasks)
+        for task in tasks:  # of what was done for all, each bears its share
+            task.trainer.seconds += (time.perf_counter() - started) / len(tasks)
+        return results
+
+    def _stackable(self) -> bool:
+        """Whether the model can be trained in a stack at all; found out when it matters first."""
+        if self._stacks is None:
+            known = self._stack.formula or self.way == ONE_BY_ONE
+            self._stacks = known or (can_stack(self.flat) and stacks(self._stack, list(self.values())))
+        return self._stacks

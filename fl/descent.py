@@ -52,8 +52,7 @@ class Descent:
         """One step down `gradient`, which is used up."""
         training, terms, values = self._training, self._terms, self._values
         if training.clip is not None:
-            norm = gradient.norm(dim=-1, keepdim=True)
-            gradient.mul_((training.clip / norm).clamp_(max=1.0))
+            gradient.mul_(_shrinking(gradient, training.clip))
         if training.weight_decay:
             gradient.add_(values, alpha=training.weight_decay)
         if terms.anchor is not None:
@@ -79,6 +78,13 @@ class Descent:
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)
         self._speed = None if self._speed is None else self._speed[:count]
+
+
+def _shrinking(gradient: Tensor, clip: float) -> Tensor:
+    """The factor by which a gradient is too long. Squares of large numbers need more room than they have."""
+    wide = torch.float32 if gradient.device.type == "mps" else torch.float64
+    norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=wide)
+    return (clip / norm).clamp_(max=1.0).to(gradient.dtype)
 
 
 def _subtract(values: Tensor, gradient: Tensor, rate: Column) -> None:

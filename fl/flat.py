@@ -64,6 +64,7 @@ class FlatModel:
         self.dim = self.slots[-1].stop
         self.device, self.dtype = device, dtype
         self.draws = any(_draws(part) for part in module.modules())
+        self._watched = False
         self.values = torch.zeros(self.dim, device=device, dtype=dtype)
         self.gradient = torch.zeros_like(self.values)
         for slot in self.slots:
@@ -72,6 +73,12 @@ class FlatModel:
             view.copy_(parameter.detach())
             parameter.data = view
             parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
+
+    def watch(self, inputs: Tensor) -> None:
+        """See once whether the model uses chance that none of its parts tells of, as functional dropout."""
+        if not self._watched and not self.draws:
+            self.draws = _uses_chance(self.module, inputs[:2])
+        self._watched = True
 
     def tensor(self, vector: Array) -> Tensor:
         """A vector from outside on this device, shared with it where that is possible."""
@@ -99,6 +106,20 @@ def _draws(part: nn.Module) -> bool:
     if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)):
         return part.dropout > 0
     return isinstance(part, nn.RReLU)
+
+
+def _uses_chance(module: nn.Module, inputs: Tensor) -> bool:
+    """Whether a pass moves torch's generators on, which are left as they were."""
+    devices = [inputs.device] if inputs.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        before = _states(inputs.device)
+        module.train()(inputs)
+        return any(not torch.equal(*pair) for pair in zip(before, _states(inputs.device), strict=True))
+
+
+def _states(device: torch.device) -> list[Tensor]:
+    own = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *own]
 
 
 def _check_stateless(module: nn.Module) -> None:

@@ -9,6 +9,7 @@ a single client can be computed for a hundred.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -51,6 +52,12 @@ class Waiting:
     error: BaseException | None = None
     ready: threading.Lock = field(default_factory=_held)
 
+    def result(self) -> Any:
+        """The answer; raises what went wrong instead."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
 
 Serve = Callable[[Sequence[Waiting]], Sequence[Waiting]]
 
@@ -63,6 +70,7 @@ class Gathering:
         self._job = threading.local()
         self._baton = _held()  # free when the running job has stopped
         self._waiting: list[Waiting] = []
+        self._served: deque[Waiting] = deque()  # have their answers, and were not woken yet
         self._cancelled = False
 
     @property
@@ -80,15 +88,14 @@ class Gathering:
         waiting.ready.acquire()
         if self._cancelled:
             raise Cancelled
-        if waiting.error is not None:
-            raise waiting.error
-        return waiting.answer
+        return waiting.result()
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, Finished[T]]:
         """Do all jobs, and tell what became of each."""
         finished: dict[int, Finished[T]] = {}
         threads = []
         self._baton, self._waiting, self._cancelled = _held(), [], False
+        self._served.clear()
         try:
             for client, job in jobs.items():
                 thread = threading.Thread(target=self._work, args=(client, job, finished), daemon=True)
@@ -96,8 +103,10 @@ class Gathering:
                 thread.start()
                 self._baton.acquire()
             while self._waiting:
-                for waiting in self._next():
-                    waiting.ready.release()
+                self._answer()
+                while self._served:
+                    self._served[0].ready.release()
+                    self._served.popleft()
                     self._baton.acquire()
         except BaseException:
             self._cancel()
@@ -108,12 +117,11 @@ class Gathering:
                     thread.join()
         return {client: finished[client] for client in jobs}
 
-    def _next(self) -> Sequence[Waiting]:
-        """Those that can go on."""
-        served = list(self._serve(tuple(self._waiting)))
-        chosen = {id(each) for each in served}
+    def _answer(self) -> None:
+        """Find out who can go on. Whatever interrupts this, everybody who waits is in one list or both."""
+        self._served.extend(self._serve(tuple(self._waiting)))
+        chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]
-        return served
 
     def _work(self, client: int, job: Callable[[], T], finished: dict[int, Finished[T]]) -> None:
         self._job.client = client
@@ -128,6 +136,8 @@ class Gathering:
 
     def _cancel(self) -> None:
         self._cancelled = True
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.ready.release()
+        for each in (*self._waiting, *self._served):
+            if each.ready.locked():
+                each.ready.release()
+        self._waiting = []
+        self._served.clear()

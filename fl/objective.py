@@ -53,7 +53,8 @@ class CrossEntropy(Objective):
         return flat.view(targets.shape)
 
     def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs.argmax(dim=-1) == targets
+        # The largest of logits that are not numbers is the first one, which would make class 0 right.
+        return (outputs.argmax(dim=-1) == targets) & outputs.isfinite().all(dim=-1)
 
 
 class Squared(Objective):

@@ -14,6 +14,21 @@ from fl.errors import DataError
 Array: TypeAlias = NDArray[Any]
 
 
+def array(name: str, values: object) -> Array:
+    """Values as an array in this machine's own format: lists are made one, other byte orders are turned.
+
+    Floats that are longer than double are cut to it, since nothing here computes with more.
+    """
+    try:
+        made: Array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{name} are no array: give rows of one length ({error})") from error
+    if made.dtype.kind == "f" and made.dtype.itemsize > np.dtype(np.float64).itemsize:
+        with np.errstate(over="ignore"):  # What becomes infinite is refused as such.
+            return made.astype(np.float64)
+    return made if made.dtype.isnative else made.astype(made.dtype.newbyteorder("="))
+
+
 @dataclass(frozen=True, eq=False, repr=False)  # it is private
 class Samples:
     """Inputs `x`, one to a row, and targets `y`: whole numbers for classes, floats for a regression.
@@ -25,6 +40,8 @@ class Samples:
     y: Array
 
     def __post_init__(self) -> None:
+        for name, kind in (("x", "inputs"), ("y", "targets")):
+            object.__setattr__(self, name, array(kind, getattr(self, name)))
         if self.x.ndim < 1 or self.y.ndim < 1 or len(self.x) != len(self.y):
             raise DataError(f"{self.x.shape} inputs and {self.y.shape} targets: one target for every input")
         for name, values in (("inputs", self.x), ("targets", self.y)):
@@ -53,4 +70,8 @@ class Samples:
         parts = tuple(parts)
         if not parts:
             raise DataError("there are no samples to join")
+        shapes = {(part.x.shape[1:], part.y.shape[1:]) for part in parts}
+        if len(shapes) > 1:
+            shown = ", ".join(f"{x} with targets {y}" for x, y in sorted(shapes))
+            raise DataError(f"samples of different shapes cannot be joined: {shown}; make them alike")
         return Samples(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from fl.errors import TrainingError
+from fl.scalars import is_real, is_whole, plain
 
 KINDS: Final = ("constant", "steps", "log", "sqrt", "linear")
 
@@ -32,10 +33,13 @@ class Schedule:
             near = get_close_matches(str(self.kind), KINDS, n=1)
             meant = f": did you mean {near[0]}?" if near else ""
             raise TrainingError(f"no schedule is called {self.kind!r}{meant}; there are {', '.join(KINDS)}")
-        if self.every < 1:
-            raise TrainingError("a schedule's `every` is a number of rounds, 1 or more")
-        if not 0 < self.factor <= 1:
-            raise TrainingError("a schedule's factor is above 0 and at most 1")
+        every, factor = plain(self.every), plain(self.factor)
+        if not is_whole(every) or every < 1:
+            raise TrainingError(f"a schedule's `every` is a number of rounds, 1 or more, not {every!r}")
+        if not is_real(factor) or not 0 < factor <= 1:
+            raise TrainingError(f"a schedule's factor is above 0 and at most 1, not {factor!r}")
+        object.__setattr__(self, "every", every)
+        object.__setattr__(self, "factor", factor)
 
     def __call__(self, round_number: int) -> float:
         match self.kind:

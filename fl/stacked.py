@@ -55,7 +55,7 @@ class Stack:
     store: Store
     offsets: dict[int, int]
     _forward: Callable[..., Tensor] = field(init=False)
-    _formula: bool = field(init=False)
+    formula: bool = field(init=False)  # whether gradients need no automatic differentiation
 
     def __post_init__(self) -> None:
         module = self.flat.module
@@ -65,7 +65,7 @@ class Stack:
             return outputs
 
         self._forward = vmap(forward)
-        self._formula = has_formula(self.flat, self.training)
+        self.formula = has_formula(self.flat, self.training)
 
     def train(self, tasks: Sequence[Task]) -> list[Array]:
         """The model of every task after its steps. All must have the same shape, and none uses chance."""
@@ -87,6 +87,11 @@ class Stack:
         found = self._rows(values).gradient(schedule, 0)
         return list(found.cpu().numpy())
 
+    def gradient_at(self, values: Tensor, batch: Store, weights: Tensor) -> Tensor:
+        """Of models in the rows of `values`, by automatic differentiation."""
+        self.flat.module.train()
+        return _Rows(self, values).gradient_of(batch, weights)
+
     def _descend(self, tasks: Sequence[Task], values: Tensor) -> None:
         self.flat.module.train()
         schedule = _Batches(self, tasks)
@@ -104,7 +109,7 @@ class Stack:
                 descent.step(gradient)
 
     def _rows(self, values: Tensor) -> _Rows | FormulaRows:
-        return FormulaRows(self.flat, values) if self._formula else _Rows(self, values)
+        return FormulaRows(self.flat, values) if self.formula else _Rows(self, values)
 
     def outputs(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return self._forward(parameters, inputs)
@@ -147,7 +152,10 @@ class _Rows:
 
     def gradient(self, schedule: _Batches, step: int) -> Tensor:
         """Every client's gradient of the mean loss of its batch in that step."""
-        batch, weights = schedule.at(step, self.count)
+        return self.gradient_of(*schedule.at(step, self.count))
+
+    def gradient_of(self, batch: Store, weights: Tensor) -> Tensor:
+        """Every client's gradient of the weighted losses of its batch."""
         outputs = self._stack.outputs(self._leaves, batch.inputs)
         losses = self._stack.training.objective.losses(outputs, batch.targets)
         # Clients share nothing, so there is no gradient from one to another: that of the sum has them all.
@@ -194,16 +202,6 @@ class _Batches:
         if self._kept[0] != active:  # where every step sees everything, that is gathered only once
             self._kept = active, self._gathered(0, active)
         return self._kept[1], self._weights[0, :active]
-
-    def arrays(self, step: int, active: int) -> tuple[Array, Array, Array]:
-        """The same in numpy, of data on a CPU: inputs, targets and weights."""
-        store, weights = self._stack.store, self._weights.numpy()
-        if self._once:
-            kept = self.at(step, active)[0]
-            return kept.inputs.numpy(), kept.targets.numpy(), weights[0, :active]
-        places = self._places.numpy()[step, :active]
-        inputs, targets = store.inputs.numpy(), store.targets.numpy()
-        return inputs.take(places, axis=0), targets.take(places), weights[step, :active]
 
     def _gathered(self, step: int, active: int) -> Store:
         """Row by row, which copies whole samples and is several times faster than indices of two axes."""

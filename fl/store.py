@@ -28,12 +28,12 @@ class Store:
             raise DataError(f"targets have shape {samples.y.shape}: make it one number for every sample")
         symbols = samples.x.dtype.kind in "iu"
         inputs = torch.from_numpy(np.require(samples.x, requirements=_OWN))
-        inputs = inputs.to(device=device, dtype=torch.int64 if symbols else training.dtype)
+        inputs = _cast("inputs", inputs, torch.int64 if symbols else training.dtype, device)
         classes = training.objective.whole_targets
         if classes and samples.y.dtype.kind == "f":
             raise DataError(f"the loss {training.loss} needs classes for targets, which are whole numbers")
         targets = torch.from_numpy(np.require(samples.y, requirements=_OWN))
-        return cls(inputs, targets.to(device=device, dtype=torch.int64 if classes else training.dtype))
+        return cls(inputs, _cast("targets", targets, torch.int64 if classes else training.dtype, device))
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -52,3 +52,15 @@ class Store:
     @property
     def bytes(self) -> int:
         return self.inputs.nbytes + self.targets.nbytes
+
+
+def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    cast = values.to(device=device, dtype=dtype)
+    # Samples are finite, so only a number that is too large for shorter floats can be otherwise here.
+    if values.is_floating_point() and values.dtype.itemsize > dtype.itemsize and not cast.isfinite().all():
+        bad = torch.nonzero(~cast.isfinite().reshape(len(cast), -1).all(dim=1))
+        raise DataError(
+            f"{len(bad)} of {len(cast)} {name} are too large for {str(dtype).removeprefix('torch.')}, the "
+            f'first in row {int(bad[0])}: scale them down, or train with precision="float64"'
+        )
+    return cast

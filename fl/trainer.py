@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +24,7 @@ from fl.steering import PLAIN, Steering
 from fl.store import Store
 from fl.training import Training
 
+_WHOLE = "; its inputs are whole numbers, which stand for symbols: make floats of amounts, as by x / 255.0"
 _CHUNK = 4096  # samples that are evaluated at once
 
 
@@ -73,6 +77,7 @@ class Trainer:
         self._batches = Batches(len(self.train_store), training.batch, seed, client)
         self.seconds = 0.0
         check_model(flat.module, training, self.train_store, data)
+        flat.watch(self.train_store.inputs)
 
     @classmethod
     def on(
@@ -85,8 +90,9 @@ class Trainer:
         seed: int = 0,
         client: int = 0,
     ) -> Trainer:
-        """A client with a model of its own, on `device`; with `auto`, clients share what GPUs there are."""
-        flat = FlatModel(module, device=pick(device, client), dtype=training.dtype)
+        """A client with a copy of `module`, on `device`; with `auto`, clients share what GPUs there are."""
+        own = copy.deepcopy(module)  # a module that two clients shared would be trained by the last of them
+        flat = FlatModel(own, device=pick(device, client), dtype=training.dtype)
         return cls(flat, data, training, seed=seed, client=client)
 
     def __repr__(self) -> str:
@@ -128,7 +134,7 @@ class Trainer:
         self.flat.load(model)
         with self._chance():
             (batch,) = self.batches(1)
-            self._backward(batch)
+            self.backward(batch)
         self.seconds += time.perf_counter() - started
         return self.flat.gradient.cpu().numpy().copy()
 
@@ -146,12 +152,12 @@ class Trainer:
         `only` has a true value for every parameter that may move.
         """
         started = time.perf_counter()
-        rate = self.rate if rate is None else rate
+        rate = self.rate if rate is None else checked_rate(rate)
         self.flat.load(start)
         descent = Descent(self.training, self.flat.values, float(rate), self._terms(steering, only))
         with self._chance():
             for batch in self.batches(self.steps if steps is None else steps):
-                self._backward(batch)
+                self.backward(batch)
                 with torch.no_grad():
                     descent.step(self.flat.gradient)
         self.seconds += time.perf_counter() - started
@@ -186,7 +192,7 @@ class Trainer:
         """Where the model draws lots, they depend on the seed and this training alone."""
         return _drawing(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
 
-    def _backward(self, batch: Store) -> None:
+    def backward(self, batch: Store) -> None:
         """Leave the gradient of the mean loss of `batch` in the flat one."""
         self.flat.module.train()
         self.flat.gradient.zero_()
@@ -204,7 +210,7 @@ class Trainer:
             None if steering.correction is None else flat.tensor(steering.correction),
             steering.mix,
             flat.tensor(steering.target) if steering.target is not None and mixes(steering) else None,
-            None if only is None else flat.tensor(only),
+            None if only is None else flat.tensor(checked_mask(only)),
         )
 
     def score_in(self, model: Array, store: Store) -> Score:
@@ -237,15 +243,32 @@ def evaluate(module: nn.Module, training: Training, store: Store) -> Score:
     return Score(correct, total, loss / total if total else 0.0)
 
 
+def checked_rate(rate: float) -> float:
+    if not 0 <= rate < math.inf:
+        raise TrainingError(f"a learning rate is 0 or more and finite, not {rate!r}")
+    return float(rate)
+
+
+def checked_mask(only: Array) -> Array:
+    """Which parameters may move."""
+    mask = np.asarray(only)
+    if not np.isin(mask, (0, 1)).all():
+        raise TrainingError("`only` says true or false of every parameter, and nothing else")
+    return mask
+
+
 def check_model(module: nn.Module, training: Training, store: Store, data: ClientData) -> None:
     """Raise if `module` and the samples do not go together, rather than in the midst of a round."""
     module.eval()
     try:
         with torch.no_grad():
             outputs: Tensor = module(store.inputs[:1])
-    except (RuntimeError, IndexError, ValueError) as error:
+    except Exception as error:  # a module is anybody's code
         shape = tuple(store.inputs.shape[1:])
-        raise TrainingError(f"the model does not take inputs of shape {shape}: {error}") from None
+        hint = "" if store.inputs.is_floating_point() else _WHOLE
+        raise TrainingError(f"the model does not take inputs of shape {shape}: {error}{hint}") from None
+    if not isinstance(outputs, Tensor):
+        raise TrainingError(f"the model must return a tensor, not a {type(outputs).__name__}")
     classes = training.objective.whole_targets
     if outputs.ndim != (2 if classes else 1) or len(outputs) != 1:
         raise TrainingError(
@@ -254,3 +277,8 @@ def check_model(module: nn.Module, training: Training, store: Store, data: Clien
         )
     for samples in (data.train, data.validation, data.test):
         training.objective.check(samples.y, outputs.shape[-1])
+        if len(samples) and samples.x.shape[1:] != data.train.x.shape[1:]:
+            raise TrainingError(
+                f"a client trains on inputs of shape {data.train.x.shape[1:]}, but has others of "
+                f"{samples.x.shape[1:]} to be judged by"
+            )

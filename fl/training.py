@@ -10,9 +10,11 @@ import torch
 
 from fl.errors import TrainingError
 from fl.objective import OBJECTIVES, Objective, objective
+from fl.scalars import is_real, is_whole, plain
 from fl.schedule import Schedule
 
 _PRECISIONS: Final = {"float32": torch.float32, "float64": torch.float64}
+_NUMBERS: Final = ("rate", "steps", "epochs", "batch", "momentum", "weight_decay", "clip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +47,20 @@ class Training:
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise TrainingError("set either steps or epochs, not both")
+        for name in _NUMBERS:
+            object.__setattr__(self, name, plain(getattr(self, name)))
         for name in ("steps", "epochs", "batch"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and (not is_whole(value) or value < 1):
                 raise TrainingError(f"{name} must be a whole number of 1 or more, not {value!r}")
         _check("rate", self.rate, above=0)
         _check("momentum", self.momentum, least=0, below=1)
         _check("weight_decay", self.weight_decay, least=0)
         if self.clip is not None:
             _check("clip", self.clip, above=0)
+        kind: object = self.schedule
+        if not isinstance(kind, Schedule):
+            raise TrainingError(f"schedule must be a Schedule, such as Schedule('sqrt'), not {kind!r}")
         if self.loss not in OBJECTIVES:
             objective(self.loss)  # raises
         if self.precision not in _PRECISIONS:
@@ -85,8 +92,12 @@ def _check(
     least: float | None = None,
     below: float = math.inf,
 ) -> None:
-    right = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if right and value < below and (above is None or value > above) and (least is None or value >= least):
+    if (
+        is_real(value)
+        and value < below
+        and (above is None or value > above)
+        and (least is None or value >= least)
+    ):
         return
     lower = f"above {above:g}" if above is not None else f"at least {least:g}"
     upper = f" and below {below:g}" if below < math.inf else ""

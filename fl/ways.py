@@ -37,7 +37,12 @@ def check_way(way: str) -> None:
 
 def can_stack(flat: FlatModel) -> bool:
     """Whether the results would be those of one by one: chance in a model is drawn client by client."""
-    return not flat.draws and not any(isinstance(part, nn.RNNBase) for part in flat.module.modules())
+    return not flat.draws and not any(map(_cannot, flat.module.modules()))
+
+
+def _cannot(part: nn.Module) -> bool:
+    """Torch has no stacked cells, and forgets in a stack that padding is not trained."""
+    return isinstance(part, nn.RNNBase) or (isinstance(part, nn.Embedding) and part.padding_idx is not None)
 
 
 def convolution_work(module: nn.Module, inputs: Tensor) -> int:
@@ -75,11 +80,18 @@ def _too_much(flat: FlatModel, work: int | None, width: int) -> bool:
 
 
 def portions(
-    flat: FlatModel, way: str, widths: Sequence[int], steps: Sequence[int], work: int | None = None
+    flat: FlatModel,
+    way: str,
+    widths: Sequence[int],
+    steps: Sequence[int],
+    work: int | None = None,
+    *,
+    formula: bool = False,
 ) -> list[list[int]]:
     """Which clients to train at once, given the samples in a batch and the steps of each.
 
-    `work` is that of convolutions for one sample; where nobody counted it, it is taken to be a lot.
+    `work` is that of convolutions for one sample; where nobody counted it, it is taken to be a lot. With a
+    `formula`, a step together costs no more than one alone.
     """
     clients = range(len(widths))
     if way == ONE_BY_ONE or not can_stack(flat):
@@ -87,7 +99,7 @@ def portions(
     most = max(2, _MOST_NUMBERS // flat.dim)
     if way == AUTO and (most < _LEAST or _too_much(flat, work, max(widths))):
         return [[client] for client in clients]
-    longest = [] if way == TOGETHER else _longest(steps)
+    longest = [] if way == TOGETHER or formula else _longest(steps)
     chosen: list[list[int]] = []
     for client in sorted(set(clients) - set(longest), key=lambda k: widths[k]):
         first = chosen[-1][0] if chosen else None

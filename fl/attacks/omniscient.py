@@ -58,6 +58,8 @@ class Omniscient(Wrapper):
         only: Array | None = None,
     ) -> Array:
         trained = super().train(start, steering, steps=steps, rate=rate, only=only)
+        if not getattr(self._exchange, "gathered", True):  # nobody else is at work: nothing is submitted
+            return trained
         weight = float(self.samples if self._weighted else 1)
         everybody = self._exchange.exchange((trained - start, weight))
         if self._client not in self._who:
@@ -66,8 +68,12 @@ class Omniscient(Wrapper):
 
 
 def against(updates: Mapping[int, tuple[Array, float]], who: Collection[int]) -> Array:
-    """What corrupt clients submit, given everybody's honest update and weight."""
-    everyone, corrupt = sorted(updates), sorted(set(updates) & set(who))
+    """What corrupt clients submit, given everybody's honest update and weight.
+
+    Whoever diverged is in no sum, and so in no mean.
+    """
+    everyone = sorted(client for client, (update, _) in updates.items() if np.isfinite(update).all())
+    corrupt = sorted(set(everyone) & set(who))
     total, own = (sum(updates[client][1] for client in group) for group in (everyone, corrupt))
     if not own:
         raise TrainingError("an omniscient attack needs corrupt clients with samples")

@@ -35,7 +35,7 @@ def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
     if values.ndim != 1:
         raise DataError(f"targets of shape {values.shape}: one number for each sample")
     if values.dtype.kind == "f" and classes is None:
-        return values.astype(np.float32)
+        return _single(values)
     if values.dtype.kind not in "iu":
         raise DataError(f"labels must be whole numbers, not {values.dtype}")
     labels = values.astype(np.int64) - first
@@ -61,14 +61,29 @@ def inputs(parts: Sequence[Array]) -> Array:
         raise DataError(f"inputs must be numbers, not {dtype}")
     if dtype == np.uint8 and parts[0].ndim:
         return scaled([channels_first(part) for part in parts])
-    return joined(parts).astype(np.float32 if dtype.kind == "f" else np.int64, copy=False)
+    return _single(joined(parts)) if dtype.kind == "f" else joined(parts).astype(np.int64, copy=False)
 
 
 def joined(parts: Sequence[Array]) -> Array:
     """All parts, one after another."""
     if any(not part.ndim for part in parts):
         raise DataError("a single number where a row for every sample should be")
+    if len({(_kind(part), part.shape[1:]) for part in parts}) > 1:
+        shown = ", ".join(f"{part.dtype} {part.shape}" for part in parts)
+        raise DataError(f"arrays of its parts do not fit together: {shown}")
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _kind(values: Array) -> str:
+    """Whole numbers are of one kind, but for the longest unsigned ones: numpy joins those as floats."""
+    whole = values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64)
+    return "whole" if whole else values.dtype.kind
+
+
+def _single(values: Array) -> Array:
+    """As float32. What is too large for it becomes infinite, and `Samples` says where."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32, copy=False)
 
 
 def channels_first(images: Array) -> Array:

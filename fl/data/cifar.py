@@ -25,6 +25,13 @@ _IMAGE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _LARGEST = 1 << 26  # twice the size of a batch
 
+# How the pickle of a batch is built: it has six tuples or so, and refers back to none of them.
+_PROTOCOL = 2
+_TUPLES = 100
+_SHARED = frozenset(
+    ("STRING", "BINSTRING", "SHORT_BINSTRING", "GLOBAL", "REDUCE", "EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT")
+)
+
 _ORIGIN = (
     "CIFAR-10 (Krizhevsky) is published at cs.toronto.edu/~kriz/cifar.html, "
     "as cifar-10-python.tar.gz and as cifar-10-binary.tar.gz: unpack either"
@@ -97,10 +104,26 @@ def _unpickled(data: bytes) -> object:
 
 
 def _screen(data: bytes) -> None:
-    """Refuses pickles that would make the reader set aside memory for things that are not in them."""
+    """Refuses pickles that a few bytes of make the reader take up memory or time without end.
+
+    A tuple that holds another twice, which holds a third twice, and so on, takes ages to look up in a
+    dictionary; one that is nested too deep ends the process. So tuples are few, and used once.
+    """
+    shared: set[int] = set()
+    before, tuples = "", 0
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-        if "PUT" in opcode.name and isinstance(argument, int) and argument > number:
-            raise DataError("its pickle remembers more things than it holds: it is forged")
+        name = opcode.name
+        tuples += "TUPLE" in name
+        if "PUT" in name and isinstance(argument, int):
+            if argument > number:
+                raise DataError("its pickle remembers more things than it holds: it is forged")
+            shared.discard(argument)
+            if before in _SHARED:
+                shared.add(argument)
+        recalled = "GET" in name and argument not in shared
+        if opcode.proto > _PROTOCOL or name == "DUP" or recalled or tuples > _TUPLES:
+            raise DataError("its pickle is built as Python 2 never builds one of a batch: it is forged")
+        before = name
 
 
 class _Dtype:

@@ -43,12 +43,16 @@ def leaf(
     users: dict[str, int] = {}
     pieces: list[Samples] = []
     owner: list[Array] = []
+    kinds: set[tuple[bool, bool]] = set()
     for path in _files(Path(directory), part):
         with source.blame(path):
             for user, x, y in _users(_parsed(path)):
                 if not len(x) and drop_empty:
                     continue
                 pieces.append(_samples(user, x, y, shape, letters))
+                kinds.add((isinstance(x[0], str), isinstance(y[0], str)))
+                if len(kinds) > 1:
+                    raise DataError(f"user {user!r} has texts and others numbers, or the reverse: mend it")
                 owner.append(np.full(len(x), users.setdefault(user, len(users))))
     return Owned(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
 
@@ -83,7 +87,11 @@ def _users(data: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
                 raise DataError(f"{len(users)} users, but {len(counts)} in num_samples")
         case _:
             raise DataError("it is not LEAF's: users, num_samples and user_data are missing")
+    seen = set()
     for user, count in zip(users, counts, strict=True):
+        if str(user) in seen:
+            raise DataError(f"user {user!r} is listed twice: list each user once, with all samples")
+        seen.add(str(user))
         match held.get(user) if isinstance(user, str) else None:
             case {"x": list(x), "y": list(y)} if len(x) == len(y) == count:
                 yield user, x, y

@@ -8,6 +8,8 @@ regression.
 from __future__ import annotations
 
 import math
+import sys
+import tokenize
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +24,25 @@ from fl.errors import DataError
 from fl.samples import Array, Samples
 
 ORIGIN = "It is a file of your own, as numpy.savez writes it"
+
+_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_SHOWN = 200  # characters of what a stranger wrote
+_LAST_CHARACTER = 0x10FFFF
+_AXES = 32  # as many as every numpy knows
+
+# numpy has Python's own parser read a header, and this is how that fails.
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    SyntaxError,
+    tokenize.TokenError,
+    MemoryError,
+    RecursionError,
+    SystemError,
+)
 
 
 def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
@@ -40,6 +61,7 @@ def owned(
     samples, who = _read(path, part, classes, owner)
     with source.blame(path):
         if who.dtype.kind == "U":
+            _check_names(owner, who)
             names, who = np.unique(who, return_inverse=True)
             return Owned(samples, who.astype(np.int64), tuple(map(str, names)))
         return Owned(samples, who)
@@ -48,7 +70,7 @@ def owned(
 def members(path: Path, names: Sequence[str]) -> list[Array]:
     """Arrays of an npz file, by name. Pickled objects are never read."""
     with source.blame(path), zipfile.ZipFile(path) as archive:
-        held = [name.removesuffix(".npy") for name in archive.namelist()]
+        held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if missing := [name for name in names if name not in held]:
             raise DataError(f"it holds {', '.join(held) or 'nothing'}; missing: {', '.join(missing)}")
         return [_array(archive, path, name) for name in names]
@@ -79,7 +101,10 @@ def _ends(path: Path, part: str) -> tuple[str, ...]:
 
 
 def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
-    with cast(zipfile.ZipExtFile, archive.open(f"{name}.npy")) as stream:
+    member = archive.getinfo(f"{name}.npy")
+    if member.compress_type not in _PACKED:
+        raise DataError(f"{name} is packed as numpy never does it: write it with numpy.savez_compressed")
+    with cast(zipfile.ZipExtFile, archive.open(member)) as stream:
         shape, fortran, dtype = _header(name, stream)
         if dtype.hasobject:
             raise DataError(f"{name} holds Python objects, which are never read: save it as numbers")
@@ -87,16 +112,33 @@ def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
         source.bounded(path, count * max(dtype.itemsize, 1))
         array: Array = source.fill(stream, np.empty(count, dtype))
         source.end(stream)
-        return array.reshape(shape, order="F" if fortran else "C")
+        try:
+            return array.reshape(shape, order="F" if fortran else "C")
+        except ValueError as error:  # An array of nothing, with axes that are too long together.
+            raise _misshapen(name) from error
 
 
 def _header(name: str, stream: zipfile.ZipExtFile) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
     try:
         version = npy.read_magic(stream)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, fortran, dtype = read(stream)
-    except (KeyError, ValueError) as error:
-        raise DataError(f"{name} is no array of numpy's: {error}") from error
-    if min(shape, default=0) < 0:
-        raise DataError(f"{name} claims the shape {shape}: it is damaged")
+        if version in _READERS:
+            shape, fortran, dtype = _READERS[version](stream)
+    except _UNREADABLE as error:
+        raise DataError(f"{name} is no array of numpy's: {str(error)[:_SHOWN] or 'its header is nonsense'}") from error
+    if version not in _READERS:
+        number = ".".join(map(str, version))
+        raise DataError(f"{name} is no array of numpy's in version 1.0 or 2.0, but {number}: save it again")
+    if len(shape) > _AXES or any(not 0 <= axis <= sys.maxsize for axis in shape):
+        raise _misshapen(name)
     return shape, fortran, dtype
+
+
+def _misshapen(name: str) -> DataError:
+    return DataError(f"{name} claims a shape that no array has: it is damaged")
+
+
+def _check_names(owner: str, names: Array) -> None:
+    """Refuses what is no text: Python would fail on it, or could not show it."""
+    codes = np.ascontiguousarray(names).view(np.dtype(np.uint32).newbyteorder(names.dtype.byteorder))
+    if ((codes > _LAST_CHARACTER) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+        raise DataError(f"{owner} holds characters that do not exist: it is damaged")

@@ -23,6 +23,7 @@ from fl.data import source
 from fl.data.letters import LETTERS, encode
 from fl.data.owned import Owned
 from fl.errors import DataError
+from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 _ORIGIN = (
@@ -51,8 +52,7 @@ def shakespeare(
 
     A window starts at every `stride`-th character of a role.
     """
-    if window < 1 or stride < 1:
-        raise DataError(f"a window of {window} and a stride of {stride}: both are at least 1")
+    window, stride = counted("window", window), counted("stride", stride)
     path = source.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
     text = source.content(path, _LARGEST)
     with source.blame(path):

@@ -59,7 +59,8 @@ class NoisyClasses:
             )
         noisy = np.isin(samples.y, rng.choice(there, self.classes, replace=False))
         x = samples.x.copy()
-        x[noisy] += rng.laplace(0.0, self.scale, x[noisy].shape).astype(x.dtype)
+        with np.errstate(over="ignore"):  # What becomes infinite is refused as such.
+            x[noisy] += rng.laplace(0.0, self.scale, x[noisy].shape).astype(x.dtype)
         return Samples(x, samples.y)
 
 

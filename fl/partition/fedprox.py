@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.random import Generator
 
 from fl.errors import DataError
-from fl.partition.pools import Pools, counted, few_enough, positive
+from fl.partition.pools import Pools, counted, enough, few_enough, filled, finite, positive, proportions
 from fl.samples import Array
+
+_MOST: Final = 1 << 40  # samples of a client
 
 
 def fedprox_mnist(
@@ -23,17 +27,17 @@ def fedprox_mnist(
     pools = Pools(labels, rng)
     number = len(pools.classes)
     few_enough(classes, number)
-    held = _rotated(counted("clients", clients), classes, number)
-    sizes = np.full(held.shape, counted("first", first))
-    positive("sigma", sigma)
+    enough(len(labels), counted("clients", clients) * counted("first", first), "the first of all clients")
+    held = _rotated(clients, classes, number)
+    sizes = np.full(held.shape, first)
+    sigma = positive("sigma", sigma)
     for place, there in enumerate(pools.left):
         mine = held == place
         rest = there - sizes[mine].sum()
         if rest < 0:
             raise _short(pools.classes[place], there, sizes[mine].sum())
         weights = rng.lognormal(0.0, sigma, np.count_nonzero(mine))
-        # A class without clients has no weights, and a sum of zero that divides nothing.
-        sizes[mine] += (weights / weights.sum() * rest).astype(int)
+        sizes[mine] += (proportions(weights) * rest).astype(int)
     return _dealt(pools, held, sizes)
 
 
@@ -57,8 +61,12 @@ def fedprox_nist(
     pools = Pools(labels, rng)
     number = len(pools.classes)
     few_enough(classes, number)
-    held = _rotated(counted("clients", clients), classes, number)
-    drawn = rng.lognormal(mean, positive("sigma", sigma), clients) + counted("minimum", minimum, 0)
+    needed = counted("clients", clients) * max(1, counted("minimum", minimum, 0))
+    enough(len(labels), needed, "the minimum for all clients")
+    held = _rotated(clients, classes, number)
+    drawn = rng.lognormal(finite("mean", mean), positive("sigma", sigma), clients)
+    # Cut to what cannot be met either way, since a draw may be more than a whole number can be.
+    drawn = np.minimum(drawn, _MOST) + minimum
     each = np.maximum(2, drawn // classes).astype(int)
     sizes = np.repeat(each[:, None], classes, axis=1)
     for place, there in enumerate(pools.left):
@@ -73,9 +81,11 @@ def _rotated(clients: int, classes: int, number: int) -> Array:
 
 
 def _dealt(pools: Pools, held: Array, sizes: Array) -> tuple[Array, ...]:
-    return tuple(
-        np.concatenate([pools.take(place, size) for place, size in zip(places, row, strict=True)])
-        for places, row in zip(held, sizes, strict=True)
+    return filled(
+        [
+            np.concatenate([pools.take(place, size) for place, size in zip(places, row, strict=True)])
+            for places, row in zip(held, sizes, strict=True)
+        ]
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil, floor, inf
 
 import numpy as np
 from numpy.random import Generator
 
 from fl.errors import DataError
-from fl.partition.pools import Pools, counted, few_enough
+from fl.partition.pools import Pools, counted, enough, few_enough, filled, finite
 from fl.samples import Array
 
 
@@ -30,11 +30,13 @@ def fedbc(
     All samples are used. A part is in the order in which it was filled, class by class: the released code
     tests on the last fifth of it as it stands (`federate` with `shuffle=False`), thus on few classes.
     """
-    if not 1 <= exponent < np.inf:
-        raise DataError(f"exponent must be at least 1 and finite, not {exponent!r}")
+    exponent = finite("exponent", exponent)
+    if exponent < 1:
+        raise DataError(f"exponent must be at least 1, not {exponent!r}")
+    enough(len(labels), counted("clients", clients), "one for each client")
     pools = Pools(labels, rng)
     few_enough(classes, len(pools.classes))
-    sizes = _sizes(len(labels), counted("clients", clients), exponent)
+    sizes = _sizes(len(labels), clients, exponent)
     parts = [_fill(pools, size, classes, rng) for size in sizes]
     largest = sorted(range(clients), key=lambda client: -sum(map(len, parts[client])))
     for place in rng.permutation(len(pools.classes)):
@@ -42,16 +44,19 @@ def fedbc(
             parts[client].append(pools.take(place, ceil(pools.left[place] / exponent)))
         # A very large exponent leaves something even after the smallest client.
         parts[largest[0]].append(pools.take(place, pools.left[place]))
-    return tuple(np.concatenate(pieces) for pieces in parts)
+    return filled([np.concatenate(pieces) for pieces in parts])
 
 
 def _sizes(samples: int, clients: int, exponent: float) -> list[int]:
-    powers = [exponent**k for k in range(1, clients + 1)]
+    try:
+        powers = [exponent**k for k in range(1, clients + 1)]
+    except OverflowError:
+        powers = [inf]
     unit = floor(samples / sum(powers))
     if not unit:
         raise DataError(
             f"{samples} samples are too few for {clients} clients that grow by {exponent}, of which the "
-            f"smallest would have none (it takes {ceil(sum(powers))}): "
+            f"smallest would have none (it takes {sum(powers):.6g}): "
             "ask for fewer clients or a smaller exponent"
         )
     sizes = [floor(power * unit) for power in powers]

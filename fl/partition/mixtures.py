@@ -20,7 +20,7 @@ def dirichlet(
     clients: int,
     rng: Generator,
     *,
-    alpha: float | Sequence[float],
+    alpha: float | Sequence[float] | Array,
     samples: int | None = None,
 ) -> tuple[Array, ...]:
     """Every client's proportions of labels are a draw of a symmetric Dirichlet distribution.
@@ -36,7 +36,8 @@ def dirichlet(
     get others in the proportions that they drew. If all samples are shared, the last clients get what
     there is.
     """
-    alphas = _for_each(alpha, counted("clients", clients))
+    enough(len(labels), counted("clients", clients), "one for each client")
+    alphas = _for_each(alpha, clients)
     pools = Pools(labels, rng)
     if samples is None:
         sizes = np.array([len(piece) for piece in np.array_split(labels, clients)])
@@ -46,13 +47,17 @@ def dirichlet(
     parts = []
     for each, size in zip(alphas, sizes, strict=True):
         wanted = rng.dirichlet(np.full(len(pools.classes), each))
+        if not np.isfinite(wanted).all():
+            raise DataError(f"no proportions can be drawn with an alpha of {each!r}: choose one nearer to 1")
         counts = _counts(wanted, pools.left, int(size), rng)
         parts.append(np.concatenate([pools.take(place, count) for place, count in enumerate(counts)]))
     return filled(parts)
 
 
-def _for_each(alpha: float | Sequence[float], clients: int) -> list[float]:
-    alphas = [alpha] * clients if isinstance(alpha, int | float) else list(alpha)
+def _for_each(alpha: float | Sequence[float] | Array, clients: int) -> list[float]:
+    if isinstance(alpha, np.ndarray):
+        alpha = alpha.tolist()
+    alphas = list(alpha) if isinstance(alpha, Sequence) else [alpha] * clients
     if len(alphas) != clients:
         raise DataError(f"{len(alphas)} values of alpha for {clients} clients: give one, or one for each")
     return [positive("alpha", each) for each in alphas]

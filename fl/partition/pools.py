@@ -9,7 +9,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fl.errors import DataError
-from fl.samples import Array
+from fl.samples import Array, array
+from fl.scalars import is_real, plain
 
 _NAMED: Final = 10
 
@@ -21,7 +22,8 @@ class Pools:
     """
 
     def __init__(self, labels: Array, rng: Generator) -> None:
-        self.classes, sizes = np.unique(whole(labels), return_counts=True)
+        labels = whole(labels)
+        self.classes, sizes = np.unique(labels, return_counts=True)
         order = rng.permutation(len(labels))
         order = order[np.argsort(labels[order], kind="stable")]
         self._pools: list[Array] = np.split(order, np.cumsum(sizes)[:-1])
@@ -44,6 +46,7 @@ class Pools:
 
 def whole(labels: Array) -> Array:
     """`labels`, if they are those of a classification."""
+    labels = array("labels", labels)
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise DataError(
             f"labels of type {labels.dtype} and shape {labels.shape} are no classes, one whole number to a "
@@ -59,11 +62,20 @@ def counted(name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def positive(name: str, value: float) -> float:
+def finite(name: str, value: object) -> float:
+    """`value`, if it is a finite number."""
+    number = plain(value)
+    if not is_real(number):
+        raise DataError(f"{name} must be a finite number, not {value!r}")
+    return float(number)
+
+
+def positive(name: str, value: object) -> float:
     """`value`, if it is a finite number above zero."""
-    if not 0 < value < np.inf:
+    number = plain(value)
+    if not is_real(number) or number <= 0:
         raise DataError(f"{name} must be above 0 and finite, not {value!r}")
-    return value
+    return float(number)
 
 
 def few_enough(classes: int, there: int) -> int:
@@ -82,9 +94,21 @@ def enough(samples: int, needed: int, what: str) -> None:
         )
 
 
+def proportions(weights: Array) -> Array:
+    """`weights` that sum to one. There may be none."""
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if len(weights) and not 0 < total < np.inf:
+        raise DataError(
+            "the weights by which samples are shared out are infinite, or all zero: choose a smaller sigma"
+        )
+    parts: Array = weights / total
+    return parts
+
+
 def apportion(weights: Array, total: int) -> Array:
     """`total` in whole shares by `weights`: rounded down, then one more for the largest remainders."""
-    exact = weights / weights.sum() * total
+    exact = proportions(weights) * total
     shares: Array = np.floor(exact).astype(np.intp)
     # A sum of floors can only fall short, and by less than one for each share.
     behind = np.argsort(shares - exact, kind="stable")[: total - shares.sum()]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fl.errors import DataError
-from fl.partition.pools import apportion, counted, cut, enough, positive
-from fl.samples import Array
+from fl.partition.pools import apportion, counted, cut, enough, filled, positive
+from fl.samples import Array, array
 
 
 def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
@@ -29,7 +29,7 @@ def power_law(
     enough(len(labels), needed, "the minimum for all clients")
     weights = rng.lognormal(0.0, positive("sigma", sigma), clients)
     sizes = minimum + apportion(weights, len(labels) - needed)
-    return cut(rng.permutation(len(labels)), sizes)
+    return filled(cut(rng.permutation(len(labels)), sizes))
 
 
 def by_owner(
@@ -41,6 +41,7 @@ def by_owner(
     aggregation for federated learning" (RFA) takes 1000 writers of more than 100 images each, the
     superquantile papers take those of at least 100.
     """
+    owner = array("owners", owner)
     if owner.shape != (len(labels),):
         raise DataError(f"{owner.shape} owners for {len(labels)} samples: one owner for every sample")
     counted("minimum", minimum)

@@ -94,7 +94,7 @@ def divide(
 
     Fractions that sum to less than 1 leave the rest of the clients out.
     """
-    if not fractions or min(fractions) <= 0 or sum(fractions) > 1 + _ROUNDING:
+    if not fractions or not (min(fractions) > 0 and sum(fractions) <= 1 + _ROUNDING):
         raise DataError(f"fractions must be above 0 and sum to at most 1, not {list(fractions)!r}")
     shares = np.array([*fractions, max(0.0, 1 - sum(fractions))])
     sizes = apportion(shares, len(clients))[:-1]
@@ -151,7 +151,7 @@ def _federation(
 
 def chosen(clients: Collection[int], choice: Chosen, rng: Generator) -> frozenset[int]:
     """Clients by number or fraction, drawn at random, or by id."""
-    if isinstance(choice, float):
+    if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")
         choice = round(choice * len(clients))

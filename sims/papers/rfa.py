@@ -28,6 +28,8 @@ _PUBLISHED: Final[Mapping[str, tuple[float, float, float]]] = {
     "negated 0.3": (24.1, 26.9, 32.0),
 }
 _SUMS: Final = {"FedAvg": 1, "RFA": 3, "RFA-1": 1}  # in a round
+# So that a rule looks the same in all figures.
+_NAMES: Final = tuple(name for rule in RULES for name in (rule, f"{rule}, omniscient"))
 _MISSING: Final = "missing"
 _UNKNOWN: Final = "not found"
 
@@ -216,9 +218,8 @@ def _panel(cells: Cells, title: str) -> Panel:
             }
             name = rule if kind == "negated" else f"{rule}, {kind}"
             series[name] = _curve(cells, rule, levels)
-    return lines(
-        series, Labels(x="corrupt part of all training samples", y="accuracy, %", title=title), band="range"
-    )
+    labels = Labels(x="corrupt part of all training samples", y="accuracy, %", title=title)
+    return lines(series, labels, band="range", names=_NAMES)
 
 
 def _curve(cells: Cells, rule: str, levels: Mapping[str, float]) -> tuple[list[float], list[list[float]]]:
@@ -239,10 +240,11 @@ def _long_panels(cells: Attacked) -> tuple[Panel, Panel]:
         rounds, values = zip(*record.result["observed"]["agreement"], strict=True)
         agreements[rule] = rounds, values
     return (
-        lines(accuracies, Labels(x="round", y="accuracy, %", title="omniscient attack, 25 %")),
+        lines(accuracies, Labels(x="round", y="accuracy, %", title="omniscient attack, 25 %"), names=_NAMES),
         lines(
             agreements,
             Labels(x="round", y="agreement of honest updates"),
             levels={"as strong as the attack": 1 / 3},
+            names=_NAMES,
         ),
     )

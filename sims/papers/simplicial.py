@@ -31,8 +31,7 @@ PRIVATE: Final = ", private quantile"
 # By samples, as it was published; and with all clients alike, as everything else here, which is theta = 1.
 BASELINES: Final = (FEDAVG, "FedAvg, unweighted")
 THETAS: Final = ("theta 0.8", "theta 0.5")
-METHODS: Final = (*BASELINES, *THETAS, "theta 0.5" + PRIVATE)
-_ERRORS: Final = Labels(x="error of a client that never trained, %", y="% of the clients")
+METHODS: Final = (*BASELINES, *THETAS, THETAS[0] + PRIVATE)
 _KINDS: Final = {
     "bound": "bound",
     "high": "95 of 100 runs are below",
@@ -49,6 +48,7 @@ _PUBLISHED: Final[Mapping[str, tuple[str, ...]]] = {
     "theta 0.5": ("35.02 ± 0.20", "48.44 ± 0.38", "15.49 ± 0.30", "23.69 ± 0.94"),
 }
 _EVERY_THIRD: Final = 3
+_MISSING: Final = "missing"
 
 Floats = NDArray[np.float64]
 
@@ -74,11 +74,10 @@ class Errors:
 class Experiment:
     """What the scenario found, by method."""
 
-    def __init__(self, results: Path, name: str = "simplicial") -> None:
-        cells: dict[str, dict[int, Floats]] = {}
-        for record in read_records(results / f"{name}.jsonl"):
-            own = cells.setdefault(record.cell["method"], {})
-            own[record.cell["seed"]] = _held_out(record.result)
+    def __init__(self, results: Path) -> None:
+        cells: dict[str, dict[int, Floats]] = {name: {} for name in METHODS}
+        for record in read_records(results / "simplicial.jsonl"):
+            cells[record.cell["method"]][record.cell["seed"]] = _held_out(record.result)
         self.errors = {name: _divided(found) for name, found in cells.items()}
 
     def seeds(self, *methods: str) -> tuple[int, ...]:
@@ -86,9 +85,14 @@ class Experiment:
         return tuple(sorted(set.intersection(*(set(self.errors[each].test) for each in methods))))
 
     @cached_property
-    def chosen(self) -> str:
-        """The theta with the least 90th percentile on clients to choose by, whose mean there is allowed."""
+    def chosen(self) -> str | None:
+        """The theta with the least 90th percentile on clients to choose by, whose mean there is allowed.
+
+        None as long as no seed was run with all of them, or if no mean is allowed.
+        """
         seeds = self.seeds(*BASELINES, *THETAS)
+        if not seeds:
+            return None
 
         def mean(method: str) -> float:
             return over_seeds(self.errors[method].means(seeds, "validation")).mean
@@ -97,10 +101,13 @@ class Experiment:
             return over_seeds(self.errors[method].highs(seeds, "validation")).mean
 
         most = min(map(mean, BASELINES)) + ALLOWED
-        return min([name for name in THETAS if mean(name) <= most] or THETAS[:1], key=high)
+        return min((name for name in THETAS if mean(name) <= most), key=high, default=None)
 
-    def against(self, baseline: str, method: str, *, high: bool) -> Comparison:
+    def against(self, baseline: str, method: str, *, high: bool) -> Comparison | None:
+        """None with fewer than two seeds, of which nothing can be said."""
         ours, theirs, seeds = self.errors[method], self.errors[baseline], self.seeds(method, baseline)
+        if len(seeds) < 2:
+            return None
         if high:
             return paired(ours.highs(seeds), theirs.highs(seeds))
         return paired(ours.means(seeds), theirs.means(seeds))
@@ -113,7 +120,6 @@ def tables(results: Path) -> dict[str, str]:
         "simplicial": _errors(found),
         "simplicial-choice": _choice(found),
         "simplicial-paired": _differences(found),
-        "simplicial-short": _short(Experiment(results, "simplicial-short")),
         "simplicial-privacy": _privacy(results),
         "simplicial-secure": _secure(results),
         "simplicial-quantiles": _quantiles(results),
@@ -123,10 +129,9 @@ def tables(results: Path) -> dict[str, str]:
 def figures(results: Path, out: Path) -> None:
     """Clients by their errors, and quantiles beside their bound."""
     found = Experiment(results)
-    names = (*BASELINES, found.chosen, METHODS[-1])
-    seeds = found.seeds(*names)
-    pooled = {name: np.concatenate([found.errors[name].test[seed] for seed in seeds]) for name in names}
-    draw(out / "simplicial-errors.svg", histogram(pooled, _ERRORS, names=METHODS))
+    theta = found.chosen or THETAS[0]
+    panels = [_clients(found, theta), _clients(found, METHODS[-1])]
+    draw(out / "simplicial-errors.svg", *panels, columns=1)
     draw(out / "simplicial-quantiles.svg", *_bounds(results), columns=3)
 
 
@@ -165,7 +170,7 @@ def _errors(found: Experiment) -> str:
     rows = []
     for name in METHODS:
         own, seeds = found.errors[name], found.seeds(name)
-        ours = (over_seeds(values(seeds)).text() for values in (own.means, own.highs))
+        ours = [_over(values(seeds)) for values in (own.means, own.highs)]
         rows.append((name, str(len(seeds)), *ours, *_PUBLISHED.get(name, ("",) * 4)))
     heads = ("", "seeds", "mean", "90th percentile")
     published = ("EMNIST, linear: mean", "90th", "EMNIST, convolutional: mean", "90th")
@@ -177,10 +182,13 @@ def _choice(found: Experiment) -> str:
     seeds = found.seeds(*BASELINES, *THETAS)
     for name in (*BASELINES, *THETAS):
         own = found.errors[name]
-        mean = over_seeds(own.means(seeds, "validation")).text()
-        high = over_seeds(own.highs(seeds, "validation")).text()
-        rows.append((name, mean, high, "chosen" if name == found.chosen else ""))
+        numbers = (_over(values(seeds, "validation")) for values in (own.means, own.highs))
+        rows.append((name, *numbers, "chosen" if name == found.chosen else ""))
     return _table(("", "mean", "90th percentile", ""), rows)
+
+
+def _over(values: Sequence[float]) -> str:
+    return over_seeds(values).text() if values else _MISSING
 
 
 def _differences(found: Experiment) -> str:
@@ -189,19 +197,15 @@ def _differences(found: Experiment) -> str:
         for name in (*THETAS, METHODS[-1]):
             for what, high in (("mean", False), ("90th percentile", True)):
                 each = found.against(baseline, name, high=high)
-                interval = f"{each.low:+.2f} to {each.high:+.2f}"
-                lower = f"{each.behind} of {each.seeds}"
-                rows.append((f"{name}, minus {baseline}", what, f"{each.mean:+.2f}", interval, lower))
+                rows.append((f"{name}, minus {baseline}", what, *_difference(each)))
     return _table(("", "of the errors", "difference", "95 % interval", "seeds in which lower"), rows)
 
 
-def _short(found: Experiment) -> str:
-    """A first run with fewer rounds, seed by seed."""
-    rows = []
-    for name, own in found.errors.items():
-        for seed in found.seeds(name):
-            rows.append((name, str(seed), f"{own.means([seed])[0]:.2f}", f"{own.highs([seed])[0]:.2f}"))
-    return _table(("", "seed", "mean", "90th percentile"), rows)
+def _difference(each: Comparison | None) -> tuple[str, str, str]:
+    if each is None:
+        return _MISSING, "", ""
+    interval = f"{each.low:+.2f} to {each.high:+.2f}"
+    return f"{each.mean:+.2f}", interval, f"{each.behind} of {each.seeds}"
 
 
 def _privacy(results: Path) -> str:
@@ -272,6 +276,18 @@ def _quantiles(results: Path) -> str:
 # --- figures ---
 
 
+def _clients(found: Experiment, method: str) -> Panel:
+    """How many test clients of all seeds have which error, beside both kinds of federated averaging."""
+    names = {"FedAvg": BASELINES[0], "unweighted": BASELINES[1], "Simplicial": method}
+    seeds = found.seeds(*names.values())
+    pooled = {
+        short: np.concatenate([found.errors[name].test[seed] for seed in seeds])
+        for short, name in names.items()
+    }
+    labels = Labels(x="error of a client that never trained, %", y="% of the clients", title=method)
+    return histogram(pooled, labels, bins=15)
+
+
 def _bounds(results: Path) -> list[Panel]:
     """One panel for each of the three numbers, while the others are as in the base case."""
     found, base = quantiles.read(results), quantiles.BASE
@@ -283,7 +299,7 @@ def _bounds(results: Path) -> list[Panel]:
         series: dict[str, Any] = {
             text: (places, [found[case][key] for _, case in varied]) for key, text in _KINDS.items()
         }
-        fixed = ", ".join(f"{getattr(base, each):g} {each}" for each in axes if each != name)
+        fixed = ", ".join(f"{each}: {getattr(base, each):g}" for each in axes if each != name)
         panels.append(lines(series, Labels(x=label, y="worst error, part of all", title=fixed, log="xy")))
     return panels
 

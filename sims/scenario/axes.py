@@ -12,13 +12,14 @@ label = "flipped labels"                  # what to call it, in place of the key
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from sims.deploy.problems import Problems, shown
-from sims.scenario.document import flat
+from sims.deploy.problems import Problems, nearest, shown
+from sims.scenario.document import Assignments, flat
 
 _LABEL: Final = "label"
 
@@ -30,6 +31,24 @@ class Choice:
     assignments: Mapping[str, Any]
     key: Mapping[str, Any]
 
+    @property
+    def labelled(self) -> bool:
+        """Whether its name stands for what it sets, and would be wrong if that were changed."""
+        return self.key != self.assignments
+
+    def touched(self, changes: Assignments) -> list[str]:
+        """The changes that set what it sets, or what that is in, or something in that."""
+        return [each for each in changes if any(_overlap(each, own) for own in self.assignments)]
+
+    def changed(self, changes: Assignments) -> Choice:
+        """With what it is called by as `changes` have it, which win over it."""
+        left = [key for key in self.assignments if key in changes or not self._gone(key, changes)]
+        found = {key: changes.get(key, self.assignments[key]) for key in left}
+        return Choice(found, self.key if self.labelled else found)
+
+    def _gone(self, key: str, changes: Assignments) -> bool:
+        return any(_overlap(each, key) for each in changes)
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -37,21 +56,59 @@ class Axis:
     choices: tuple[Choice, ...]
 
 
-def axes(sweep: object, problems: Problems) -> tuple[Axis, ...]:
-    """The axes of a `[sweep]` table, in the order of the file."""
+def _overlap(key: str, other: str) -> bool:
+    """Whether they are the same, or one is in the table that the other one names."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+
+
+def axes(sweep: object, problems: Problems, changes: Assignments | None = None) -> tuple[Axis, ...]:
+    """The axes of a `[sweep]` table, in the order of the file.
+
+    `changes`  take the place of axes, by their names; labels choose from the cases of one.
+    """
     if not isinstance(sweep, Mapping):
         problems.add("sweep", f"must be a table, not {shown(sweep)}")
         return ()
+    given = dict(flat(sweep))
+    for name, values in (changes or {}).items():
+        given[name] = _chosen(name, given.get(name), values, problems)
     found = []
-    for name, values in flat(sweep):
+    for name, values in given.items():
         if not isinstance(values, list) or not values:
             problems.add(f"sweep.{name}", f"must be a list of values, not {shown(values)}")
         elif all(isinstance(each, Mapping) for each in values):
             found.append(Axis(name, tuple(_case(name, each) for each in values)))
+            _check_labels(name, values, problems)
         else:
             found.append(Axis(name, tuple(Choice({name: each}, {name: each}) for each in values)))
     _check_distinct(found, problems)
     return tuple(found)
+
+
+def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
+    """Those of an axis's cases that have the wanted labels; or else what is wanted, in place of them."""
+    listed = wanted if isinstance(wanted, list) else [wanted]
+    labels = _labels(cases)
+    if not labels or any(isinstance(each, Mapping) for each in listed):
+        return wanted
+    for each in listed:
+        if str(each) not in labels:
+            problems.add(f"sweep.{name}", f"has no case {shown(each)}; {nearest(str(each), labels)}")
+    texts = set(map(str, listed))
+    return [each for each in cases if str(each.get(_LABEL)) in texts] or cases
+
+
+def _labels(cases: Any) -> list[str]:
+    if not isinstance(cases, list) or not all(isinstance(each, Mapping) for each in cases):
+        return []
+    return [str(each[_LABEL]) for each in cases if _LABEL in each]
+
+
+def _check_labels(name: str, cases: Any, problems: Problems) -> None:
+    """Two rows of a table that are called the same cannot be told apart."""
+    for label, times in Counter(_labels(cases)).items():
+        if times > 1:
+            problems.add(f"sweep.{name}", f"{times} cases have the label {shown(label)}")
 
 
 def _case(name: str, table: Mapping[str, Any]) -> Choice:

@@ -14,6 +14,7 @@ from sims.scenario.axes import Axis, Choice, axes, combinations
 from sims.scenario.document import Assignments, Document, assigned, flat, read
 from sims.scenario.settings import Settings
 
+_AXIS: Final = "sweep."
 _QUICK_ROUNDS: Final = 2
 _MOST_VARIANTS: Final = 100_000
 
@@ -43,26 +44,27 @@ def load(
 ) -> Scenario:
     """The scenario in a file. Raises `ConfigError` with everything that is wrong with it.
 
-    `changes`  win over what the file and its sweep say; a key such as `sweep.seed` replaces an axis.
+    `changes`  win over what the file and its sweep say; a key such as `sweep.seed` replaces an axis, or
+               chooses from its cases by their labels. What such a case sets can be changed in no other way:
+               its label would say something else.
     `quick`    two rounds of the first value of every axis, and what `[quick]` sets: whether it works at all.
     `check`    looks at every variant's settings; by default, `sims.scenario.kinds.check`.
     """
     from sims.scenario.kinds import check as check_kinds
 
     changes = {} if changes is None else changes
-    document = assigned(read(path), {key: value for key, value in changes.items() if _is_axis(key)})
-    fixed = {key: value for key, value in changes.items() if not _is_axis(key)}
-    problems = Problems(path)
+    swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
+    fixed = {key: value for key, value in changes.items() if not key.startswith(_AXIS)}
+    document, problems = read(path), Problems(path)
     name = _name(document.pop("name", path.stem), problems)
-    fixed = {**_quick(document, problems, quick=quick), **fixed}
-    found = _varied(axes(document.pop("sweep", {}), problems), fixed, quick=quick)
+    few = _quick(document, problems, quick=quick)
+    found = axes(document.pop("sweep", {}), problems, swept)
+    _check_labels(found, fixed, problems)
     problems.check()
+    fixed = {**few, **fixed}
+    found = _varied(found, fixed, quick=quick)
     variants = _variants(path, assigned(document, fixed), found, fixed, check or check_kinds)
     return Scenario(name if not quick else f"{name}-quick", path, variants)
-
-
-def _is_axis(key: str) -> bool:
-    return key.startswith("sweep.")
 
 
 def _name(name: object, problems: Problems) -> str:
@@ -85,10 +87,27 @@ def _quick(document: Document, problems: Problems, *, quick: bool) -> Assignment
     return {**fewer, **dict(flat(table))}
 
 
+def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems) -> None:
+    for axis in found:
+        labelled = [choice for choice in axis.choices if choice.labelled]
+        touched = dict.fromkeys(key for choice in labelled for key in choice.touched(fixed))
+        for key in touched:
+            example = next(iter(labelled[0].key.values()))
+            problems.add(
+                key,
+                f"is set by cases of sweep.{axis.name}, whose labels would be wrong: choose from them instead, "
+                f"such as --set 'sweep.{axis.name}={example}'",
+            )
+
+
 def _varied(found: Sequence[Axis], fixed: Assignments, *, quick: bool) -> tuple[Axis, ...]:
-    """The axes along which something is left to vary."""
-    left = (axis for axis in found if axis.name not in fixed)
-    return tuple(Axis(axis.name, axis.choices[:1]) if quick else axis for axis in left)
+    """The axes with what is fixed in place of what they vary, so that cells are called what they are."""
+    return tuple(Axis(axis.name, _left(axis.choices[:1] if quick else axis.choices, fixed)) for axis in found)
+
+
+def _left(choices: Sequence[Choice], fixed: Assignments) -> tuple[Choice, ...]:
+    changed = (choice.changed(fixed) for choice in choices)
+    return tuple({repr(choice): choice for choice in changed}.values())
 
 
 def _variants(
@@ -99,9 +118,12 @@ def _variants(
     variants: dict[str, Variant] = {}
     for choice in choices:
         settings = faults.settings(choice.key, assigned(document, {**choice.assignments, **fixed}), check)
-        if settings is not None:
-            # Where a fixed key takes away what two of them differ by, one is enough.
-            variants.setdefault(settings.model_dump_json(), Variant(choice.key, settings))
+        if settings is None:
+            continue
+        # Where a fixed key takes away what two of them differ by, one is enough.
+        first = variants.setdefault(settings.model_dump_json(), Variant(choice.key, settings))
+        if first.key != choice.key:
+            faults.same(first.key, choice.key)
     faults.check(len(choices))
     return tuple(variants.values())
 
@@ -121,6 +143,7 @@ class _Faults:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: dict[str, list[str]] = {}
+        self._same: str | None = None
 
     def settings(self, key: Mapping[str, Any], document: Document, check: Check) -> Settings | None:
         problems = Problems(self._path)
@@ -138,9 +161,19 @@ class _Faults:
                 self._found.setdefault(line, []).append(described(key))
         return settings
 
+    def same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+        """Two cells of a table are one. Told of once: the others differ in other axes."""
+        if self._same is None:
+            self._same = (
+                f"{self._path}: sweep: {described(first)} and {described(second)} are the same settings"
+            )
+
     def check(self, variants: int) -> None:
-        if self._found:
-            raise ConfigError("\n".join(_line(each, cells, variants) for each, cells in self._found.items()))
+        lines = [_line(each, cells, variants) for each, cells in self._found.items()]
+        if self._same is not None:
+            lines.append(self._same)
+        if lines:
+            raise ConfigError("\n".join(lines))
 
 
 def _line(line: str, cells: Sequence[str], variants: int) -> str:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +55,21 @@ class Results:
             os.fsync(file.fileno())
         return record
 
-    def sort(self, order: Sequence[Cell], *, prune: bool = False) -> None:
-        """Put these cells first, in their order; others stay behind them as they are, or go with `prune`."""
+    def sort(self, order: Sequence[Cell], *, prune: bool = False) -> int:
+        """Put these cells first, in their order, and call them what they are called now.
+
+        Others stay behind them as they are, or go with `prune`: the number of those is returned.
+        """
         rank = {cell.digest: place for place, cell in enumerate(order)}
+        names = {cell.digest: dict(cell.key) for cell in order}
         with _told(self.path), self._locked():
             found = {each.digest: each for each in read_records(self.path)}  # of two runs, the later one
             kept = [each for each in found.values() if not prune or each.digest in rank]
+            kept = [replace(each, cell=names.get(each.digest, each.cell)) for each in kept]
             text = b"".join(map(_line, sorted(kept, key=lambda each: rank.get(each.digest, len(rank)))))
             if text != self.path.read_bytes():
                 self._replace(text)
+        return len(found) - len(kept)
 
     def _replace(self, text: bytes) -> None:
         draft = self.path.with_suffix(".draft")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fl import gathering as gathering_module
 from fl.gathering import Cancelled, Gathering, Waiting
 
 LONG = 60.0  # seconds after which a test that hangs is given up
@@ -267,3 +268,31 @@ def test_a_thread_that_does_not_start_ends_the_others(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="can't start new thread"):
         gathering.run({client: partial(gathering.ask, client) for client in range(4)})
     assert not any(thread.is_alive() for thread in started)
+
+
+class Interrupting:
+    """A baton; somebody presses Ctrl-C as it is waited for the `number`th time."""
+
+    def __init__(self, lock: threading.Lock, number: int) -> None:
+        self._lock = lock
+        self._left = number
+
+    def acquire(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise Interrupted
+        self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("number", [1, 3, 6, 8, 10])
+def test_an_interrupt_at_any_time_ends_everybody(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """After the fifth, all have their answers already, and are woken one by one."""
+    gathering, held = Gathering(doubled), gathering_module._held
+    with monkeypatch.context() as patch:
+        patch.setattr(gathering_module, "_held", lambda: Interrupting(held(), number))
+        with pytest.raises(Interrupted):
+            gathering.run({client: partial(gathering.ask, client) for client in range(5)})
+    assert gathering.run({1: partial(gathering.ask, 7)})[1].result() == 14

@@ -324,8 +324,8 @@ def test_fedprox_mnist_may_leave_a_class_to_nobody() -> None:
     parts = fedprox_mnist(labels, 3, default_rng(0), classes=1)
     assert classes_of(parts, labels) == [{0}, {1}, {2}]
     assert sizes(parts) == [20, 20, 20]
-    with pytest.raises(DataError, match="class 0 has 20 samples, but its clients are to have 50"):
-        fedprox_mnist(labels, 50, default_rng(0))
+    with pytest.raises(DataError, match="class 0 has 20 samples, but its clients are to have 40"):
+        fedprox_mnist(labels, 40, default_rng(0))
 
 
 def test_fedprox_nist_gives_equally_many_of_each_class() -> None:

@@ -547,3 +547,59 @@ def test_logistic_labels_are_signs() -> None:
 def test_seeds_and_ids_are_not_below_zero(seed: int, number: int) -> None:
     with pytest.raises(TrainingError, match="0 or more"):
         Trainer.on(nn.Linear(4, 3), client(5), Training(), device="cpu", seed=seed, client=number)
+
+
+def test_a_model_that_diverged_gets_nothing_right() -> None:
+    few = Samples(np.ones((5, 4), np.float32), np.zeros(5, np.int64))
+    trainer = Trainer.on(nn.Linear(4, 3), ClientData(few, few, few), Training(), device="cpu")
+
+    assert trainer.score(np.full(15, np.nan)).correct == 0
+
+
+def test_a_gradient_whose_square_overflows_is_clipped() -> None:
+    few = Samples(np.array([[1e25, 0, 0, 0]]), np.array([1]))
+    training = Training(rate=0.5, clip=1.0)
+    trainer = Trainer.on(nn.Linear(4, 3), ClientData(few, few, few), training, device="cpu")
+
+    moved = trainer.train(np.zeros(15))
+
+    assert np.linalg.norm(moved) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
+def test_a_rate_must_be_one(rate: float) -> None:
+    with pytest.raises(TrainingError, match="a learning rate is 0 or more"):
+        Trainer.on(nn.Linear(4, 3), client(5), Training(), device="cpu").train(np.zeros(15), rate=rate)
+
+
+def test_a_mask_says_yes_or_no() -> None:
+    with pytest.raises(TrainingError, match="true or false"):
+        Trainer.on(nn.Linear(4, 3), client(5), Training(), device="cpu").train(
+            np.zeros(15), only=np.arange(15)
+        )
+
+
+class Several(nn.Linear):
+    """Returns more than outputs."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), x
+
+
+def test_a_model_returns_a_tensor() -> None:
+    with pytest.raises(TrainingError, match="must return a tensor, not a tuple"):
+        Trainer.on(Several(4, 3), client(5), Training(), device="cpu")
+
+
+def test_amounts_are_no_whole_numbers() -> None:
+    pixels = Samples(np.ones((5, 4), np.uint8), np.zeros(5, np.int64))
+
+    with pytest.raises(TrainingError, match=r"make floats of amounts, as by x / 255\.0"):
+        Trainer.on(nn.Linear(4, 3), ClientData(pixels, pixels, pixels), Training(), device="cpu")
+
+
+def test_all_inputs_have_the_same_shape() -> None:
+    few, other = samples(5, 0), samples(5, 0, shape=(2, 2))
+
+    with pytest.raises(TrainingError, match=r"but has others of \(2, 2\)"):
+        Trainer.on(nn.Linear(4, 3), ClientData(few, few, other), Training(), device="cpu")
