@@ -28,9 +28,8 @@ _LARGEST = 1 << 26  # twice the size of a batch
 # How the pickle of a batch is built: it has six tuples or so, and refers back to none of them.
 _PROTOCOL = 2
 _TUPLES = 100
-_SHARED = frozenset(
-    ("STRING", "BINSTRING", "SHORT_BINSTRING", "GLOBAL", "REDUCE", "EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT")
-)
+_TEXTS = frozenset(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE"))
+_SHARED = _TEXTS | frozenset(("GLOBAL", "REDUCE", "EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT"))
 
 _ORIGIN = (
     "CIFAR-10 (Krizhevsky) is published at cs.toronto.edu/~kriz/cifar.html, "

@@ -124,7 +124,8 @@ def _header(name: str, stream: zipfile.ZipExtFile) -> tuple[tuple[int, ...], boo
         if version in _READERS:
             shape, fortran, dtype = _READERS[version](stream)
     except _UNREADABLE as error:
-        raise DataError(f"{name} is no array of numpy's: {str(error)[:_SHOWN] or 'its header is nonsense'}") from error
+        why = str(error)[:_SHOWN] or "its header cannot be read"
+        raise DataError(f"{name} is no array of numpy's: {why}") from error
     if version not in _READERS:
         number = ".".join(map(str, version))
         raise DataError(f"{name} is no array of numpy's in version 1.0 or 2.0, but {number}: save it again")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fl.errors import DataError
-from fl.samples import Array, Samples
+from fl.samples import Array, Samples, array
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,7 @@ class Owned:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "owner", array("owners", self.owner))
         if self.owner.shape != (len(self.samples),):
             raise DataError(
                 f"{len(self.samples)} samples and {self.owner.shape} owners: one owner for each sample"

@@ -47,8 +47,6 @@ def dirichlet(
     parts = []
     for each, size in zip(alphas, sizes, strict=True):
         wanted = rng.dirichlet(np.full(len(pools.classes), each))
-        if not np.isfinite(wanted).all():
-            raise DataError(f"no proportions can be drawn with an alpha of {each!r}: choose one nearer to 1")
         counts = _counts(wanted, pools.left, int(size), rng)
         parts.append(np.concatenate([pools.take(place, count) for place, count in enumerate(counts)]))
     return filled(parts)

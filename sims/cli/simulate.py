@@ -28,15 +28,16 @@ def add(subparsers: Subparsers) -> None:
         description="Run the simulation that SCENARIO describes, or one for every cell of its [sweep]. A "
         "finished cell is a line in a file of results and is not run again: whoever interrupts a sweep goes "
         "on with the same command.",
-        epilog="The exit status is 1 if a cell failed, and 2 if something is wrong with the scenario.",
+        epilog="The exit status is 1 if a cell failed, or all rounds of one, and 2 if something is wrong "
+        "with the scenario.",
     )
     parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="the scenario, such as robust.toml")
     parser.add_argument(
         "--set",
         action="append",
         metavar="KEY=VALUE",
-        help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2]; may be given several "
-        "times (default None)",
+        help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2], or the label of a case "
+        "of its sweep, such as sweep.method=FedAvg; may be given several times (default None)",
     )
     Whole("--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own").add(parser)
     parser.add_argument(
@@ -51,7 +52,8 @@ def add(subparsers: Subparsers) -> None:
         type=Path,
         metavar="DIR",
         help="where directories of data are that the scenario names; if not given, the variable "
-        f"{DATA_VARIABLE} says it, and otherwise it is here (default None)",
+        f"{DATA_VARIABLE} says it, and otherwise it is here. A result that is known stays what it is if data "
+        "changes: take another --out then (default None)",
     )
     parser.add_argument(
         "--quick",
@@ -61,7 +63,8 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--prune",
         action="store_true",
-        help="remove results of cells that the scenario, as it is now, does not have (default no)",
+        help="remove results of cells that the scenario, as it is now, does not have; not with --set "
+        "(default no)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table (default a table)")
     parser.set_defaults(run=run, extra="sims")
@@ -70,14 +73,17 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     require("fl")
     from secagg.errors import LocalError
+    from sims.sweep.view import in_vain
 
+    if args.prune and args.set:
+        raise UserError("secagg simulate: --prune goes by the scenario as it is in its file: leave out --set")
     try:
         scenario, results = _prepared(args)
         summary = _swept(args, scenario, results)
     except LocalError as error:
         raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
     _show(args, scenario, results, summary)
-    return 0 if summary.complete else CELLS_FAILED
+    return CELLS_FAILED if not summary.complete or in_vain(summary) else 0
 
 
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
@@ -86,7 +92,7 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     from sims.sweep import Results
 
     scenario = load(args.scenario, parsed(args.set or ()), quick=args.quick)
-    return scenario, Results(args.out, scenario.name)
+    return scenario, Results(args.out, scenario.name, needed=("series", "completed"))
 
 
 def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "Summary":
@@ -105,29 +111,34 @@ def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -
                 function=partial(simulate, root=root),
                 jobs=args.jobs,
                 progress=progress,
+                tell=lambda cell, failure: _say(f"{cell}: {failure}"),
                 prune=args.prune,
             )
     except KeyboardInterrupt:
         done = results.read()
         finished = sum(cell.digest in done for cell in own)
-        print(
-            f"secagg simulate: interrupted; {finished} of {counted(len(own), 'cell')} are in {results.path}, "
-            "and the same command goes on with the rest",
-            file=sys.stderr,
+        _say(
+            f"interrupted; {finished} of {counted(len(own), 'cell')} are in {results.path}, and the same "
+            "command goes on with the rest"
         )
         raise
 
 
+def _say(text: str) -> None:
+    print(f"secagg simulate: {text}", file=sys.stderr)
+
+
 def _show(args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary") -> None:
     from sims.console import Console
-    from sims.sweep.view import as_json, lines, table
+    from sims.sweep.view import as_json, lines, remarks, table, troubles
 
-    for cell in summary.cells:
-        if (failure := summary.failures.get(cell.digest)) is not None:
-            print(f"secagg simulate: {cell}: {failure}", file=sys.stderr)
+    for remark in remarks(summary):
+        _say(remark)
     if args.json:
         print(json.dumps({"name": scenario.name, "results": str(results.path), **as_json(summary)}, indent=2))
     elif sys.stdout.isatty():
         Console().print(table(scenario.name, summary))
+        for trouble in troubles(summary):
+            print(trouble)
     else:
         print("\n".join(lines(summary)))

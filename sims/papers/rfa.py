@@ -18,6 +18,7 @@ SHARDS: Final = "rfa-mnist"
 WRITERS: Final = "rfa-unipen"
 LONG: Final = "rfa-omniscient"
 _NONE: Final = "none"
+_KINDS: Final = (_NONE, "negated", "omniscient")
 _OMNISCIENT: Final = "omniscient 0.25"
 # At corruption 0, 0.01, 0.1, 0.25 and 0.3, in the order of `RULES`.
 _PUBLISHED: Final[Mapping[str, tuple[float, float, float]]] = {
@@ -69,7 +70,7 @@ def _records(results: Path, name: str) -> list[Record]:
 
 def _cells(results: Path, name: str) -> dict[tuple[str, str], list[Record]]:
     found: dict[tuple[str, str], list[Record]] = {}
-    for record in _records(results, name):
+    for record in sorted(_records(results, name), key=_seed):
         found.setdefault((record.cell["corruption"], record.cell["rule"]), []).append(record)
     return found
 
@@ -79,7 +80,13 @@ def _seed(record: Record) -> int:
 
 
 def _corruptions(cells: Cells) -> list[str]:
-    return list(dict.fromkeys(corruption for corruption, _ in cells))
+    """None first, then kind by kind from the lowest level to the highest."""
+
+    def rank(corruption: str) -> tuple[int, float]:
+        kind, _, level = corruption.partition(" ")
+        return _KINDS.index(kind), float(level or 0)
+
+    return sorted({corruption for corruption, _ in cells}, key=rank)
 
 
 def _accuracy(result: Mapping[str, Any], place: int = -1) -> float:
@@ -212,11 +219,11 @@ def _panel(cells: Cells, title: str) -> Panel:
     """Negated images, and the omniscient attack where it was tried."""
     series: dict[str, Any] = {}
     for rule in RULES:
-        for kind in ("negated", "omniscient"):
+        for kind in _KINDS[1:]:
             levels = {_NONE: 0.0} | {
                 each: float(each.removeprefix(kind)) for each in _corruptions(cells) if each.startswith(kind)
             }
-            name = rule if kind == "negated" else f"{rule}, {kind}"
+            name = rule if kind == _KINDS[1] else f"{rule}, {kind}"
             series[name] = _curve(cells, rule, levels)
     labels = Labels(x="corrupt part of all training samples", y="accuracy, %", title=title)
     return lines(series, labels, band="range", names=_NAMES)

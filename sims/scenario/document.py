@@ -51,7 +51,8 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
     """Assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values as TOML writes them.
 
-    What is no value in TOML is a text, so that quotes need not be protected from a shell.
+    What is no value in TOML is a text, so that quotes need not be protected from a shell; but in a list or a
+    table, texts need them.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -61,12 +62,17 @@ def parsed(texts: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--set needs KEY=VALUE, such as training.rate=0.1, not {shown(text)}")
         if key in found:
             raise ConfigError(f"--set {key} is given twice")
-        found[key] = _value(value.strip())
+        found[key] = _value(key, value.strip())
     return found
 
 
-def _value(text: str) -> Any:
+def _value(key: str, text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
+        if text.startswith(("[", "{")):
+            raise ConfigError(
+                f"--set {key}: {shown(text)} is no list or table as TOML writes them; texts in one need "
+                """quotes, such as '["one", "two"]'"""
+            ) from None
         return text

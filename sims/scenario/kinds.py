@@ -19,7 +19,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from sims.deploy.problems import ConfigError, Problems, nearest, shown
 from sims.scenario import combinations
-from sims.scenario.settings import OpenSection, Settings
+from sims.scenario.settings import AttackSection, OpenSection, Settings
 
 Maker = Callable[..., Any]
 _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -38,10 +38,17 @@ class Registry:
     given: frozenset[str]
     likely: frozenset[str] = frozenset()
 
+    def has(self, kind: str) -> bool:
+        return kind.replace("_", "-") in self._dashed()
+
+    def _dashed(self) -> dict[str, Maker]:
+        """Words may be joined by either sort of dash."""
+        return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
+
     def find(self, kind: str) -> Maker:
-        """Raises `ConfigError` that names the nearest one. Words may be joined by either sort of dash."""
-        kinds = {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
-        if kind.replace("_", "-") not in kinds:
+        """Raises `ConfigError` that names the nearest one."""
+        kinds = self._dashed()
+        if not self.has(kind):
             raise ConfigError(f"{shown(kind)} is not known; {nearest(kind, sorted(kinds))}")
         return kinds[kind.replace("_", "-")]
 
@@ -61,8 +68,8 @@ class Registry:
             elif _is_open(maker):
                 found[name] = value  # the function itself says what it does not know
             else:
-                hint = nearest(name, list(known)) if known else f"{kind} has no parameters"
-                problems.add(f"{self.table}.{name}", f"is not known here; {hint}")
+                names = dict.fromkeys((*known, *type(section).model_fields))
+                problems.add(f"{self.table}.{name}", f"is not known here; {nearest(name, list(names))}")
         for name in _required(maker) & (known.keys() - self.likely) - values.keys():
             problems.add(f"{self.table}.{name}", f"is missing: {kind} needs it")
         return found
@@ -127,8 +134,19 @@ def check(settings: Settings, problems: Problems) -> None:
         partitions(kind).arguments(settings.partition, kind, problems)
     MODELS.arguments(settings.model, settings.model.kind, problems)
     if settings.attack is not None:
-        attacks(settings.attack.level).arguments(settings.attack, settings.attack.kind, problems)
+        _check_attack(settings.attack, problems)
     combinations.check(settings, problems)
+
+
+def _check_attack(attack: AttackSection, problems: Problems) -> None:
+    registry = attacks(attack.level)
+    level = "update" if attack.level == "message" else "message"
+    if not registry.has(attack.kind) and attacks(level).has(attack.kind):
+        problems.add(
+            "attack.kind", f'{shown(attack.kind)} is an attack of the other level: set level = "{level}"'
+        )
+    else:
+        registry.arguments(attack, attack.kind, problems)
 
 
 # --- parameters by signature ---

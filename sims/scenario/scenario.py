@@ -13,6 +13,7 @@ from sims.deploy.problems import ConfigError, Problems, shown
 from sims.scenario.axes import Axis, Choice, axes, combinations
 from sims.scenario.document import Assignments, Document, assigned, flat, read
 from sims.scenario.settings import Settings
+from sims.scenario.wording import tell
 
 _AXIS: Final = "sweep."
 _QUICK_ROUNDS: Final = 2
@@ -95,7 +96,7 @@ def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems)
             example = next(iter(labelled[0].key.values()))
             problems.add(
                 key,
-                f"is set by cases of sweep.{axis.name}, whose labels would be wrong: choose from them instead, "
+                f"is set by cases of sweep.{axis.name}, whose labels would be wrong: choose from them, "
                 f"such as --set 'sweep.{axis.name}={example}'",
             )
 
@@ -151,7 +152,7 @@ class _Faults:
         try:
             settings = Settings.model_validate(document)
         except ValidationError as error:
-            problems.add_all(error, Settings)
+            tell(error, problems)
         else:
             check(settings, problems)
         try:
@@ -164,9 +165,7 @@ class _Faults:
     def same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
         """Two cells of a table are one. Told of once: the others differ in other axes."""
         if self._same is None:
-            self._same = (
-                f"{self._path}: sweep: {described(first)} and {described(second)} are the same settings"
-            )
+            self._same = f"{self._path}: sweep: {described(first)} and {described(second)} are the same"
 
     def check(self, variants: int) -> None:
         lines = [_line(each, cells, variants) for each, cells in self._found.items()]

@@ -11,6 +11,7 @@ from protocols.privacy import Privacy
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
+from sims.deploy.problems import nearest
 from sims.scenario.settings import PrivacySection, Settings
 
 
@@ -45,6 +46,6 @@ def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients:
     own = section.parameters
     for name in own:
         if name not in entry.budget_names:
-            there = ", ".join(entry.budget_names) or "none"
-            raise ParameterError(f"privacy.{name} is no parameter of its budget; there are {there}")
+            names = [*entry.budget_names, *PrivacySection.model_fields]
+            raise ParameterError(f"privacy.{name} is no parameter of its budget; {nearest(name, names)}")
     return entry.budget(promise=promise, goal=goal, rounds=settings.rounds, **own)

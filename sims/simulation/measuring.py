@@ -7,7 +7,8 @@ What is not finite is None: a model may diverge, and that is a result as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -49,16 +50,27 @@ def personal_models(
     algorithm: AnyAlgorithm, crowd: Crowd, memories: Mapping[int, Any], model: Array
 ) -> dict[int, Array]:
     """The model that every client would use. Some train a little for that, which nothing may come of."""
-    calls = {client: member.calls for client, member in crowd.items()}
 
     def job(client: int) -> Callable[[], Array]:
         memory = memories.get(client, algorithm.first_memory())
         return lambda: algorithm.personal(memory, model, crowd[client])
 
-    done = crowd.together({client: job(client) for client in crowd})
-    for client, count in calls.items():
-        crowd[client].calls = count
+    with _unchanged(crowd):
+        done = crowd.together({client: job(client) for client in crowd})
     return {client: each.result() for client, each in done.items()}
+
+
+@contextmanager
+def _unchanged(crowd: Crowd) -> Iterator[None]:
+    """What is trained meanwhile is no training of the run: nobody sees it, and no order of samples does."""
+    calls = {client: member.calls for client, member in crowd.items()}
+    latest, crowd.latest = crowd.latest, None
+    try:
+        yield
+    finally:
+        crowd.latest = latest
+        for client, count in calls.items():
+            crowd[client].calls = count
 
 
 def _judged(scores: Scores) -> Scores:

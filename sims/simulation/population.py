@@ -16,7 +16,7 @@ from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
 from sims.deploy.problems import Problems
 from sims.scenario.kinds import DATA, Registry, attacks, partitions
-from sims.scenario.settings import OpenSection, PartitionSection, Settings
+from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings
 from sims.simulation.streams import stream
 
 Source: TypeAlias = Samples | Owned | Federation
@@ -48,10 +48,21 @@ def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozense
         who = by_samples(clean.samples, attack.fraction, settings.seed)
     else:
         who = by_count(clean.clients, attack.fraction, settings.seed)
+    _check_corrupt(attack, who, clean)
     if attack.level == "message":
         return clean, who
     made = attacks(attack.level).find(attack.kind)(**arguments(attacks(attack.level), attack, attack.kind))
     return corrupt_data(clean, made, who, stream("attack", settings.seed)), who
+
+
+def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation) -> None:
+    """An attack by nobody is none, and without anybody honest there is nothing to attack."""
+    if not who or len(who) == len(clean.clients):
+        which = "everybody" if who else "nobody"
+        raise DataError(
+            f"attack.fraction: {attack.fraction} of {len(clean.clients)} clients is {which}: set it to "
+            f"{'less' if who else 'more, or leave out [attack]'}"
+        )
 
 
 def arguments(registry: Registry, section: OpenSection, kind: str) -> dict[str, Any]:

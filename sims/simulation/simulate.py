@@ -20,6 +20,7 @@ from sims.simulation.observers import OBSERVERS
 from sims.simulation.streams import insecure_seed
 from sims.simulation.world import World
 from sims.sweep.tasks import Explained
+from sims.words import counted
 
 _HERE: Final = Path()
 
@@ -72,6 +73,7 @@ class _Log:
         self._observers = {name: OBSERVERS[name]() for name in world.settings.evaluation.observe}
         self._observed: dict[str, list[Any]] = {name: [] for name in self._observers}
         self._reports: list[Report] = []
+        self._silenced: dict[int, int] = {}  # by round, how many of its clients' trainings diverged
         self._measured: list[int] = []
         self._series: dict[str, dict[str, list[Any]]] = {}
         self._last: Mapping[str, measuring.Scores] = {}
@@ -81,7 +83,9 @@ class _Log:
     def round(self, number: int) -> None:
         world = self._world
         world.crowd.begin_round(number - 1)
-        self._reports.append(world.run.round())
+        report = world.run.round()
+        self._reports.append(report)
+        self._silenced[report.number] = sum(each.diverged == report.number for each in world.watched.values())
         if number % world.settings.evaluation.every == 0 or number == world.settings.rounds:
             self._measure(number)
         for name, observer in self._observers.items():
@@ -116,7 +120,7 @@ class _Log:
     def result(self) -> dict[str, Any]:
         world = self._world
         world.channel.close()
-        failures = [[each.number, str(each.failure)] for each in self._reports if not each.completed]
+        failures = [[each.number, self._why(each)] for each in self._reports if not each.completed]
         return {
             "insecure_seed": insecure_seed(world.settings.seed).hex(),
             "dim": world.crowd.dim,
@@ -126,6 +130,7 @@ class _Log:
             "series": self._series,
             "final": {name: self._of_clients(scores) for name, scores in self._last.items()},
             "completed": sum(each.completed for each in self._reports),
+            "clients": [each.clients for each in self._reports],
             "failures": failures,
             "diverged": self._diverged(),
             "sums": dict(sum((Counter(each.sums) for each in self._reports), Counter())),
@@ -137,13 +142,25 @@ class _Log:
     def _of_clients(self, scores: measuring.Scores) -> dict[str, list[Any]]:
         return measuring.arrays(scores, classes=self._classes)
 
+    def _why(self, report: Report) -> str:
+        silenced = self._silenced[report.number]
+        return (
+            f"training diverged on {counted(silenced, 'client')}: {report.failure}"
+            if silenced
+            else str(report.failure)
+        )
+
     def _diverged(self) -> int | None:
-        """The first measured round whose loss is no longer a number."""
+        """The first round that failed as trainings diverged, or whose measured loss is no longer a number."""
+        failed = (each.number + 1 for each in self._reports if not each.completed)
+        rounds = [number for number in failed if self._silenced[number - 1]]
+        return min([*rounds, *self._without_loss()], default=None)
+
+    def _without_loss(self) -> Iterator[int]:
         losses = [series["pooled_loss"] for series in self._series.values() if "pooled_loss" in series]
         for place, number in enumerate(self._measured):
             if any(each[place] is None for each in losses):
-                return number
-        return None
+                yield number
 
 
 def _bytes(counts: Mapping[Any, int]) -> dict[str, int]:

@@ -25,13 +25,14 @@ from sims.scenario.settings import Settings
 from sims.simulation import population
 from sims.simulation.algorithm import build as build_algorithm
 from sims.simulation.streams import insecure_seed, stream
+from sims.simulation.watched import Watched, watch
 
 
 @dataclass(frozen=True, eq=False)
 class World:
     """All there is. `crowd` are honest learners; the channel has what attacks have made of them.
 
-    `strangers` are the clients that never train, where there are any.
+    `strangers` are the clients that never train, where there are any; `watched` are those that do.
     """
 
     settings: Settings
@@ -41,6 +42,7 @@ class World:
     strangers: Crowd | None
     algorithm: AnyAlgorithm
     channel: SessionChannel
+    watched: Mapping[int, Watched]
     run: Run[Any]
 
     @classmethod
@@ -63,8 +65,9 @@ class World:
             },
         )
         channel = _channel(settings, algorithm, _learners(settings, crowd, who), who)
+        watched = watch(channel, algorithm, settings.channel.trust)
         run = Run(algorithm, channel, algorithm.start(flatten(_module(settings, federation)).astype(float)))
-        return cls(settings, federation, who, crowd, strangers, algorithm, channel, run)
+        return cls(settings, federation, who, crowd, strangers, algorithm, channel, watched, run)
 
 
 def _training(settings: Settings, federation: Federation) -> Training:

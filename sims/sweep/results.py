@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,9 +30,13 @@ class Record:
 
 
 class Results:
-    """The file `NAME.jsonl` in a directory, which is made. Raises `ConfigError` where nothing can be kept."""
+    """The file `NAME.jsonl` in a directory, which is made. Raises `ConfigError` where nothing can be kept.
 
-    def __init__(self, directory: Path, name: str) -> None:
+    `needed`  keys that every result has; a line without them is none.
+    """
+
+    def __init__(self, directory: Path, name: str, *, needed: Collection[str] = ()) -> None:
+        self._needed = frozenset(needed)
         self.path = directory / f"{name}.jsonl"
         with _told(self.path):
             directory.mkdir(parents=True, exist_ok=True)
@@ -41,7 +45,10 @@ class Results:
     def read(self) -> dict[str, Record]:
         """All of them, by the digests of their cells."""
         with _told(self.path), self._locked():
-            return {each.digest: each for each in read_records(self.path)}
+            return {each.digest: each for each in self._records()}
+
+    def _records(self) -> Iterator[Record]:
+        return read_records(self.path, self._needed)
 
     def add(self, cell: Cell, result: Mapping[str, Any]) -> Record:
         """Keep the result of a cell from now on."""
@@ -63,7 +70,7 @@ class Results:
         rank = {cell.digest: place for place, cell in enumerate(order)}
         names = {cell.digest: dict(cell.key) for cell in order}
         with _told(self.path), self._locked():
-            found = {each.digest: each for each in read_records(self.path)}  # of two runs, the later one
+            found = {each.digest: each for each in self._records()}  # of two runs, the later one
             kept = [each for each in found.values() if not prune or each.digest in rank]
             kept = [replace(each, cell=names.get(each.digest, each.cell)) for each in kept]
             text = b"".join(map(_line, sorted(kept, key=lambda each: rank.get(each.digest, len(rank)))))
@@ -90,15 +97,29 @@ class Results:
             os.close(descriptor)
 
 
-def read_records(path: Path) -> Iterator[Record]:
-    """All results in a file, in its order. Raises `ConfigError` for a line that is none."""
+def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
+    """All results in a file, in its order. Raises `ConfigError` for a line that is none.
+
+    `needed`  keys that every result has.
+    """
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         try:
-            yield Record(**json.loads(line))
+            yield _record(json.loads(line), needed)
         except (ValueError, TypeError):
             raise ConfigError(
                 f"{path}: line {number} is not a result: remove it, and its cell is run again"
             ) from None
+
+
+def _record(content: Any, needed: Collection[str]) -> Record:
+    """Raises `ValueError` or `TypeError` for what is none."""
+    record = Record(**content)
+    tables = (record.cell, record.settings, record.result)
+    if not isinstance(record.digest, str) or not all(isinstance(each, dict) for each in tables):
+        raise ValueError
+    if not record.result.keys() >= set(needed):
+        raise ValueError
+    return record
 
 
 def _line(record: Record) -> bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from sims.bench.progress import Progress, quiet
 from sims.sweep.cell import Cell
@@ -12,19 +12,29 @@ from sims.sweep.results import Record, Results
 from sims.sweep.tasks import Function, run_tasks
 from sims.words import counted
 
+Tell: TypeAlias = Callable[[Cell, str], None]  # (what failed, and why)
+
 
 @dataclass(frozen=True)
 class Summary:
-    """`records` and `failures` are by the digests of cells; `known` cells had results before."""
+    """`records` and `failures` are by the digests of cells; `known` cells had results before.
+
+    `removed`  how many results of other cells are gone.
+    """
 
     cells: tuple[Cell, ...]
     records: Mapping[str, Record]
     failures: Mapping[str, str]
     known: int
+    removed: int = 0
 
     @property
     def complete(self) -> bool:
         return not self.failures
+
+
+def nobody_hears(_cell: Cell, _failure: str) -> None:
+    pass
 
 
 def run_sweep(
@@ -34,12 +44,13 @@ def run_sweep(
     function: Function,
     jobs: int = 1,
     progress: Progress = quiet,
+    tell: Tell = nobody_hears,
     prune: bool = False,
 ) -> Summary:
     """Run what is missing with `function`, which takes settings, and keep every result as it comes.
 
-    A cell that fails is told of in the summary, and the others go on. An interruption keeps what is done.
-    With `prune`, results of other cells are removed at the end.
+    A cell that fails is told of at once with `tell`, and in the summary; the others go on. An interruption
+    keeps what is done. With `prune`, results of other cells are removed at the end.
     """
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
@@ -53,11 +64,11 @@ def run_sweep(
                 records[cell.digest] = results.add(cell, done.result)
             else:
                 failures[cell.digest] = done.failure
+                tell(cell, done.failure)
     finally:
         results.sort(cells)
-    if prune:
-        results.sort(cells, prune=True)
-    return Summary(tuple(cells), records, failures, len(cells) - len(missing))
+    removed = results.sort(cells, prune=True) if prune else 0
+    return Summary(tuple(cells), records, failures, len(cells) - len(missing), removed)
 
 
 class _Meter:

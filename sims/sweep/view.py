@@ -10,6 +10,7 @@ import rich.table
 
 from sims.sweep.cell import Cell
 from sims.sweep.run import Summary
+from sims.words import counted
 
 _PERCENT: Final = {"mean_accuracy", "pooled_accuracy", "worst_tenth", "error_90"}
 _SHOWN: Final = {
@@ -28,6 +29,7 @@ class Row:
     model: str
     numbers: Mapping[str, str]
     rounds: str
+    trouble: str = ""
 
 
 def rows(summary: Summary) -> Iterator[Row]:
@@ -39,7 +41,41 @@ def rows(summary: Summary) -> Iterator[Row]:
         result = record.result
         for model, series in result["series"].items():
             numbers = {name: _number(key, series[key][-1]) for key, name in _SHOWN.items() if key in series}
-            yield Row(cell, model.replace("_", " "), numbers, _rounds(cell, result))
+            yield Row(cell, model.replace("_", " "), numbers, _rounds(cell, result), trouble(cell, result))
+
+
+def trouble(cell: Cell, result: Mapping[str, Any]) -> str:
+    """Why there are rounds that were not completed, if there are: the first reason."""
+    if not result.get("failures"):
+        return ""
+    _, reason = result["failures"][0]
+    return f"{result['completed']} of {counted(cell.settings.rounds, 'round')} completed: {reason}"
+
+
+def in_vain(summary: Summary) -> bool:
+    """Whether there is a cell of which no round was completed."""
+    return any(
+        not record.result.get("completed", 1)
+        for cell in summary.cells
+        if (record := summary.records.get(cell.digest)) is not None
+    )
+
+
+def remarks(summary: Summary) -> Iterator[str]:
+    """What there is to say about all cells together."""
+    if summary.known:
+        yield f"{summary.known} of {counted(len(summary.cells), 'cell')} were known, and not run again"
+    if summary.removed:
+        yield f"{counted(summary.removed, 'result')} of other cells removed"
+    for name in _unseen(summary):
+        yield f"evaluation.observe: {name} had nothing to observe in any cell"
+
+
+def _unseen(summary: Summary) -> list[str]:
+    found = [summary.records.get(cell.digest) for cell in summary.cells]
+    observed = [record.result.get("observed", {}) for record in found if record is not None]
+    names = dict.fromkeys(name for each in observed for name in each)
+    return [name for name in names if not any(each.get(name) for each in observed)]
 
 
 def _number(key: str, value: float | None) -> str:
@@ -71,7 +107,15 @@ def lines(summary: Summary) -> Iterator[str]:
     """One for every row, which a program can take apart at its semicolons."""
     for row in rows(summary):
         numbers = (f"{name} {number}" for name, number in row.numbers.items())
-        yield "; ".join(filter(None, (str(row.cell), row.model, *numbers, f"rounds {row.rounds}")))
+        yield "; ".join(
+            filter(None, (str(row.cell), row.model, *numbers, f"rounds {row.rounds}", row.trouble))
+        )
+
+
+def troubles(summary: Summary) -> Iterator[str]:
+    """One for every cell with rounds that were not completed."""
+    found = {f"{row.cell}: {row.trouble}": None for row in rows(summary) if row.trouble}
+    yield from found
 
 
 def as_json(summary: Summary) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from fl.attacks import (
     reverse_text,
     slow_down,
 )
+from fl.attacks.omniscient import against
 from fl.cohort import Cohort
 from fl.crowd import Crowd
 from fl.errors import DataError, TrainingError
@@ -711,3 +712,19 @@ def test_shares_that_cannot_be(share: float) -> None:
         by_samples({1: 5}, share, 1)
     with pytest.raises(TrainingError, match="from 0 to 1"):
         by_count([1], share, 1)
+
+
+def test_who_diverged_is_in_no_mean_of_the_omniscient() -> None:
+    updates = {0: (np.array([1.0]), 1.0), 1: (np.array([3.0]), 1.0), 2: (np.array([np.nan]), 1.0)}
+
+    assert against(updates, [1]) == pytest.approx(3 - 2 * 2 * 2)
+
+
+def test_omniscient_clients_that_are_asked_alone_train_honestly() -> None:
+    few = Samples(np.ones((4, 2), np.float32), np.array([0, 1, 0, 1]))
+    made = [
+        Crowd(nn.Linear(2, 2), {k: ClientData(few, few, few) for k in range(2)}, Training()) for _ in "ab"
+    ]
+    corrupt = corrupt_learners(made[0], "omniscient", [0], seed=1)
+
+    np.testing.assert_array_equal(corrupt[0].train(np.ones(6)), made[1][0].train(np.ones(6)))

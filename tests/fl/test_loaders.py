@@ -406,6 +406,17 @@ def test_a_pickle_runs_nothing(tmp_path: Path, what: tuple[str, str]) -> None:
     assert not mark.exists()
 
 
+# Each of sixty tuples holds the one before it twice.
+DOUBLING = b"N\x85q\x01" + b"".join(b"h%ch%c\x86q%c" % (at, at, at + 1) for at in range(1, 60))
+
+
+def test_a_batch_may_refer_back_to_texts_and_objects(tmp_path: Path) -> None:
+    # Protocol 0 notes them with p, and g takes them up again.
+    data = pickled(GOOD).replace(text(b"testing batch 1 of 1"), text(b"once") + b"p3\n" + b"0g3\n")
+    write_python(tmp_path, data)
+    check_images(samples("cifar10", tmp_path, part="test", check=False))
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -423,6 +434,13 @@ def test_a_pickle_runs_nothing(tmp_path: Path, what: tuple[str, str]) -> None:
         (pickled(pickled_array(PIXELS.tobytes()[:-1], (4, 3072))), "not an array of bytes with 4 rows"),
         (pickled(pickled_array(PIXELS.tobytes(), (4, 3072), b"f4")), "not an array of bytes with 4 rows"),
         (b"\x80\x02}r\xff\xff\xff\x7f.", "remembers more things than it holds"),
+        (b"\x80\x02}" + DOUBLING + b"Ns.", "built as Python 2 never builds one"),
+        (b"\x80\x02}N\x85" + b"2\x86" * 60 + b"Ns.", "built as Python 2 never builds one"),
+        (b"\x80\x02}N" + b"\x85" * 10**6 + b"Ns.", "built as Python 2 never builds one"),
+        # Whatever comes between a tuple and the note of it, it is a tuple.
+        (b"\x80\x02}N\x85N0q\x01h\x01h\x01\x86Ns.", "built as Python 2 never builds one"),
+        (b"\x80\x02}Nq\x01U\x00q\x01N\x85q\x01h\x01h\x01\x86Ns.", "built as Python 2 never builds one"),
+        (b"\x80\x04\x8f(N\x91.", "built as Python 2 never builds one"),
     ],
 )
 def test_a_batch_that_is_not_right_is_refused(tmp_path: Path, data: bytes, message: str) -> None:

@@ -53,6 +53,7 @@ def test_owners_and_what_they_hold() -> None:
     assert held.of(9).x[:, 0].tolist() == [3, 4]
     with pytest.raises(DataError, match="owner 5 has no samples"):
         held.of(5)
+    assert Owned(samples, WRITER.tolist()).owners.tolist() == [4, 9]
 
 
 @pytest.mark.parametrize(
@@ -205,15 +206,32 @@ def array_header(shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
+def nonsense(header: bytes, version: int = 1) -> bytes:
+    """The start of an array, whose header is whatever."""
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header
+
+
 @pytest.mark.parametrize(
     ("member", "message"),
     [
         (array_header((1 << 40,)), "claims to hold 1099511627776 bytes; at most"),
         (array_header((1 << 28,)), "claims to hold 268435456 bytes, but is only"),
-        (array_header((-5,)), "claims the shape"),
+        (array_header((-5,)), "claims a shape that no array has"),
+        (array_header((0, 1 << 70)), "claims a shape that no array has"),
+        (array_header((0, 1 << 40, 1 << 40)), "claims a shape that no array has"),
+        (array_header((1,) * 33), "claims a shape that no array has"),
         (array_header((5,)) + bytes(4), "cut short"),
         (array_header((5,)) + bytes(6), "more than its header says"),
-        (b"\x93NUMPY\x09\x00", "x is no array of numpy's"),
+        (b"\x93NUMPY\x09\x00", "x is no array of numpy's in version 1.0 or 2.0, but 9.0"),
+        (nonsense(b"{}", 3), "but 3.0: save it again"),
+        (nonsense(b"(" * 5000), "x is no array of numpy's: .*EOF"),
+        (nonsense(b"{'descr': '''"), "x is no array of numpy's: .*EOF"),
+        (nonsense(b"  a\n b\n"), "x is no array of numpy's: unindent"),
+        (nonsense(b"-" * 9000), "x is no array of numpy's: (its header cannot be read|.*recursion)"),
+        (nonsense(b"1" * 9000), "x is no array of numpy's: .{1,200}$"),
+        (nonsense(b"{1: 2, 'a': 3}"), "x is no array of numpy's"),
+        (nonsense(b"{'descr': (), 'fortran_order': False, 'shape': ()}"), "x is no array of numpy's"),
         (b"hello, world", "x is no array of numpy's"),
     ],
 )
@@ -221,6 +239,62 @@ def test_npz_that_is_forged_is_refused(tmp_path: Path, member: bytes, message: s
     forged(tmp_path, member)
     with pytest.raises(DataError, match=rf"own\.npz: .*{message}"):
         npz.pooled(tmp_path, file="own.npz")
+
+
+def test_only_arrays_are_members(tmp_path: Path) -> None:
+    path = save(tmp_path, x=IMAGES, z=LABELS)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("y", b"no array")
+    with pytest.raises(DataError, match=r"own\.npz: it holds x, z; missing: y"):
+        pooled(tmp_path)
+
+
+def test_members_are_packed_as_numpy_does_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "own.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("x.npy", array_header((0,)))
+    with pytest.raises(DataError, match=r"own\.npz: x is packed as numpy never does it"):
+        pooled(tmp_path)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(
+    ("code", "good"), [(0x7FFFFFFF, False), (0x110000, False), (0xDC80, False), (65, True)]
+)
+def test_names_are_texts(tmp_path: Path, order: str, code: int, good: bool) -> None:
+    who = np.full(6, code, f"{order}u4").view(f"{order}U1")
+    save(tmp_path, x=IMAGES, y=LABELS, writer=who)
+    if good:
+        assert owned("npz-owned", tmp_path, file="own.npz").names == ("A",)
+        return
+    with pytest.raises(DataError, match=r"own\.npz: writer holds characters that do not exist"):
+        load("npz-owned", tmp_path, file="own.npz")
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        (np.zeros(6, int), np.zeros(6)),
+        (np.zeros(6, int), np.zeros(6, np.uint64)),
+        (np.zeros(6, int), np.zeros(6, "M8[s]")),
+        (np.zeros(6, int), np.zeros((6, 2), int)),
+    ],
+    ids=["floats", "longest", "times", "shapes"],
+)
+def test_targets_of_both_parts_are_alike(tmp_path: Path, train: Array, test: Array) -> None:
+    save(tmp_path, x_train=IMAGES, y_train=train, x_test=IMAGES, y_test=test)
+    with pytest.raises(DataError, match=r"own\.npz: arrays of its parts do not fit together: int64 \(6,\), "):
+        pooled(tmp_path)
+    save(tmp_path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES, y_test=LABELS.astype(int))
+    assert pooled(tmp_path).y.tolist() == LABELS.tolist() * 2
+
+
+@pytest.mark.parametrize(("x", "y", "what"), [(1e300, 0.0, "inputs"), (0.0, -1e300, "targets")])
+def test_numbers_that_are_too_large_for_single_floats_are_refused(
+    tmp_path: Path, x: float, y: float, what: str
+) -> None:
+    save(tmp_path, x=np.array([[0.0], [x]]), y=np.array([0.5, y]))
+    with pytest.raises(DataError, match=f"1 of 2 {what} are not finite, the first in row 1"):
+        pooled(tmp_path)
 
 
 # --- LEAF ---
@@ -314,6 +388,23 @@ def test_what_a_user_holds_is_checked(tmp_path: Path, x: list[Any], y: list[Any]
     shape = (1, 2, 2) if "reshape" in message else None
     with pytest.raises(DataError, match=rf"a\.json: user 'f7': .*{message}"):
         load("leaf", tmp_path, part="train", shape=shape)
+
+
+@pytest.mark.parametrize(
+    ("second", "labels"), [(["ab"], [1]), ([[0.5, 0.5]], ["a"]), (["ab"], ["a"])], ids=["x", "y", "both"]
+)
+def test_users_hold_either_texts_or_numbers(tmp_path: Path, second: list[Any], labels: list[Any]) -> None:
+    leaf_file(tmp_path / "train" / "a.json", {"f0": ([[1, 2]], [1])})
+    leaf_file(tmp_path / "train" / "b.json", {"f1": (second, labels)})
+    with pytest.raises(DataError, match=r"b\.json: user 'f1' has texts and others numbers, or the reverse"):
+        load("leaf", tmp_path, part="train")
+
+
+def test_a_user_is_listed_once(tmp_path: Path) -> None:
+    path = tmp_path / "train" / "a.json"
+    leaf_file(path, {"f0": ([[0.5]], [1])}, users=["f0", "f0"], num_samples=[1, 1])
+    with pytest.raises(DataError, match=r"a\.json: user 'f0' is listed twice"):
+        load("leaf", tmp_path, part="train")
 
 
 def test_users_of_different_shapes_are_refused(tmp_path: Path) -> None:
@@ -416,10 +507,11 @@ def test_a_text_that_is_not_right_is_refused(
         load("shakespeare", tmp_path, **{"window": 3, **parameters})
 
 
-@pytest.mark.parametrize("parameters", [{"window": 0}, {"stride": 0}])
-def test_windows_of_nothing_are_refused(tmp_path: Path, parameters: dict[str, int]) -> None:
-    with pytest.raises(DataError, match="both are at least 1"):
-        load("shakespeare", tmp_path, **parameters)
+@pytest.mark.parametrize("name", ["window", "stride"])
+@pytest.mark.parametrize("value", [0, 2.5, "3", None])
+def test_windows_are_whole_numbers(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(DataError, match=f"{name} must be a whole number of at least 1, not {value!r}"):
+        load("shakespeare", tmp_path, **{name: value})
 
 
 def test_more_windows_than_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,9 @@ def test_owners_that_there_are_not_are_refused() -> None:
         by_owner(labels, None, default_rng(0), owner=owner, minimum=3)
     with pytest.raises(DataError, match="one owner for every sample"):
         by_owner(labels, None, default_rng(0), owner=owner[:2])
+    assert sizes(by_owner(labels, None, default_rng(0), owner=owner.tolist())) == [2, 1]
+    with pytest.raises(DataError, match="owners are no array"):
+        by_owner(labels, None, default_rng(0), owner=[[0], [0, 1], 1])  # type: ignore[arg-type]
 
 
 def test_small_clients_can_be_left_out() -> None:
@@ -339,6 +342,72 @@ def test_fedprox_nist_gives_equally_many_of_each_class() -> None:
     assert set(sizes(smallest)) == {10}  # Two of each of five classes.
     with pytest.raises(DataError, match="class 0 has 400 samples, but its clients are to have"):
         fedprox_nist(labels, 200, default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("power_law", {"sigma": 1e4}, "weights .* are infinite, or all zero: choose a smaller sigma"),
+        ("power_law", {"sigma": "2"}, "sigma must be above 0 and finite, not '2'"),
+        ("power_law", {"sigma": 10**400}, "sigma must be above 0 and finite"),
+        ("fedprox_mnist", {"sigma": 1e4}, "weights .* are infinite, or all zero: choose a smaller sigma"),
+        ("fedprox_mnist", {"first": 10**30}, "takes 6000000000000000000000000000000 samples"),
+        ("fedprox_nist", {"mean": 1000.0}, "class 0 has 60 samples, but its clients are to have"),
+        ("fedprox_nist", {"mean": 60.0}, "class 0 has 60 samples, but its clients are to have"),
+        ("fedprox_nist", {"mean": np.nan}, "mean must be a finite number, not nan"),
+        ("fedprox_nist", {"mean": np.inf}, "mean must be a finite number, not inf"),
+        ("fedprox_nist", {"minimum": 10**30}, "takes 6000000000000000000000000000000 samples"),
+        ("fedbc", {"exponent": 1e200}, r"600 samples are too few for 6 clients that grow by 1e\+200"),
+        ("fedbc", {"exponent": "a"}, "exponent must be a finite number, not 'a'"),
+        ("dirichlet", {"alpha": None}, "alpha must be above 0 and finite, not None"),
+        ("dirichlet", {"alpha": "abcdef"}, "alpha must be above 0 and finite, not 'a'"),
+    ],
+)
+def test_extreme_parameters_are_refused(name: str, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        partition(name, balanced(10, 60), 6, default_rng(0), **wrong)
+
+
+@pytest.mark.parametrize("alpha", [5e-324, 1e308])
+def test_mixtures_stand_every_alpha(alpha: float) -> None:
+    labels = balanced(10, 60)
+    parts = dirichlet(labels, 6, default_rng(0), alpha=alpha)
+    assert_disjoint(parts, len(labels))
+    assert sizes(parts) == [100] * 6
+
+
+@pytest.mark.parametrize("name", ["fedprox_mnist", "fedprox_nist", "fedbc", "dirichlet"])
+def test_clients_beyond_number_are_refused_before_memory_is_set_aside(name: str) -> None:
+    labels = balanced(10, 60)
+    with pytest.raises(DataError, match=f"takes .* samples, but there are {len(labels)}"):
+        partition(name, labels, 10**30, default_rng(0), **parameters(name, labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "numpys", "pythons"),
+    [
+        ("dirichlet", {"alpha": np.float32(0.5)}, {"alpha": 0.5}),
+        ("dirichlet", {"alpha": np.array(0.5)}, {"alpha": 0.5}),
+        ("dirichlet", {"alpha": np.full(4, 0.5)}, {"alpha": [0.5] * 4}),
+        ("power_law", {"sigma": np.float32(2), "minimum": np.int64(3)}, {"sigma": 2.0, "minimum": 3}),
+        ("fedbc", {"exponent": np.float32(1.5), "classes": np.uint8(2)}, {"exponent": 1.5, "classes": 2}),
+        ("fedprox_mnist", {"sigma": np.float16(2)}, {"sigma": 2.0}),
+    ],
+)
+def test_numbers_of_numpy_are_as_good(name: str, numpys: dict[str, Any], pythons: dict[str, Any]) -> None:
+    labels = balanced(5, 60)
+    one, two = (partition(name, labels, 4, default_rng(3), **given_) for given_ in (numpys, pythons))
+    assert [part.tolist() for part in one] == [part.tolist() for part in two]
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_labels_may_be_a_list(name: str) -> None:
+    labels = balanced(5, 60)
+    one, two = (
+        partition(name, each, 4, default_rng(3), **parameters(name, labels))
+        for each in (labels, labels.tolist())
+    )
+    assert [part.tolist() for part in one] == [part.tolist() for part in two]
 
 
 def test_fedbc_sizes_grow_by_the_exponent() -> None:

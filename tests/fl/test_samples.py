@@ -68,6 +68,43 @@ def test_numbers_of_every_kind_will_do(kind: type) -> None:
     assert Samples(np.ones((2, 3), kind), np.ones(2, kind)).x.dtype == kind
 
 
+def test_lists_are_made_arrays() -> None:
+    made = Samples([[0.5, 1.0], [2.0, 3.0]], [1, 0])  # type: ignore[arg-type]
+    assert made.x.tolist() == [[0.5, 1], [2, 3]]
+    assert made.y.dtype == np.int64
+    with pytest.raises(DataError, match="inputs are no array: give rows of one length"):
+        Samples([[0.5], [1.0, 2.0]], [1, 0])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="targets must be numbers, not <U1"):
+        Samples([[0.5]], ["a"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", ">i2", np.longdouble])
+def test_numbers_are_in_the_format_of_the_machine(kind: str | type) -> None:
+    made = Samples(np.array([[1, 2]], kind), np.array([3], kind))
+    assert made.x.tolist() == [[1, 2]]
+    assert made.y.tolist() == [3]
+    assert made.x.dtype.isnative
+    assert made.x.dtype.itemsize <= 8
+
+
+def test_longer_floats_must_fit_a_double() -> None:
+    with pytest.raises(DataError, match="1 of 2 inputs are not finite, the first in row 1"):
+        Samples(np.array([1, np.longdouble("1e400")]), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (Samples(np.zeros((2, 3)), np.zeros(2)), r"\(2,\) with targets \(\), \(3,\) with targets \(\)"),
+        (Samples(np.zeros((2, 2)), np.zeros((2, 1))), r"\(2,\) with targets \(1,\)"),
+        (Samples(np.zeros(2), np.zeros(2)), r"\(\) with targets \(\), "),
+    ],
+)
+def test_only_samples_of_one_shape_are_joined(second: Samples, words: str) -> None:
+    with pytest.raises(DataError, match=f"different shapes cannot be joined: .*{words}"):
+        Samples.join([Samples(np.zeros((2, 2)), np.zeros(2)), second])
+
+
 def test_samples_are_private_in_logs() -> None:
     shown = repr(Samples(np.full((2, 3), 17.25), np.array([17.25, 17.25])))
     assert shown == "Samples(2 of shape (3,))"

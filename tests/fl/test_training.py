@@ -54,6 +54,12 @@ def test_steps_of_a_client(chosen: dict[str, int], samples: int, steps: int) -> 
         ({"momentum": -0.1}, "momentum must be at least 0"),
         ({"weight_decay": -1e-9}, "weight_decay must be at least 0, not"),
         ({"clip": 0.0}, "clip must be above 0"),
+        ({"rate": 10**400}, "rate must be above 0, not 1000"),
+        ({"rate": np.float32("nan")}, "rate must be above 0, not nan"),
+        ({"steps": np.float64(2)}, "steps must be a whole number of 1 or more, not 2.0"),
+        ({"batch": np.True_}, "batch must be a whole number"),
+        ({"schedule": "sqrt"}, r"schedule must be a Schedule, such as Schedule\('sqrt'\), not 'sqrt'"),
+        ({"schedule": None}, "schedule must be a Schedule"),
         ({"loss": "hinge"}, "no loss is called 'hinge'; there are cross-entropy, squared, logistic"),
         ({"precision": "float16"}, "precision must be one of float32, float64, not 'float16'"),
     ],
@@ -61,6 +67,15 @@ def test_steps_of_a_client(chosen: dict[str, int], samples: int, steps: int) -> 
 def test_settings_that_cannot_be(chosen: dict[str, Any], words: str) -> None:
     with pytest.raises(TrainingError, match=words):
         Training(**chosen)
+
+
+def test_numbers_of_numpy_are_as_good() -> None:
+    chosen = Training(rate=np.float32(0.5), steps=np.int64(3), batch=np.uint8(4), clip=np.float64(1.5))  # type: ignore[arg-type]
+    assert chosen == Training(rate=0.5, steps=3, batch=4, clip=1.5)
+    assert [type(value) for value in (chosen.rate, chosen.steps, chosen.batch)] == [float, int, int]
+    schedule = Schedule("steps", every=np.int32(2), factor=np.float32(0.5))  # type: ignore[arg-type]
+    assert schedule == Schedule("steps", every=2, factor=0.5)
+    assert type(schedule(2)) is float
 
 
 def test_settings_at_their_limits() -> None:
@@ -103,6 +118,11 @@ def test_rates_never_rise(kind: str) -> None:
         ({"kind": "constnat"}, "no schedule is called 'constnat': did you mean constant"),
         ({"kind": "zzz"}, "no schedule is called 'zzz'; there are constant, steps, log, sqrt, linear"),
         ({"every": 0}, "`every` is a number of rounds"),
+        ({"every": 1.5}, "`every` is a number of rounds, 1 or more, not 1.5"),
+        ({"every": math.nan}, "`every` is a number of rounds, 1 or more, not nan"),
+        ({"every": "2"}, "`every` is a number of rounds, 1 or more, not '2'"),
+        ({"every": True}, "`every` is a number of rounds"),
+        ({"factor": "a"}, "factor is above 0 and at most 1, not 'a'"),
         ({"factor": 0}, "factor is above 0 and at most 1"),
         ({"factor": 1.1}, "factor is above 0"),
         ({"factor": math.nan}, "factor is above 0"),

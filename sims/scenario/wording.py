@@ -1,0 +1,48 @@
+"""What pydantic finds wrong with a scenario, where its own words are about Python and not about TOML."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails
+
+from sims.deploy.problems import Problems, shown
+from sims.scenario.settings import Settings
+
+_TEST: Final = ("partition", "test")
+
+
+def tell(error: ValidationError, problems: Problems) -> None:
+    """Add everything that is wrong, each in one line."""
+    others: list[InitErrorDetails] = []
+    told: set[str] = set()
+    for detail in error.errors(include_url=False):
+        why = _why(detail)
+        if why is None:
+            others.append(_again(detail))
+            continue
+        key = ".".join(map(str, detail["loc"][:2]))
+        if key not in told:
+            told.add(key)
+            problems.add(key, why)
+    if others:
+        problems.add_all(ValidationError.from_exception_data(error.title, others), Settings)
+
+
+def _why(detail: ErrorDetails) -> str | None:
+    if detail["loc"][:2] == _TEST:  # one error for each of the types that it may have
+        return f'must be a part of all, from 0 to below 1, or "given", not {shown(detail["input"])}'
+    if detail["type"] == "list_type":
+        return f"must be a list, such as [{_quoted(detail['input'])}], not {shown(detail['input'])}"
+    return None
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else shown(value)
+
+
+def _again(detail: ErrorDetails) -> InitErrorDetails:
+    return InitErrorDetails(
+        type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+    )
