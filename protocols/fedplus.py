@@ -1,7 +1,8 @@
 """Personal models that are held near a robust common one: the family Fed+.
 
-"Fed+: A Unified Approach to Robust Personalized Federated Learning". With the penalty Psi of a client's
-distance from the common model, its personal part theta = prox(w - common) and the common model itself are
+"Robustness and Personalization in Federated Learning: A Unified Approach via Regularization". With the
+penalty Psi of a client's distance from the common model, its personal part theta = prox(w - common) and the
+common model itself are
 
     Psi          theta, with d = w - common                  the common model
     squared      d / (1 + delta)                             the mean              FedAvg+

@@ -9,7 +9,8 @@ With the residual r = w - z between a client's vector and the common point, and 
     sign consensus            sign(r), a public step       none               1 per coordinate, whole numbers
 
 so what a client can add is bounded by nature, except for the mean. With `nu` = delta, the medians are the
-delta-medians of "Fed+: A Unified Approach to Robust Personalized Federated Learning".
+delta-medians of Fed+ ("Robustness and Personalization in Federated Learning: A Unified Approach via
+Regularization").
 """
 
 from __future__ import annotations

@@ -74,9 +74,10 @@ def test_a_command_prints_what_the_readme_shows(
     assert capsys.readouterr().out == textwrap.dedent(shown)
 
 
-def test_the_example_of_one_client_runs() -> None:
-    code = section("docs/training.md", "```python\n", "```\n")
-    exec(compile(code, "docs/training.md", "exec"), {"__name__": "__example__"})  # noqa: S102
+def test_the_examples_of_training_run() -> None:
+    examples = re.findall(r"^```python\n(.*?)^```$", read("docs/training.md"), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    exec(compile("\n".join(examples), "docs/training.md", "exec"), {"__name__": "__example__"})  # noqa: S102
 
 
 # --- the results -------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
     """Those of an axis's cases that have the wanted labels; or else what is wanted, in place of them."""
     listed = wanted if isinstance(wanted, list) else [wanted]
     labels = _labels(cases)
-    if not labels or any(isinstance(each, Mapping) for each in listed):
+    if not labels or not listed or any(isinstance(each, Mapping) for each in listed):
         return wanted
     for each in listed:
         if str(each) not in labels:

@@ -14,7 +14,7 @@ from sims.scenario.settings import ChannelSection, Settings
 
 _SOME_DIM: Final = 10
 _SOME_CLIENTS: Final = 2
-_MOST_RATE: Final = 1e6  # above which nothing is learnt, and a step is soon no number of 32 bits
+_MOST: Final = 1e6  # above which nothing is learnt, and a step is soon no number of 32 bits
 # They take steps along gradients by themselves, where corrupt updates do not reach them.
 _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
 
@@ -24,8 +24,9 @@ def check(settings: Settings, problems: Problems) -> None:
     training = settings.training
     if training.epochs is not None and training.steps is not None:
         problems.add("training", "set either steps or epochs, not both")
-    if training.rate > _MOST_RATE:
-        problems.add("training.rate", f"must be at most {_MOST_RATE:g}, not {training.rate:g}")
+    for name, value in (("rate", training.rate), ("weight_decay", training.weight_decay)):
+        if value > _MOST:
+            problems.add(f"training.{name}", f"must be at most {_MOST:g}, not {value:g}")
     _check_stragglers(settings, problems)
     _check_attack(settings, problems)
     _check_cohort(settings, problems)

@@ -36,6 +36,11 @@ def build(settings: Settings, *, dim: int, clients: int, known: Mapping[str, Any
 def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:
     if entry.budget is None:
         raise ParameterError("it has no private variant, so leave out [privacy]")
+    own = section.parameters
+    for name in own:
+        if name not in entry.budget_names:
+            names = [*entry.budget_names, *PrivacySection.model_fields]
+            raise ParameterError(f"privacy.{name} is no parameter of its budget; {nearest(name, names)}")
     promise = Promise(
         clients=clients,
         dropouts=section.dropouts,
@@ -43,9 +48,4 @@ def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients:
         removable=section.removable,
     )
     goal = Goal(rho=section.rho, epsilon=section.epsilon, delta=section.delta)
-    own = section.parameters
-    for name in own:
-        if name not in entry.budget_names:
-            names = [*entry.budget_names, *PrivacySection.model_fields]
-            raise ParameterError(f"privacy.{name} is no parameter of its budget; {nearest(name, names)}")
     return entry.budget(promise=promise, goal=goal, rounds=settings.rounds, **own)

@@ -19,14 +19,14 @@ Tell: TypeAlias = Callable[[Cell, str], None]  # (what failed, and why)
 class Summary:
     """`records` and `failures` are by the digests of cells; `known` cells had results before.
 
-    `removed`  how many results of other cells are gone.
+    `removed`  how many results of other cells are gone; None if none was to go.
     """
 
     cells: tuple[Cell, ...]
     records: Mapping[str, Record]
     failures: Mapping[str, str]
     known: int
-    removed: int = 0
+    removed: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -67,7 +67,7 @@ def run_sweep(
                 tell(cell, done.failure)
     finally:
         results.sort(cells)
-    removed = results.sort(cells, prune=True) if prune else 0
+    removed = results.sort(cells, prune=True) if prune else None
     return Summary(tuple(cells), records, failures, len(cells) - len(missing), removed)
 
 

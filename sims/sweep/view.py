@@ -64,9 +64,9 @@ def in_vain(summary: Summary) -> bool:
 def remarks(summary: Summary) -> Iterator[str]:
     """What there is to say about all cells together."""
     if summary.known:
-        yield f"{summary.known} of {counted(len(summary.cells), 'cell')} were known, and not run again"
-    if summary.removed:
-        yield f"{counted(summary.removed, 'result')} of other cells removed"
+        yield f"known, and not run again: {summary.known} of {counted(len(summary.cells), 'cell')}"
+    if summary.removed is not None:
+        yield f"removed: {counted(summary.removed, 'result')} of other cells"
     for name in _unseen(summary):
         yield f"evaluation.observe: {name} had nothing to observe in any cell"
 

@@ -101,7 +101,7 @@ def test_kinds_and_their_parameters_are_asked_of_those_that_offer_them(tmp_path:
             "partition.samples: must be a valid integer, not 'many'",
             "partition.alpha: is missing: dirichlet needs it",
             "model.bias: must be a valid boolean, not 3",
-            "model.width: is not known here; there are features, classes, bias, zero",
+            "model.width: is not known here; there are features, classes, bias, zero, kind",
             "attack.deviatoin: is not known here; did you mean deviation?",
         ]
     )
@@ -158,12 +158,71 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ("privacy.rho=1", "privacy.step=1", "algorithm.weighted=false"),
-            "algorithm: fedavg: privacy.step is no parameter of its budget; there are none",
+            "algorithm: fedavg: privacy.step is no parameter of its budget; there are rho, epsilon, delta, "
+            "dropouts, removable",
         ),
+        (
+            ("privacy.epsilon=1", "privacy.dleta=1e-5", "algorithm.weighted=false"),
+            "algorithm: fedavg: privacy.dleta is no parameter of its budget; did you mean delta?",
+        ),
+        (("partition.held_uot=2",), "partition.held_uot: is not known here; did you mean held_out?"),
+        (("training.rate=1e40",), "training.rate: must be at most 1e+06, not 1e+40"),
+        (("training.weight_decay=1e40",), "training.weight_decay: must be at most 1e+06, not 1e+40"),
+        (
+            ("cohort.stragglers=0.5",),
+            "cohort.stragglers: nobody is late in a single epoch or step: set training.epochs or "
+            "training.steps to 2 or more",
+        ),
+        (
+            ("channel.dropout=0.95",),
+            "channel.dropout: 20 clients with 0 colluders under curious_server need 2 survivors, but a "
+            "drop-out of 0.95 leaves 1",
+        ),
+        (
+            ("algorithm={name='local'}",),
+            'evaluation.what: local sums nothing, and has no common model: set what = "personal"',
+        ),
+        (
+            ("attack.kind=label-flip", "attack.fraction=0.02"),
+            "attack.fraction: 0.02 of 20 clients is nobody",
+        ),
+        (
+            ("attack.kind=label-flip", "attack.fraction=0.99"),
+            "attack.fraction: 0.99 of 20 clients is everybody",
+        ),
+        (
+            ("attack.kind=wrap", "attack.fraction=0.2"),
+            "attack.kind: 'wrap' is an attack of the other level: set level = \"message\"",
+        ),
+        (
+            ("attack.kind=scaling", "attack.fraction=0.2", "attack.level=message"),
+            "attack.kind: 'scaling' is an attack of the other level: set level = \"update\"",
+        ),
+        (
+            ("partition.test=1.2",),
+            'partition.test: must be a part of all, from 0 to below 1, or "given", not 1.2',
+        ),
+        (
+            ("evaluation.observe=centralised",),
+            "evaluation.observe: must be a list, such as [\"centralised\"], not 'centralised'",
+        ),
+        (("evaluation.observe=3",), "evaluation.observe: must be a list, such as [3], not 3"),
     ],
 )
 def test_what_does_not_go_together(tmp_path: Path, changes: tuple[str, ...], expected: str) -> None:
     assert problems(tmp_path, BASE, *changes) == [expected]
+
+
+@pytest.mark.parametrize("kind", ["same-value", "gaussian_norm", "omniscient", "poisoning-with-scaling"])
+@pytest.mark.parametrize("name", ["apfl", "per-fedavg", "per-fedbc"])
+def test_corrupt_updates_do_not_reach_who_takes_steps_of_its_own(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    extra = ", lambda_max=1.0" if name == "per-fedbc" else ""
+    chosen = (f"algorithm={{name='{name}', clip=10{extra}}}", f"attack.kind={kind}", "attack.fraction=0.2")
+    (line,) = problems(tmp_path, BASE, *chosen)
+    assert line.startswith(f"attack.kind: {kind} changes what a client's local training gives, but {name} ")
+    scenario(tmp_path, BASE, chosen[0], "attack.kind=label-flip", chosen[2], check=None)
 
 
 def test_a_bound_that_only_the_user_knows_is_asked_for(tmp_path: Path) -> None:
@@ -238,6 +297,14 @@ def test_what_is_wrong_in_one_cell_says_in_which(tmp_path: Path) -> None:
             'seed = [1]\ncase = [{seed = 2, "training.rate" = 1.0}]',
             "sweep.case: seed is varied by sweep.seed, too",
         ),
+        (
+            "case = [{label = 'a', seed = 2}, {label = 'a', seed = 3}]",
+            "sweep.case: 2 cases have the label 'a'",
+        ),
+        (
+            "rounds = [3, 4]\ncase = [{label = 'a'}, {label = 'b', seed = 1}]",
+            "sweep: rounds=3, case=a and rounds=3, case=b are the same",
+        ),
     ],
 )
 def test_a_sweep_that_makes_no_sense(tmp_path: Path, text: str, expected: str) -> None:
@@ -271,7 +338,70 @@ def test_changes_win_over_the_file_and_its_sweep(tmp_path: Path) -> None:
 def test_cells_that_a_change_makes_the_same_are_one(tmp_path: Path) -> None:
     text = BASE + '[[sweep.case]]\n"training.rate" = 0.1\n[[sweep.case]]\n"training.rate" = 0.2\n'
     assert len(scenario(tmp_path, text).variants) == 2
-    assert len(scenario(tmp_path, text, "training.rate=0.3").variants) == 1
+    (only,) = scenario(tmp_path, text, "training.rate=0.3").variants
+    assert only.key == {"training.rate": 0.3}
+    (only,) = scenario(tmp_path, text, "training={rate = 0.4}").variants
+    assert (only.key, only.settings.training.rate) == ({}, 0.4)
+
+
+def test_cells_are_called_what_they_are_when_an_axis_is_fixed(tmp_path: Path) -> None:
+    found = scenario(tmp_path, SWEEP, "seed=7").variants
+    assert [each.key for each in found] == [
+        {"training.rate": 0.1, "seed": 7},
+        {"training.rate": 0.2, "seed": 7},
+    ]
+
+
+LABELLED = (
+    BASE
+    + """
+[[sweep.method]]
+label = "small steps"
+"training.rate" = 0.1
+[[sweep.method]]
+label = "large steps"
+"training.rate" = 0.9
+[[sweep.method]]
+label = 3
+"training.rate" = 0.3
+"""
+)
+
+
+@pytest.mark.parametrize("change", ["training.rate=0.2", "training={rate=0.2}"])
+def test_what_a_label_stands_for_is_not_changed(tmp_path: Path, change: str) -> None:
+    key = change.partition("=")[0]
+    assert problems(tmp_path, LABELLED, change) == [
+        f"{key}: is set by cases of sweep.method, whose labels would be wrong: choose from them, such as "
+        "--set 'sweep.method=small steps'"
+    ]
+
+
+def test_cases_are_chosen_by_their_labels(tmp_path: Path) -> None:
+    for change, rates in (
+        ("sweep.method=large steps", [0.9]),
+        ("sweep.method=3", [0.3]),
+        ('sweep.method=[3, "small steps"]', [0.1, 0.3]),
+        ('sweep.method=[{label = "mine", training.rate = 0.7}]', [0.7]),
+    ):
+        found = scenario(tmp_path, LABELLED, change).variants
+        assert [each.settings.training.rate for each in found] == rates
+    assert problems(tmp_path, LABELLED, "sweep.method=[]") == [
+        "sweep.method: must be a list of values, not []"
+    ]
+    assert problems(tmp_path, LABELLED, "sweep.method=large step") == [
+        "sweep.method: has no case 'large step'; did you mean large steps?"
+    ]
+
+
+def test_an_axis_with_a_dotted_name_is_replaced_as_well(tmp_path: Path) -> None:
+    found = scenario(tmp_path, SWEEP, "sweep.training.rate=[0.7]", "seed=1").variants
+    assert [each.key for each in found] == [{"training.rate": 0.7, "seed": 1}]
+
+
+def test_texts_in_lists_need_quotes() -> None:
+    with pytest.raises(ConfigError, match=r"--set a.b: '\[x, y\]' is no list .* need quotes, such as"):
+        parsed(["a.b=[x, y]"])
 
 
 def test_values_are_as_toml_writes_them_and_else_texts() -> None:

@@ -123,6 +123,18 @@ def test_looking_changes_nothing(name: str) -> None:
     assert often["series"]["personal"]["mean_loss"][-1] != often["series"]["common"]["mean_loss"][-1]
 
 
+def test_trainings_for_personal_models_are_not_observed() -> None:
+    algorithm = {"name": "fedbc", "lambda_max": 1.0, "fine_tune": 2}
+    observed = [
+        simulate(
+            settings(algorithm=algorithm, evaluation={"every": 1, "what": what, "observe": ["agreement"]})
+        )
+        for what in ("common", "both")
+    ]
+    assert observed[0]["observed"] == observed[1]["observed"]
+    assert len(observed[0]["observed"]["agreement"]) == 3
+
+
 def test_a_draw_is_of_so_many_clients_and_of_all_in_turn() -> None:
     seen: list[set[int]] = []
 
@@ -220,6 +232,7 @@ def test_stragglers_get_less_far() -> None:
 def test_training_that_diverges_is_a_result() -> None:
     result = simulate(settings(training={"rate": 3e38, "steps": 1}, algorithm={"clip": 1e40}))
     assert result["diverged"] == 2
+    assert result["clients"] == [6, 0, 0, 0]
     series = result["series"]["common"]
     assert series["mean_loss"][0] is not None
     assert series["mean_loss"][1:] == series["pooled_loss"][1:] == [None, None]
@@ -229,8 +242,14 @@ def test_training_that_diverges_is_a_result() -> None:
 
 def test_rounds_that_fail_are_told_of() -> None:
     result = simulate(settings(training={"rate": 1e38, "steps": 6}))
-    assert result["completed"] < 4
-    assert result["failures"][0][1]
+    assert (result["completed"], result["diverged"], result["clients"]) == (0, 1, [0, 0, 0, 0])
+    assert result["failures"][0] == [
+        0,
+        "training diverged on 6 clients: only 0 clients sent inputs; 4 are needed",
+    ]
+    few = simulate(settings(channel={"dropout": 0.9}))
+    assert (few["completed"], few["diverged"]) == (0, None)
+    assert few["failures"][0][1].startswith("6 clients with 0 colluders")
 
 
 @pytest.mark.parametrize(
@@ -247,6 +266,14 @@ def test_rounds_that_fail_are_told_of() -> None:
         ),
         ({"evaluation": {"part": "validation"}}, "common: nobody has samples of the part 'validation'"),
         ({"model": {"kind": "lenet"}}, "size"),
+        (
+            {"attack": {"kind": "label-flip", "fraction": 0.05}},
+            r"attack.fraction: 0.05 of 6 clients is nobody: set it to more, or leave out \[attack\]",
+        ),
+        (
+            {"attack": {"kind": "label-flip", "fraction": 0.99, "selection": "samples"}},
+            "attack.fraction: 0.99 of 6 clients is everybody: set it to less",
+        ),
     ],
 )
 def test_what_settings_or_data_do_not_allow_is_explained(tables: dict[str, Any], expected: str) -> None:
@@ -366,7 +393,9 @@ def test_the_command_prints_a_line_for_each_cell_and_runs_none_twice(
     first = capsys.readouterr().out
     assert [line.split(";")[0] for line in first.splitlines()] == ["seed=1", "seed=2"]
     assert main([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    assert err == "secagg simulate: known, and not run again: 2 of 2 cells\n"
+    found = json.loads(out)
     assert (found["name"], found["known"]) == ("digits", 2)
     assert found["results"] == "results/digits.jsonl"
     assert found["cells"][1]["result"]["completed"] == 1
@@ -381,6 +410,20 @@ def test_a_cell_that_fails_is_told_of_and_the_others_go_on(
     assert "secagg simulate: data.kind=mnist: mnist is no directory" in err
     assert main(["simulate", str(digits), "--quick", "--out", "o"]) == 0
     assert "rounds 2 of 2" in capsys.readouterr().out
+
+
+def test_rounds_that_all_fail_are_a_failure_with_its_reason(
+    digits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("training.rate=1e6", "training.weight_decay=1e6", "training.steps=8", "rounds=2")
+    assert main(["simulate", str(digits), *(word for each in chosen for word in ("--set", each))]) == 1
+    out = capsys.readouterr().out
+    assert "; rounds 0 of 2; 0 of 2 rounds completed: training diverged on 20 clients: " in out
+
+
+def test_results_are_removed_by_the_file_alone(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(digits), "--prune", "--set", "rounds=1"]) == 2
+    assert "--prune goes by the scenario as it is in its file" in capsys.readouterr().err
 
 
 def test_data_is_looked_for_where_the_user_says(

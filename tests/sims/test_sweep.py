@@ -15,7 +15,7 @@ from sims.scenario.settings import Settings
 from sims.sweep import Cell, Results, cells, read_records, run_sweep
 from sims.sweep import cell as cell_module
 from sims.sweep.tasks import Done, run_tasks
-from sims.sweep.view import as_json, lines, rows, table
+from sims.sweep.view import as_json, in_vain, lines, remarks, rows, table, troubles
 from tests.sims.sweep_duties import rate_of, work
 
 
@@ -102,6 +102,33 @@ def test_a_damaged_line_in_between_is_an_error_that_says_what_to_do(tmp_path: Pa
         results.read()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b"3",
+        b'{"digest": "a"}',
+        b'{"digest": "a", "cell": {}, "settings": {}, "result": 3}',
+        b'{"digest": "a", "cell": {}, "settings": {}, "result": {"completed": 3}}',
+    ],
+)
+def test_a_line_that_lacks_something_is_no_result(tmp_path: Path, line: bytes) -> None:
+    results = Results(tmp_path, "x", needed=("series", "completed"))
+    results.path.write_bytes(line + b"\n")
+    with pytest.raises(Exception, match=r"x\.jsonl: line 1 is not a result: remove it"):
+        results.read()
+    with pytest.raises(Exception, match=r"x\.jsonl: line 1 is not a result: remove it"):
+        results.sort([])
+
+
+def test_results_are_called_what_their_cells_are_called_now(tmp_path: Path) -> None:
+    results = Results(tmp_path, "x")
+    for seed in (1, 2):
+        results.add(Cell({"method": "wrong"}, settings(seed)), {})
+    results.sort([cell(1)])
+    assert [each.cell for each in read_records(results.path)] == [{"seed": 1}, {"method": "wrong"}]
+
+
 def test_lines_are_put_into_the_order_of_the_table_and_others_behind(tmp_path: Path) -> None:
     results = Results(tmp_path, "x")
     for seed in (4, 2, 9, 1):
@@ -117,7 +144,11 @@ def test_results_of_other_cells_go_if_that_is_asked_for(tmp_path: Path) -> None:
     run_sweep([cell(1), cell(2)], results, function=rate_of)
     run_sweep([cell(2), cell(3)], results, function=rate_of)
     assert [each.result["seed"] for each in read_records(results.path)] == [2, 3, 1]
-    run_sweep([cell(2), cell(3)], results, function=rate_of, prune=True)
+    summary = run_sweep([cell(2), cell(3)], results, function=rate_of, prune=True)
+    assert list(remarks(summary)) == [
+        "known, and not run again: 2 of 2 cells",
+        "removed: 1 result of other cells",
+    ]
     assert [each.result["seed"] for each in read_records(results.path)] == [2, 3]
 
 
@@ -199,6 +230,24 @@ def test_a_cell_that_fails_is_told_of_and_tried_again(tmp_path: Path) -> None:
     assert log.read_text().split() == ["12", "13", "14", "13"]
 
 
+def test_a_failure_is_told_of_when_it_happens(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def interrupted(chosen: Settings, tell: Any) -> dict[str, Any]:
+        if chosen.seed == 14:
+            raise KeyboardInterrupt
+        return rate_of(chosen, tell)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(
+            [cell(13), cell(14)],
+            Results(tmp_path, "x"),
+            function=interrupted,
+            tell=lambda failed, why: told.append(f"{failed}: {why}"),
+        )
+    assert told == ["seed=13: 13 brings bad luck"]
+
+
 def test_an_interrupted_sweep_keeps_what_is_finished(tmp_path: Path) -> None:
     results = Results(tmp_path, "x")
 
@@ -259,3 +308,21 @@ def test_a_table_has_a_row_for_every_model_and_failure(tmp_path: Path) -> None:
     found = as_json(summary)["cells"]
     assert found[0]["result"] == result
     assert found[1] == {"cell": {"seed": 13}, "digest": cell(13).digest, "failure": "13 brings bad luck"}
+
+
+def test_rounds_that_were_not_completed_are_shown_with_the_first_reason(tmp_path: Path) -> None:
+    series = {"common": {"mean_loss": [2.0]}, "personal": {"mean_loss": [1.0]}}
+    failures = [[0, "nobody came"], [1, "nobody came back"]]
+    summary = shown({"series": series, "completed": 3, "failures": failures}, tmp_path / "some")
+    assert next(lines(summary)) == (
+        "seed=1; common; loss 2; rounds 3 of 5; 3 of 5 rounds completed: nobody came"
+    )
+    assert list(troubles(summary)) == ["seed=1: 3 of 5 rounds completed: nobody came"]
+    assert not in_vain(summary)
+    assert in_vain(shown({"series": series, "completed": 0, "failures": failures}, tmp_path / "all"))
+
+
+def test_observers_that_saw_nothing_anywhere_are_named(tmp_path: Path) -> None:
+    observed: dict[str, Any] = {"multipliers": [], "movement": [[2, 0.1]]}
+    summary = shown({"series": {}, "completed": 5, "observed": observed}, tmp_path)
+    assert list(remarks(summary)) == ["evaluation.observe: multipliers had nothing to observe in any cell"]
