@@ -56,7 +56,7 @@ def _check_attack(settings: Settings, problems: Problems) -> None:
     if clients is not None and clients > 0 and attack.selection == "count":
         corrupt = round(attack.fraction * clients)
         if corrupt in (0, clients):
-            who = "everybody" if corrupt else "nobody"
+            who = "everybody: set it to less" if corrupt else "nobody: set it to more, or leave out [attack]"
             problems.add("attack.fraction", f"{attack.fraction} of {clients} clients is {who}")
     if attack.level == "update" and name in _OWN_STEPS and _changes_updates(attack.kind):
         problems.add(

@@ -184,11 +184,11 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ("attack.kind=label-flip", "attack.fraction=0.02"),
-            "attack.fraction: 0.02 of 20 clients is nobody",
+            "attack.fraction: 0.02 of 20 clients is nobody: set it to more, or leave out [attack]",
         ),
         (
             ("attack.kind=label-flip", "attack.fraction=0.99"),
-            "attack.fraction: 0.99 of 20 clients is everybody",
+            "attack.fraction: 0.99 of 20 clients is everybody: set it to less",
         ),
         (
             ("attack.kind=wrap", "attack.fraction=0.2"),
