@@ -25,7 +25,8 @@ from tests import verifier, verifier_noise, verifier_tools
 
 FOLDER = Path(__file__).resolve().parent.parent / "vectors"
 NAMES = tuple(sorted(path.name for path in FOLDER.glob("*.json")))
-FROM_ELSEWHERE = {"noise-parameters.json", "ring-parameters.json"}  # README.md names their sources
+# README.md names their sources.
+FROM_ELSEWHERE = {"make-classification.json", "noise-parameters.json", "ring-parameters.json"}
 
 
 @cache
