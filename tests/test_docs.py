@@ -88,6 +88,7 @@ def test_tables_are_those_of_the_results() -> None:
     assert filled(page, all_tables(ROOT / "docs" / "results")) == page, "run make figures"
 
 
+@pytest.mark.slow  # every topic draws its own in its own tests
 def test_figures_are_those_of_the_results(tmp_path: Path) -> None:
     """All but what matplotlib writes differently from version to version: which ones there are."""
     for topic in topics().values():

@@ -46,7 +46,7 @@ from tests.secagg.states import (
 from tests.secagg.truth import decoded, seeded_machines
 
 MEMORY = 4  # times the frame limit
-QUICK, FULL = 10_000, 500_000
+QUICK, FULL = 4_000, 500_000
 AMOUNTS = [pytest.param(QUICK, id="quick"), pytest.param(FULL, id="full", marks=pytest.mark.slow)]
 EVERY_KIND = pytest.mark.parametrize(("trust", "ring"), KINDS_OF_SESSION)
 Make: TypeAlias = Callable[[bytes, Chooser], bytes]

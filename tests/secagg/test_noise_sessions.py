@@ -313,7 +313,7 @@ def check_shares(wire: Wire, witness: Witness, model: Model, index: int) -> None
         assert columns == (due if dealer in model.survivors else [1])
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=40)
 @given(PLANS)
 def test_any_pattern_of_absences_removes_the_surplus_or_aborts_cleanly(plan: Plan) -> None:
     run_plan(plan)

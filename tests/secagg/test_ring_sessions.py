@@ -186,7 +186,7 @@ def check_shares(wire: Wire, model: RingModel, index: int, *, released: bool) ->
     assert released or min(model.shares.values(), default=0) < model.threshold
 
 
-@settings(QUICK, max_examples=150)
+@settings(QUICK, max_examples=50)
 @given(plans())
 def test_any_pattern_of_absences_gives_an_exact_total_or_a_clean_abort(plan: RingPlan) -> None:
     run_plan(plan)

@@ -244,7 +244,7 @@ def check_nothing_released(wire: Wire, model: Model, index: int) -> None:
     assert wire.shares.most_shares(session, index) < model.threshold
 
 
-@settings(QUICK, max_examples=250)
+@settings(QUICK, max_examples=100)
 @given(plans())
 def test_any_pattern_of_absences_gives_an_exact_total_or_a_clean_abort(plan: Plan) -> None:
     run_plan(plan)

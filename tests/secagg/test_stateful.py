@@ -347,7 +347,7 @@ EVERY_KIND = pytest.mark.parametrize("session", KINDS_OF_SESSION, ids=name_of)
 
 @EVERY_KIND
 def test_a_hostile_world(session: tuple[Trust, bool]) -> None:
-    run_world(session, 25, 50)
+    run_world(session, 15, 50)
 
 
 @pytest.mark.slow

@@ -79,6 +79,11 @@ def test_verifier_shares_no_code() -> None:
     assert {name.rpartition(".")[0] for name in others - {"tests.verifier_noise"}} == {"tests.verifier_tools"}
 
 
+THE_LONGEST_LATER = [
+    pytest.param(name, marks=pytest.mark.slow) if name == "noise" else name for name in PLAYS
+]
+
+
 @pytest.mark.parametrize("name", PLAYS)
 def test_verifier_accepts(name: str) -> None:
     verifier.verify(transcript(name))
@@ -134,7 +139,7 @@ def test_verifier_rejects_every_changed_byte(name: str) -> None:
             assert_rejected(with_frame(data, index, changed), f"byte {position} of frame {index} changed")
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", THE_LONGEST_LATER)
 def test_verifier_rejects_other_lengths(name: str) -> None:
     data = transcript(name)
     for index, frame in enumerate(frames_of(data)):
@@ -142,7 +147,7 @@ def test_verifier_rejects_other_lengths(name: str) -> None:
             assert_rejected(with_frame(data, index, other), f"frame {index} of {len(other)} bytes")
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", THE_LONGEST_LATER)
 def test_verifier_rejects_other_sequences(name: str) -> None:
     data = transcript(name)
     frames = data["frames"]

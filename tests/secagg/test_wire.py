@@ -184,7 +184,7 @@ def authentic(schedule: Schedule, trust: Trust) -> Schedule:
     return fate
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=100)
+@settings(deadline=None, derandomize=True, database=None, max_examples=50)
 @given(
     st.binary(min_size=8, max_size=8),
     st.sampled_from(Trust),

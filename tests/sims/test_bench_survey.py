@@ -27,6 +27,7 @@ from tests.sims.bench_costs import FLOWER, made_up_survey, report_of
 # --- a survey of the smallest sums ---
 
 
+@pytest.mark.slow
 def test_quick_survey_writes_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
@@ -19,6 +19,7 @@ hosts = st.one_of(
 )
 
 
+@settings(max_examples=40)
 @given(hosts, st.integers(0, 65535))
 def test_an_address_comes_back(host: str, port: int) -> None:
     address = Address(host, port)

@@ -84,7 +84,7 @@ where = st.one_of(
 cuts = st.lists(st.tuples(st.sampled_from(["up", "down"]), where, st.booleans()), max_size=8)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(up=sizes_of_frames, down=sizes_of_frames, cuts=cuts)
 def test_every_frame_arrives_once_and_in_order_wherever_connections_break(
     up: list[int], down: list[int], cuts: list[tuple[str, int, bool]]
