@@ -7,8 +7,7 @@ does can only add. Data are random, and clients have different amounts of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from fl.flat import flatten
 from fl.models.model import Model
 from fl.models.setups import SETUPS, Setup
 from fl.samples import Array, Samples
+from fl.threads import one_thread
 from fl.training import Training
 from fl.ways import AUTO, ONE_BY_ONE, TOGETHER, can_stack
 from secagg.errors import LocalError
@@ -127,17 +127,6 @@ def measure(setting: TrainingSetting, progress: Progress) -> TrainingReport:
             clients, steps = setting.amount(name)
             costs.append(_compare(name, setup, clients, setting.batch, steps))
     return TrainingReport(setting, costs)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Of torch: with more, CPU time would count threads that wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _compare(name: str, setup: Setup, clients: int, batch: int, steps: int) -> TrainingCosts:

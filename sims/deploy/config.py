@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
 
@@ -219,14 +219,15 @@ M = TypeVar("M", bound=BaseModel)
 def load(path: Path, model: type[M]) -> M:
     """The configuration in a file. Raises `ConfigError` with everything that is wrong with it."""
     try:
-        return model.model_validate(_toml(path), context={"directory": path.parent})
+        return model.model_validate(toml_tables(path), context={"directory": path.parent})
     except ValidationError as error:
         problems = Problems(path)
         problems.add_all(error, model)
         raise problems.error() from None
 
 
-def _toml(path: Path) -> dict[str, object]:
+def toml_tables(path: Path) -> dict[str, Any]:
+    """The tables in a file. Raises `ConfigError`."""
     try:
         return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
     except UnicodeDecodeError:

@@ -5,24 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from sims.deploy.config import CONFIG
 from sims.deploy.problems import ConfigError, shown
 
 Document: TypeAlias = dict[str, Any]
 Assignments: TypeAlias = Mapping[str, Any]  # dotted keys, and what they are to be
-
-
-def read(path: Path) -> Document:
-    """The tables in a file. Raises `ConfigError`."""
-    try:
-        return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not TOML: it is not even UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

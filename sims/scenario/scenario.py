@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from sims.deploy.config import toml_tables
 from sims.deploy.problems import ConfigError, Problems, shown
 from sims.scenario.axes import Axis, Choice, axes, combinations
-from sims.scenario.document import Assignments, Document, assigned, flat, read
+from sims.scenario.document import Assignments, Document, assigned, flat
 from sims.scenario.settings import Settings
 from sims.scenario.wording import tell
 
@@ -56,7 +57,7 @@ def load(
     changes = {} if changes is None else changes
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
     fixed = {key: value for key, value in changes.items() if not key.startswith(_AXIS)}
-    document, problems = read(path), Problems(path)
+    document, problems = toml_tables(path), Problems(path)
     name = _name(document.pop("name", path.stem), problems)
     few = _quick(document, problems, quick=quick)
     found = axes(document.pop("sweep", {}), problems, swept)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from fl.errors import DataError, FLError
+from fl.threads import one_thread
 from protocols.run import Report
 from secagg.errors import SecaggError
 from sims.scenario.settings import Settings
@@ -41,7 +39,7 @@ def simulate(
     """
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        with _one_thread():
+        with one_thread():
             log = _Log(World.of(settings, root))
             for number in range(1, settings.rounds + 1):
                 log.round(number)
@@ -51,17 +49,6 @@ def simulate(
         raise Explained(str(error)) from error
     seconds = {"wall": time.perf_counter() - started, "cpu": time.process_time() - cpu}
     return {**result, "seconds": {name: round(value, 2) for name, value in seconds.items()}}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums of floats depend on how they are shared out; with one thread, they are the same everywhere."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Log:

@@ -10,6 +10,7 @@ import torch
 
 from fl.crowd import Crowd
 from fl.models.setups import SETUPS, Setup
+from fl.threads import one_thread
 from fl.training import Training
 from secagg.errors import LocalError
 from sims.bench import training
@@ -20,7 +21,6 @@ from sims.bench.training import (
     TrainingReport,
     TrainingSetting,
     measure,
-    one_thread,
     random_clients,
 )
 from sims.cli import benchmarks, main
