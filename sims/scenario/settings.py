@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from secagg.messages import MAX_SUMS
+
 Share = Annotated[float, Field(ge=0, le=1)]
 PartOfAll = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -145,18 +147,84 @@ class EvaluationSection(Section):
 
 
 class ChannelSection(Section):
-    """How sums are made. A plain one and a secure one give the same numbers."""
+    """How sums are made. All kinds give the same numbers.
 
-    kind: Literal["plain", "secure"] = "plain"
+    `kind`     "plain" adds up in the open, "secure" runs the real machines in one process, and "processes"
+               runs them in processes of their own that talk over TLS.
+    `trust`, `corrupt`, `dropout`  what a session is planned for: what the server may do, how many clients
+               collude with it, and which part of the cohort may be missing by the end.
+    `workers`  how many worker processes share the clients; 0 is one for each client.
+    `sums`     most sums of one session.
+    `graph`    who shares secrets with whom; by default, what the size of the cohort asks for.
+    """
+
+    kind: Literal["plain", "secure", "processes"] = "plain"
     trust: Literal["curious_server", "malicious_server"] = "curious_server"
     corrupt: Whole = 0
     dropout: PartOfAll = 0.0
+    workers: Whole = 0
+    sums: Annotated[int, Field(ge=1, le=MAX_SUMS)] = MAX_SUMS
+    graph: Literal["auto", "complete", "ring"] = "auto"
+
+
+class DropoutSection(Section):
+    """Who goes missing, and when: drawn for every client and round from the seed, the same over all channels.
+
+    `training`  part of the invited whose masked input never comes in the sum that begins a round.
+    `between`   chance to be missing from a later sum of the round that is in no group with an earlier one.
+    `group`     chance to leave between two sums of one group, which closes it.
+    `reveal`    chance to go after masking and before revealing.
+    """
+
+    training: PartOfAll = 0.0
+    between: PartOfAll = 0.0
+    group: PartOfAll = 0.0
+    reveal: PartOfAll = 0.0
+
+    @property
+    def happens(self) -> bool:
+        return bool(self.training or self.between or self.group or self.reveal)
+
+
+class OutputSection(Section):
+    """What is kept, beside a line for every finished cell.
+
+    `keep`      "run" keeps a directory of every cell, with its ledger, its metrics and its report; "table"
+                keeps the line alone.
+    `identity`  a key file of `secagg keygen`, which signs the head of the ledger; by default, one is made.
+    """
+
+    keep: Literal["run", "table"] = "run"
+    identity: str | None = None
+
+
+class AuditSection(Section):
+    """What is tried out on the noise itself: `canaries` are sums with and without a client that is known."""
+
+    canaries: Whole = 0
+
+
+class TailSection(Section):
+    """A private histogram of clients' errors, over the same channel and with a budget of its own.
+
+    `every`  so many rounds; 0 is at the end only. All histograms of a run share the budget.
+    """
+
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    bins: Annotated[int, Field(ge=2, le=1024)] = 16
+    every: Whole = 0
 
 
 class Settings(Section):
-    """One simulation. Its `seed` decides everything that is drawn."""
+    """One simulation. Its `seed` decides everything that is drawn.
+
+    `insecure_seed`  whether it decides keys, rounding and noise as well, which makes everything computable by
+                     whoever knows it. By default only over a plain channel, where nothing is secret.
+    """
 
     seed: Whole = 0
+    insecure_seed: bool | None = None
     rounds: Count
     data: DataSection
     partition: PartitionSection | None = None
@@ -165,6 +233,15 @@ class Settings(Section):
     algorithm: AlgorithmSection
     privacy: PrivacySection | None = None
     cohort: CohortSection = CohortSection()
+    dropout: DropoutSection = DropoutSection()
     attack: AttackSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
+    tail: TailSection | None = None
     channel: ChannelSection = ChannelSection()
+    output: OutputSection = OutputSection()
+    audit: AuditSection = AuditSection()
+
+    @property
+    def seeded(self) -> bool:
+        """Whether keys, rounding and noise follow from the seed."""
+        return self.channel.kind == "plain" if self.insecure_seed is None else self.insecure_seed

@@ -16,6 +16,7 @@ from sims.scenario.settings import Settings
 # are then run again.
 FORMAT: Final = 1
 _DIGITS: Final = 20
+_ASIDE: Final = {"output", "audit", "insecure_seed"}
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class Cell:
     def digest(self) -> str:
         """Of everything that its numbers depend on; of no name and no other cell.
 
-        Defaults are left out, so that results outlive keys that are added later.
+        Defaults are left out, so that results outlive keys that are added later; and so is what decides on
+        nothing but what is kept and looked at.
         """
         text = json.dumps(
-            {"format": FORMAT, **self.settings.model_dump(mode="json", exclude_defaults=True)},
+            {"format": FORMAT, **_numbers(self.settings)},
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=True,
@@ -41,6 +43,12 @@ class Cell:
 
     def __str__(self) -> str:
         return described(self.key) or "the only cell"
+
+
+def _numbers(settings: Settings) -> dict[str, Any]:
+    """The settings that numbers depend on. A seed is meant to decide them; that it does not is told."""
+    found = settings.model_dump(mode="json", exclude_defaults=True, exclude=_ASIDE)
+    return found if settings.seeded else {**found, "insecure_seed": False}
 
 
 def cells(scenario: Scenario) -> tuple[Cell, ...]:
