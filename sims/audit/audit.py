@@ -1,0 +1,323 @@
+"""What an audit of a run found: values that a person, a program and a report read alike.
+
+All of it comes from a run directory and nothing else. `sims.audit.audited` puts it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What this run was. `graph`, `neighbours` and `threshold` are those of its last session, if any."""
+
+    path: str
+    name: str
+    label: str
+    algorithm: str
+    clients: int
+    per_round: int
+    dim: int
+    corrupt: int
+    channel: str
+    trust: str
+    graph: str | None
+    neighbours: int | None
+    threshold: int | None
+    insecure_seed: str | None
+    status: str
+    why: str | None
+    rounds: int
+    done: int
+    seconds: float
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integrity:
+    """Whether the records are what was written.
+
+    `rows`, `head`   of the ledger's chain; None where there is no ledger.
+    `key`            that signed the head, and `fingerprint` the short form that people compare.
+    `expected`       whether it is the key that the auditor expects; None if none was given.
+    `problems`       what is wrong, one sentence each. Empty if everything fits together.
+    `remarks`        what cannot be checked, and why.
+    """
+
+    rows: int | None
+    head: str | None
+    key: str | None
+    fingerprint: str | None
+    expected: bool | None
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def intact(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A vector of which a server learned the sum. `bound` says in words what one client could add."""
+
+    name: str
+    size: int
+    bits: int
+    bound: str
+    noisy: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of sum: what it reveals, in words, and with which noise.
+
+    `group`  the kinds with the same one are sums of the same private vectors.
+    `extra`  whether it is no part of the algorithm, such as the histogram of [tail].
+    """
+
+    kind: str
+    group: str
+    times: int | None
+    parts: tuple[Part, ...]
+    reveals: str
+    private: bool
+    extra: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One sum that was released. Rounds are counted from 1.
+
+    `sigmas`   standard deviation of the noise on each number of the total, for every part in its own unit;
+               None without noise.
+    `rho`      what it cost a client that is in it, `epsilon` the same at the audit's delta; None if some
+               part has no noise.
+    `rho_so_far`, `epsilon_so_far`  of all noisy sums up to this one together.
+    """
+
+    number: int
+    session: int
+    sum: int
+    round: int
+    kind: str
+    invited: int
+    contributors: int
+    sigmas: tuple[float | None, ...]
+    rho: float | None
+    epsilon: float | None
+    rho_so_far: float
+    epsilon_so_far: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Rounds after each other in which the same was released: so many sums of each kind."""
+
+    first: int
+    last: int
+    sums: Mapping[str, int]
+    least_contributors: int
+    most_contributors: int
+    rho_so_far: float
+    epsilon_so_far: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What one party's ledger, or memory, says that privacy has cost."""
+
+    rho: float
+    epsilon: float | None
+    unnoised: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What was spent, by who keeps count. Epsilons are at `delta`.
+
+    `server`         of a client that was in every released sum.
+    `most`, `least`  of the clients' own ledgers; None where there is no record of them.
+    `larger`         "server", "clients" or "equal", and `why` in a sentence.
+    `of_kinds`       what each budget comes to by itself: the algorithm's, and that of each extra kind.
+    """
+
+    adjacency: str
+    delta: float
+    server: Spent
+    most: Spent | None
+    least: Spent | None
+    larger: str
+    why: str
+    max_rho: float | None
+    of_kinds: Mapping[str, Spent]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """Something that is not private. `kind` is the kind of sum that it is about, if it is about one."""
+
+    what: str
+    why: str
+    kind: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutShort:
+    """A round in which a group ended early. Rounds are counted from 1."""
+
+    round: int
+    steps: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSteps:
+    """Sums of one group that rounds achieved: `rounds` says for how many rounds it was so many."""
+
+    group: str
+    planned: int
+    rounds: Mapping[int, int]
+    cut_short: tuple[CutShort, ...]
+
+    @property
+    def mean(self) -> float:
+        count = sum(self.rounds.values())
+        return sum(steps * often for steps, often in self.rounds.items()) / count if count else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missed:
+    """Clients that were lost in one stage of a sum, or of a session's set-up (`kind` is then empty)."""
+
+    round: int
+    kind: str
+    stage: str
+    clients: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A client that refused, and what it said."""
+
+    round: int
+    kind: str
+    member: int
+    error: str
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A sum, or a session (`kind` is then empty), of which nothing was released."""
+
+    round: int
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    missed: tuple[Missed, ...]
+    refused: tuple[Refused, ...]
+    failed: tuple[Failed, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageBytes:
+    """Bytes of all clients together in one stage; `expected` ones follow from the protocol's sizes."""
+
+    stage: str
+    up: int
+    expected_up: int | None
+    down: int
+    expected_down: int | None
+    frames_up: int
+    frames_down: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Bytes of a whole round over cohort sizes m, as `a m log2 m + b m d` by least squares."""
+
+    sizes: tuple[int, ...]
+    dims: tuple[int, ...]
+    log_coefficient: float  # a
+    size_coefficient: float  # b
+    worst: float  # relative error where it is largest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What was sent, and what the protocol says that it should have been.
+
+    `sums`, `exact`     sums and sessions that were compared, and those that agree to the byte.
+    `differences`       the others, one sentence each.
+    `up_per_client`, `down_per_client`  of a whole run: all bytes over the clients of a round.
+    `fedavg_up`, `fedavg_down`          the same of plain federated averaging, 4 bytes for each parameter.
+    `growth`            how bytes grow with the cohort, where the run has cohorts of several sizes.
+    """
+
+    stages: tuple[StageBytes, ...]
+    sums: int
+    exact: int
+    differences: tuple[str, ...]
+    up: int
+    down: int
+    up_per_client: float
+    down_per_client: float
+    fedavg_up: float
+    fedavg_down: float
+    growth: Growth | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """An empirical lower bound on the epsilon of one sum of a kind, beside what is claimed for it."""
+
+    kind: str
+    runs: int
+    bound: float
+    claimed: float | None
+    delta: float
+    confidence: float | None
+    holds: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Achieved:
+    """What came of the run, for a comparison; None where nothing was measured."""
+
+    accuracy: float | None
+    error_90: float | None
+    worst_tenth: float | None
+    completed: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Everything. `remarks` say which files were missing, or not complete."""
+
+    subject: Subject
+    integrity: Integrity
+    kinds: tuple[Kind, ...]
+    releases: tuple[Release, ...]
+    stretches: tuple[Stretch, ...]
+    spending: Spending
+    exposures: tuple[Exposure, ...]
+    groups: tuple[GroupSteps, ...]
+    losses: Losses
+    traffic: Traffic | None
+    canaries: tuple[Canary, ...]
+    achieved: Achieved
+    remarks: tuple[str, ...] = ()
+    tail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the records fit together: an audit of others proves nothing."""
+        return self.integrity.intact
