@@ -190,8 +190,11 @@ class LocalSession:
         self.refusals: dict[int, PeerError] = {}  # of clients that left because of it
         self._refusal: PeerError | None = None  # the last one, of this sum
         self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
+        self.invited = 0  # clients that were asked for the last sum
         self.bytes_up: Counter[Stage] = Counter()
         self.bytes_down: Counter[Stage] = Counter()
+        self.frames_up: Counter[Stage] = Counter()
+        self.frames_down: Counter[Stage] = Counter()
 
     def open(self) -> None:
         """Exchange keys and shares. Raises `SumFailed` if too few clients stay."""
@@ -209,6 +212,7 @@ class LocalSession:
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         self._refusal = None
+        self.invited = len(step.outgoing[0].receivers)
         try:
             if self._ledger is not None:
                 self._ledger.note_asked(step.outgoing[0].frame, self._server.table)
@@ -258,6 +262,7 @@ class LocalSession:
                     continue
                 if not self._absent(member, stage, self._sum_index):
                     self.bytes_down[stage] += len(packet.frame)
+                    self.frames_down[stage] += 1
                     self._forward(member, self._hear(member, packet.frame, asked), stage)
         if asked and self._prepare is not None:
             self._prepare(asked)
@@ -267,6 +272,7 @@ class LocalSession:
     def _forward(self, member: int, frames: Iterable[bytes], stage: Stage) -> None:
         for frame in frames:
             self.bytes_up[stage] += len(frame)
+            self.frames_up[stage] += 1
             if self._observer is not None:
                 self._observer(member, frame)
             self._note(self._server.receive(member, frame))

@@ -7,7 +7,8 @@
 `insecure_plain_sum` takes the same arguments and gives the same numbers without any protection.
 """
 
-from sims.channels.channel import SessionChannel
+from sims.channels.channel import ObservedChannel, SessionChannel
+from sims.channels.log import Log
 from sims.channels.plain import insecure_plain_sum
 from sims.channels.secure import secure_sum
 from sims.channels.setting import Fate, Setting, nobody_missing
@@ -15,6 +16,8 @@ from sims.channels.tampering import Tamper
 
 __all__ = [
     "Fate",
+    "Log",
+    "ObservedChannel",
     "SessionChannel",
     "Setting",
     "Tamper",

@@ -5,6 +5,7 @@ What a session is, real machines or a plain sum, is none of its business.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,24 +17,59 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.participant import Participant
+from protocols.run import Channel
 from protocols.vocabulary import Query, Turn, Unheard, encode_query
+from secagg.budget import Spend
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
-from secagg.memory import VolatileMemory
 from secagg.messages import MAX_SUMS
 from secagg.spec import Table, Total
+from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
+from sims.channels.log import Carried, Carrier, Course, Shape
 from sims.channels.setting import Setting
 
 
-class Session(Protocol):
-    """What carries sums: `secagg.local.LocalSession`, or something with the same face."""
+class ObservedChannel(Channel, Protocol):
+    """A channel to simulated clients, of which an observer sees what a server never would.
 
-    bytes_up: Counter[Stage]
-    bytes_down: Counter[Stage]
+    `asked`       every sum so far.
+    `memories`    what completed rounds have left with every client.
+    `save`        every client's state between two rounds, of which only this channel needs to know the form.
+    `restore`     go on from there, before the first round; `sessions` is how many there were.
+    `spends`      what every client knows to have spent.
+    `sessions`    how many there were so far.
+
+    What it is told of the course of things it hands on to the `log` of its setting, and what the server notes
+    goes to the `ledger` of its setting.
+    """
+
+    asked: list[Asking]
 
     @property
+    def bytes_up(self) -> Counter[Stage]: ...
+    @property
+    def bytes_down(self) -> Counter[Stage]: ...
+    @property
+    def sessions(self) -> int: ...
+    def memories(self) -> dict[int, Any]: ...
+    def spends(self) -> dict[int, Spend]: ...
+    def save(self) -> dict[int, bytes]: ...
+    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Session(Carrier, Protocol):
+    """What carries sums: `secagg.local.LocalSession`, or something with the same face."""
+
+    course: Course  # of the last sum
+
+    @property
+    def shape(self) -> Shape | None: ...  # None unless set-up is done
+    @property
     def contributors(self) -> tuple[int, ...]: ...
+    @property
+    def is_plain(self) -> bool: ...
     def open(self) -> None: ...
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total: ...
     def end(self) -> None: ...
@@ -46,8 +82,8 @@ class Plan:
     table: Table
     setting: Setting
     members: tuple[int, ...]
-    memories: Mapping[int, VolatileMemory]
-    number: int  # how many there were before
+    memories: Mapping[int, SimulatedMemory]
+    number: int  # how many there were before, or of its round if every round has one
     answer: AnswerOrDecline
     prepare: Prepare
     absent: Absent
@@ -102,13 +138,15 @@ class SessionChannel:
             member: Participant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
         }
-        self._memories = {member: VolatileMemory() for member in learners}
+        self._memories = {member: SimulatedMemory() for member in learners}
         self._session: Session | None = None
         self._sessions = 0
         self._members: tuple[int, ...] = ()
         self._sums_left = 0
         self._turn = Turn()
         self._next_sum = 0  # of the round
+        self._kind = ""  # of the current sum
+        self._stage: Stage | None = None  # of which the log was told last
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
         self.asked: list[Asking] = []
@@ -126,7 +164,8 @@ class SessionChannel:
             for member in members:
                 self.participants[member].open(turn)
             return
-        if again or members != self._members or self._sums_left < self._algorithm.most_sums:
+        again = again or self._setting.each_round or members != self._members
+        if again or self._sums_left < self._algorithm.most_sums:
             self._open(self._algorithm.table, members)
 
     def ask(self, query: Query) -> Total:
@@ -135,17 +174,37 @@ class SessionChannel:
         payload = encode_query(self._turn.telling(self._unheard), query)
         self._heard = set()
         self._sums_left -= 1
-        try:
-            total = self._session.ask(query.kind, payload, round_number=self._turn.number)
-        except SumFailed:
-            self.asked.append(Asking(self._turn.number, query.kind, None))
-            raise
-        finally:
-            self._next_sum += 1
-        self.asked.append(Asking(self._turn.number, query.kind, total.count))
+        total = self._sum(self._session, query.kind, payload)
         missed = sorted(set(self._session.contributors) - self._heard)
         self._unheard += [Unheard(member, self._turn.number, query.kind) for member in missed]
         return total
+
+    def _sum(self, session: Session, kind: str, payload: bytes) -> Total:
+        """Ask, and tell the log what became of it."""
+        carried, started = Carried(session), time.perf_counter()
+        self._kind, self._stage, session.course = kind, None, Course()
+        total, failure = None, None
+        try:
+            total = session.ask(kind, payload, round_number=self._turn.number)
+            return total
+        except SumFailed as error:
+            failure = str(error)
+            raise
+        finally:
+            self._next_sum += 1
+            count = None if total is None else total.count
+            if total is not None or failure is not None:
+                self.asked.append(Asking(self._turn.number, kind, count))
+            self._setting.log.sum(
+                session=self._sessions - 1,
+                round=self._turn.number,
+                kind=kind,
+                count=count,
+                failure=failure,
+                seconds=time.perf_counter() - started,
+                **session.course.facts(),
+                **carried.facts(),
+            )
 
     def finish(self, turn: Turn) -> None:
         """Tell everybody; after a round that failed, the next one begins with a new session."""
@@ -198,14 +257,14 @@ class SessionChannel:
         if len(members) < self._setting.corrupt + 2:
             raise TooFewClients.only(len(members), "are invited", self._setting.corrupt + 2)
         if self._setting.insecure_replay:
-            self._memories = {member: VolatileMemory() for member in self._memories}
+            self._memories = {member: SimulatedMemory() for member in self._memories}
         memories = {member: self._memories[member] for member in members}
         plan = Plan(
             table,
             self._setting,
             members,
             memories,
-            self._sessions,
+            self._turn.number if self._setting.each_round else self._sessions,
             self._answer,
             self._prepare,
             self._absent,
@@ -214,15 +273,58 @@ class SessionChannel:
         self._session = self._make_session(plan)
         self._answering = {}
         self._sessions += 1
-        self._next_sum = -1
+        self._next_sum, self._kind, self._stage = -1, "", None
+        failure = None
         try:
             self._session.open()
-        except SumFailed:
-            self.close()
+        except SumFailed as error:
+            failure = str(error)
             raise
         finally:
             self._next_sum = 0
+            self._log_session(self._session, len(members), failure)
+            if failure is not None:
+                self.close()
         self._members, self._sums_left = members, self._setting.sums
+
+    def _log_session(self, session: Session, members: int, failure: str | None) -> None:
+        if session.is_plain:  # there was no set-up to tell of
+            return
+        shape = session.shape
+        self._setting.log.session(
+            session=self._sessions - 1,
+            round=self._turn.number,
+            members=members,
+            graph=None if shape is None else shape.graph,
+            neighbours=None if shape is None else shape.neighbours,
+            threshold=None if shape is None else shape.threshold,
+            failure=failure,
+            **Carried.all(session),
+        )
+
+    # --- an observer's view ---
+
+    @property
+    def sessions(self) -> int:
+        """How many there were so far."""
+        return self._sessions
+
+    def memories(self) -> dict[int, Any]:
+        """What completed rounds have left with every client."""
+        return {member: each.memory for member, each in self.participants.items()}
+
+    def spends(self) -> dict[int, Spend]:
+        """What every client knows to have spent."""
+        return {member: each.spend for member, each in self._memories.items()}
+
+    def save(self) -> dict[int, bytes]:
+        """Every client between two rounds: see `sims.channels.clientstate`."""
+        return save_clients(self.participants, self._memories, self._setting.tamper)
+
+    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
+        """Go on from what `save` gave, before the first round. Raises `RecordError` if it is none."""
+        restore_clients(saved, self.participants, self._memories, self._setting.tamper)
+        self._sessions = sessions
 
     # --- what a session calls ---
 
@@ -255,6 +357,9 @@ class SessionChannel:
             job()
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
+        if stage is not self._stage:
+            self._stage = stage
+            self._setting.log.stage(round=self._turn.number, sum=self._next_sum, kind=self._kind, stage=stage)
         return self._setting.fate(member, stage, self._turn.number, self._next_sum)
 
     def _hear(self, member: int, event: ClientEvent) -> None:

@@ -21,6 +21,7 @@ from secagg.budget import check_priced, sum_charge
 from secagg.encoding import Encoding
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
+from secagg.finder import GraphChoice
 from secagg.groups import GroupBook
 from secagg.hashing import digest
 from secagg.local import Stage
@@ -36,6 +37,7 @@ from secagg.testing.seeded import insecure_rounding
 from secagg.thresholds import Trust
 from secagg.topology import plan
 from sims.channels.channel import Plan, SessionChannel
+from sims.channels.log import Course, Shape
 from sims.channels.setting import Setting
 from sims.channels.tampering import tampered
 
@@ -53,6 +55,8 @@ def insecure_plain_sum(
 class PlainSession:
     """Has the face of `LocalSession`."""
 
+    is_plain = True
+
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._policy = _policy(plan)
@@ -67,9 +71,13 @@ class PlainSession:
         self._threshold = self._least = 0
         self._gone: set[int] = set()
         self._stage = Stage.ADVERTISE
+        self.course = Course()
+        self.shape: Shape | None = None
         self.contributors: tuple[int, ...] = ()  # of the last sum
         self.bytes_up: Counter[Stage] = Counter()  # nothing is sent
         self.bytes_down: Counter[Stage] = Counter()
+        self.frames_up: Counter[Stage] = Counter()
+        self.frames_down: Counter[Stage] = Counter()
 
     # --- set-up ---
 
@@ -84,6 +92,7 @@ class PlainSession:
                 trust=self._policy.trust,
                 corrupt=setting.corrupt,
                 dropout=setting.dropout,
+                graph=GraphChoice.parse(setting.graph),
             )
         except ParameterError as error:
             raise TooFewClients(str(error), present=len(self._cohort)) from None
@@ -106,10 +115,12 @@ class PlainSession:
         bitmap = roster.pack(len(self._cohort))
         query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
         self._agenda.note(query)
+        self.course.index, self.course.invited = query.sum_index, len(roster)
         adding = _Adding(self._plan, self._cohort, roster, query, self._policy.adjacency)
         try:
             self._collect(adding)
             survivors = adding.survivors()
+            self.course.masked = len(survivors)
             self._check_survivors(adding, survivors, later)
             revealed = self._confirm(adding, survivors)
         except BaseException:
@@ -141,8 +152,8 @@ class PlainSession:
         for member, position in asked.items():
             try:
                 self._answer(adding, position, member)
-            except PeerError:  # what it was asked is not what it would answer; it leaves
-                self._gone.add(position)
+            except PeerError as error:  # what it was asked is not what it would answer; it leaves
+                self._leave(position, error)
 
     def _willing(self, adding: _Adding) -> dict[int, int]:
         """Who would answer, by its place in the cohort. Others leave."""
@@ -152,9 +163,13 @@ class PlainSession:
             try:
                 self._check_question(adding, member)
                 willing[member] = position
-            except PeerError:
-                self._gone.add(position)
+            except PeerError as error:
+                self._leave(position, error)
         return willing
+
+    def _leave(self, position: int, error: PeerError) -> None:
+        self._gone.add(position)
+        self.course.refusals.append((self._cohort[position], error))
 
     def _check_question(self, adding: _Adding, member: int) -> None:
         query, memory = adding.query, self._plan.memories[member]
@@ -189,6 +204,7 @@ class PlainSession:
             self._check_enough(stayed, "confirmed")
         self._stage = Stage.REVEAL
         stayed = set(self._positions(self._stage, stayed, query.sum_index))
+        self.course.revealed = len(stayed)
         for position in stayed:
             self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
             self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))

@@ -9,10 +9,16 @@ from typing import Any
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from secagg.client import ClientMachine
+from secagg.errors import PeerError
+from secagg.events import SessionReady
 from secagg.keys import Identity
 from secagg.local import LocalSession, local_machines
+from secagg.messages import MaskedInput, Reveal, message_type
+from secagg.server import ServerMachine
+from secagg.spec import Total
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer, seeded_identity
 from sims.channels.channel import Plan, SessionChannel
+from sims.channels.log import Course, Shape
 from sims.channels.setting import Setting
 from sims.channels.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
 
@@ -22,6 +28,50 @@ def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting
     return SessionChannel(algorithm, learners, setting, SecureSessions(tuple(learners), setting))
 
 
+class ObservedSession(LocalSession):
+    """A session of which somebody counts who masked and who revealed."""
+
+    is_plain = False
+
+    def __init__(self, server: ServerMachine, clients: Mapping[int, ClientMachine], plan: Plan) -> None:
+        super().__init__(
+            server,
+            clients,
+            plan.answer,
+            absent=plan.absent,
+            observer=self._see,
+            ledger=plan.setting.ledger,
+            listener=plan.listener,
+            prepare=plan.prepare,
+        )
+        self.course = Course()
+
+    def _see(self, member: int, frame: bytes) -> None:
+        kind = message_type(frame, sender=member)
+        self.course.masked += kind is MaskedInput
+        self.course.revealed += kind is Reveal
+
+    def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
+        self.course.refusals.append((member, error))
+        return super()._refuse(member, error)
+
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        before = self._sum_index
+        try:
+            return super().ask(kind, payload, round_number=round_number)
+        finally:
+            if self._sum_index > before:
+                self.course.index, self.course.invited = self._sum_index, self.invited
+
+    @property
+    def shape(self) -> Shape | None:
+        for event in self.events:
+            if isinstance(event, SessionReady):
+                complete = event.neighbours >= len(self._server.advertised) - 1
+                return Shape("complete" if complete else "ring", event.neighbours, event.threshold)
+        return None
+
+
 class SecureSessions:
     """Makes one session after another of clients that stay who they are."""
 
@@ -29,7 +79,7 @@ class SecureSessions:
         self._enrolled = enrolled
         self._identity = _identities(setting.insecure_seed)
 
-    def __call__(self, plan: Plan) -> LocalSession:
+    def __call__(self, plan: Plan) -> ObservedSession:
         setting = plan.setting
         server, clients = local_machines(
             table=plan.table,
@@ -37,6 +87,7 @@ class SecureSessions:
             members=plan.members,
             corrupt=setting.corrupt,
             dropout=setting.dropout,
+            graph=setting.graph,
             sums=setting.sums,
             memories=plan.memories,
             max_rho=setting.max_rho,
@@ -46,9 +97,7 @@ class SecureSessions:
             make_identity=self._identity,
             **_machines(plan),
         )
-        return LocalSession(
-            server, clients, plan.answer, absent=plan.absent, listener=plan.listener, prepare=plan.prepare
-        )
+        return ObservedSession(server, clients, plan)
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:

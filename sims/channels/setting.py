@@ -8,11 +8,14 @@ from fractions import Fraction
 from typing import Final, TypeAlias
 
 from secagg.errors import ParameterError
+from secagg.finder import GraphChoice
+from secagg.ledger import ServerLedger
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
 from secagg.thresholds import Trust, dropouts_allowed
+from sims.channels.log import Log, nobody_logs
 from sims.channels.tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
@@ -33,7 +36,10 @@ class Setting:
 
     `trust`, `corrupt`, `dropout`  what the server may do, how many clients may collude with it, and which
                         part of the cohort may be missing by the end of a session.
+    `graph`             who shares secrets with whom; by default, what the size of the cohort asks for.
     `sums`              most sums of one session; the next round then begins another.
+    `each_round`        whether every round begins another. Then a round under a seed is what it is whatever
+                        came before, also for somebody who goes on from a checkpoint.
     `fate`              who goes missing, and where. It may be asked about the same stage more than once,
                         and must say the same.
     `draw`              which clients are invited to a round; by default, all.
@@ -41,6 +47,8 @@ class Setting:
                         the algorithm's noise is planned for; without noise, there is no limit.
     `adjacency`         between which two worlds nobody can tell, for that rho.
     `tamper`            what clients that do not keep to the protocol put into sums instead of their values.
+    `log`               hears of every session and sum, with what it took; no part of the system.
+    `ledger`            where the server notes what it asks and releases; a plain channel has none to note.
     `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever
                         knows it.
     `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. Whoever
@@ -50,17 +58,22 @@ class Setting:
     trust: Trust | str = Trust.CURIOUS
     corrupt: int = 0
     dropout: Fraction | float = Fraction(0)
+    graph: GraphChoice | str = GraphChoice.AUTO
     sums: int = MAX_SUMS
+    each_round: bool = False
     fate: Fate = nobody_missing
     draw: Draw | None = None
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
+    log: Log = nobody_logs
+    ledger: ServerLedger | None = None
     insecure_seed: bytes | None = None
     insecure_replay: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
+        object.__setattr__(self, "graph", GraphChoice.parse(self.graph))
         check_whole("corrupt", self.corrupt)
         check_whole("sums", self.sums)
         if type(self.dropout) not in (int, float, Fraction):

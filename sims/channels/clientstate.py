@@ -1,0 +1,143 @@
+"""A simulated client between two rounds, as bytes: what a simulation needs to go on after a restart.
+
+A simulation owns its clients, so it may hold what no server ever sees: personal models, and where learners
+and attackers stand in what they draw. Keys are no part of it: a client that goes on makes new ones, and so
+the registry that it knew is forgotten as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from protocols.participant import Participant
+from protocols.record import RecordError
+from secagg.budget import Spend
+from secagg.hashing import DIGEST_BYTES
+from secagg.memory import VolatileMemory
+from secagg.noise.accounting import Adjacency
+
+SHARED: Final = -1  # no client's id: what all of them have in common
+
+
+class SimulatedMemory(VolatileMemory):
+    """Memory that a simulation can put down and take up again."""
+
+    def put_down(self, known: Index) -> dict[str, Any]:
+        spend = self._spend
+        return {
+            "sessions": known.bits(self._sessions),
+            "queries": known.bits(self._queries),
+            "rounds": self._rounds,
+            "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
+        }
+
+    def take_up(self, saved: Mapping[str, Any], known: Index) -> None:
+        charge, noised, unnoised, adjacency = saved["spend"]
+        self._sessions = set(known.at(saved["sessions"]))
+        self._queries = set(known.at(saved["queries"]))
+        self._rounds = dict(saved["rounds"])
+        self._spend = Spend(charge, noised, unnoised, Adjacency(adjacency))
+
+
+class Index:
+    """Digests that many clients know: each is kept once, and every client has a bit for it."""
+
+    def __init__(self, digests: Sequence[bytes] = ()) -> None:
+        self._digests = list(digests)
+        self._places = {digest: place for place, digest in enumerate(self._digests)}
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self._digests)
+
+    @classmethod
+    def of(cls, content: bytes) -> Index:
+        return cls([content[at : at + DIGEST_BYTES] for at in range(0, len(content), DIGEST_BYTES)])
+
+    def bits(self, digests: set[bytes]) -> bytes:
+        for digest in sorted(digests - self._places.keys()):
+            self._places[digest] = len(self._digests)
+            self._digests.append(digest)
+        number = sum(1 << self._places[digest] for digest in digests)
+        return number.to_bytes(-(-number.bit_length() // 8), "little")
+
+    def at(self, bits: bytes) -> Iterator[bytes]:
+        number = int.from_bytes(bits, "little")
+        for place in range(number.bit_length()):
+            if number >> place & 1:
+                yield self._digests[place]
+
+
+def save_clients(
+    participants: Mapping[int, Participant],
+    memories: Mapping[int, SimulatedMemory],
+    tamper: Mapping[int, object],
+) -> dict[int, bytes]:
+    """Everybody's state, and under `SHARED` what is common to them."""
+    known, saved = Index(), {}
+    for member, participant in participants.items():
+        state = {
+            "participant": participant.save(),
+            "memory": memories[member].put_down(known),
+            "learner": learner_state(participant.learner),
+            "tamper": learner_state(tamper.get(member)),
+        }
+        saved[member] = msgpack.packb(state)
+    return {**saved, SHARED: known.content}
+
+
+def restore_clients(
+    saved: Mapping[int, bytes],
+    participants: Mapping[int, Participant],
+    memories: Mapping[int, SimulatedMemory],
+    tamper: Mapping[int, object],
+) -> None:
+    """Raises `RecordError` if they are the states of others."""
+    if saved.keys() != {*participants, SHARED}:
+        raise RecordError("the saved clients are not those of this run")
+    known = Index.of(saved[SHARED])
+    for member, participant in participants.items():
+        try:
+            state = msgpack.unpackb(saved[member])
+            participant.restore(state["participant"])
+            memories[member].take_up(state["memory"], known)
+            set_learner_state(participant.learner, state["learner"])
+            set_learner_state(tamper.get(member), state["tamper"])
+        except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException):
+            raise RecordError(f"the saved state of client {member} is none") from None
+
+
+# --- where learners stand in what they draw ---
+
+
+def learner_state(learner: object) -> dict[str, Any]:
+    """How often it has trained, and where its generators are, also of what is wrapped in it."""
+    layers = list(_layers(learner))
+    generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
+    return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
+
+
+def set_learner_state(learner: object, state: Mapping[str, Any]) -> None:
+    layers = list(_layers(learner))
+    if state["calls"] is not None:
+        layers[-1].calls = state["calls"]
+    for generator, saved in zip(_generators(layers), state["generators"], strict=True):
+        generator.bit_generator.state = json.loads(saved)
+
+
+def _layers(learner: Any) -> Iterator[Any]:
+    yield learner
+    while (learner := vars(learner).get("wrapped") if hasattr(learner, "__dict__") else None) is not None:
+        yield learner
+
+
+def _generators(layers: Sequence[Any]) -> Iterator[np.random.Generator]:
+    for layer in layers:
+        for value in getattr(layer, "__dict__", {}).values():
+            if isinstance(value, np.random.Generator):
+                yield value
