@@ -31,6 +31,7 @@ PAGES = (
     "docs/training.md",
     "docs/results.md",
     "docs/deployment.md",
+    "docs/embedding.md",
     "docs/benchmarks.md",
 )
 
