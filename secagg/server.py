@@ -12,6 +12,7 @@ knowing the session id, and no client reveals anything more for the old one.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import cached_property
@@ -145,6 +146,16 @@ class ServerMachine:
         """Clients that dealt shares, are still welcome and, on a ring, have enough neighbours left."""
         away = self._attendance.gone | self._stranded
         return tuple(member for member in self._admission.shared if member not in away)
+
+    @property
+    def around(self) -> Counter[tuple[int, int]]:
+        """Of clients that revealed in the last sum: around how many so many were asked, and so many survived.
+
+        The length of what they sent follows from it.
+        """
+        graph, tally = self._topology.graph, self._tally
+        asked, survived = graph.present_around(tally.question.roster), graph.present_around(tally.survivors)
+        return Counter((asked[position], survived[position]) for position in tally.revealed)
 
     @property
     def waiting_for(self) -> tuple[int, ...]:

@@ -298,6 +298,8 @@ class SessionChannel:
             graph=None if shape is None else shape.graph,
             neighbours=None if shape is None else shape.neighbours,
             threshold=None if shape is None else shape.threshold,
+            sums=self._setting.sums,
+            seeds=0 if self._algorithm.table is None else self._algorithm.table.seeds,
             failure=failure,
             **Carried.all(session),
         )

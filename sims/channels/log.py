@@ -15,12 +15,14 @@ class Log(Protocol):
     """Hears of everything that is asked, once it is over, and of stages as they begin.
 
     `session(**facts)`  "session" (its number), "round", "members", "graph" ("complete" or "ring"),
-                        "neighbours" and "threshold" (these three None if it failed), "bytes_up",
+                        "neighbours" and "threshold" (these three None if it failed), "sums" and "seeds" (most
+                        sums of the session, removable components of noise of each), "bytes_up",
                         "bytes_down", "frames_up" and "frames_down" (by stage), "failure" (a text or None).
     `sum(**facts)`      "session", "sum" (its index in the session, None if nobody was asked), "round",
                         "kind", "invited", "masked", "count" (of contributors, None if nothing was released),
-                        "revealed", the same four counts, "failure", "refusals" (member, class of the error
-                        and sentence of each), "seconds".
+                        "revealed", "around" (so many asked, so many of them survived: around how many clients
+                        that revealed; empty where nothing is sent), the same four counts, "failure",
+                        "refusals" (member, class of the error and sentence of each), "seconds".
     `stage(**facts)`    a stage that begins: "round", "sum" (within the round, -1 in set-up), "kind" ("" in
                         set-up), "stage".
     """
@@ -62,6 +64,7 @@ class Course:
     invited: int = 0
     masked: int = 0
     revealed: int = 0
+    around: list[list[int]] = field(default_factory=list)
     refusals: list[tuple[int, PeerError]] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
@@ -71,6 +74,7 @@ class Course:
             "invited": self.invited,
             "masked": self.masked,
             "revealed": self.revealed,
+            "around": self.around,
             "refusals": refusals,
         }
 

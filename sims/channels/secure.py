@@ -62,6 +62,8 @@ class ObservedSession(LocalSession):
         finally:
             if self._sum_index > before:
                 self.course.index, self.course.invited = self._sum_index, self.invited
+                around = sorted(self._server.around.items())
+                self.course.around = [[*counts, clients] for counts, clients in around]
 
     @property
     def shape(self) -> Shape | None:
