@@ -17,7 +17,7 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import trio
 from numpy.typing import ArrayLike
@@ -48,6 +48,13 @@ _FEUD: Final = 600.0  # seconds within which to be replaced twice is to be at wa
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 
 
+Listener: TypeAlias = Callable[[ClientEvent], None]
+
+
+def unheard(_event: ClientEvent) -> None:
+    pass
+
+
 def _new_name() -> bytes:
     """Of a link: nobody else has it, so that nobody is taken for us, nor we for an earlier process."""
     return secrets.token_bytes(LINK_BYTES)
@@ -69,6 +76,7 @@ class Client:
         journal: Journal,
         progress: Progress,
         work: Work,
+        listener: Listener = unheard,
     ) -> None:
         self._dial = dial
         self._make_machine = make_machine
@@ -77,6 +85,7 @@ class Client:
         self._journal = journal
         self._progress = progress
         self._work = work
+        self._listener = listener
         self._turn = trio.Lock()  # of whoever uses the machine
         self._asked: Asked | None = None
         self._handed_out: Asked | None = None
@@ -251,6 +260,7 @@ class Client:
         # Before its keys are exchanged, a session costs a server nothing, and must not fill a log.
         write = self._journal.note if self._joined else self._journal.once
         write(entry.event, **entry.facts)
+        self._listener(event)
         match event:
             case Asked():
                 self._asked = event
@@ -288,12 +298,14 @@ async def open_client(
     journal: Journal | None = None,
     progress: Progress = no_progress,
     work: Work = in_thread,
+    listener: Listener = unheard,
 ) -> AsyncIterator[Client]:
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
     `context` is `tls.client_context(...)`; `identity` and `registry` are for `malicious_server`, as in
     `ClientMachine`. Raises `LocalError` at once if they do not fit together; a server that cannot be reached
-    is tried again and again.
+    is tried again and again. `listener` is called with every event of the client's machines, such as that an
+    answer is known to be in its sum.
     """
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
@@ -305,7 +317,15 @@ async def open_client(
         )
 
     dial = Dial(address, member=member, context=context, patience=patience)
-    client = Client(dial, make_machine, patience=patience, journal=journal, progress=progress, work=work)
+    client = Client(
+        dial,
+        make_machine,
+        patience=patience,
+        journal=journal,
+        progress=progress,
+        work=work,
+        listener=listener,
+    )
     try:
         async with own_nursery() as nursery:
             nursery.start_soon(client.run)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -80,13 +80,15 @@ class Server:
         deadlines: Deadlines | None = None,
         ledger: ServerLedger | None = None,
         expected: int | None = None,
+        members: Collection[int] | None = None,
         observer: Observer = unobserved,
         work: Work = in_thread,
     ) -> AsyncIterator[Session]:
         """A session with whoever comes in time; it is set up when the block begins and ended with it.
 
         With `expected` clients, set-up goes on at once instead of waiting for more. Raises `SumFailed` if too
-        few come. `observer` is called with every event, after it was written to the ledger.
+        few come. With `members`, nobody else is invited: others stay connected, and wait for another session.
+        `observer` is called with every event, after it was written to the ledger.
         """
         if self._session is not None:
             raise StateError("a server has one session at a time")
@@ -97,6 +99,7 @@ class Server:
             deadlines=deadlines or Deadlines(),
             ledger=ledger,
             expected=expected,
+            members=members,
             journal=self.journal,
             observer=observer,
             work=work,

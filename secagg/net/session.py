@@ -7,7 +7,7 @@ not read from meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias
 
@@ -50,6 +50,7 @@ class Session:
         deadlines: Deadlines,
         ledger: ServerLedger | None,
         expected: int | None,
+        members: Collection[int] | None,
         journal: Journal,
         observer: Observer,
         work: Work,
@@ -59,6 +60,7 @@ class Session:
         self._deadlines = deadlines
         self._ledger = ledger
         self._expected = expected
+        self._chosen = members
         self._journal = journal
         self._observer = observer
         self._work = work
@@ -73,6 +75,8 @@ class Session:
         self._current = Stage.ADVERTISE  # what comes between two stages counts to the first of them
         self.bytes_up: Counter[Stage] = Counter()  # of all clients' frames
         self.bytes_down: Counter[Stage] = Counter()
+        self.frames_up: Counter[Stage] = Counter()
+        self.frames_down: Counter[Stage] = Counter()
 
     # --- what its owner calls ---
 
@@ -135,6 +139,8 @@ class Session:
     def invite(self, link: Link) -> None:
         """A client is connected; in time, it may take part."""
         member = link.member
+        if self._chosen is not None and member not in self._chosen:
+            return
         if self._machine.state is not ServerState.INVITING or member in self._links.keys() | self._left:
             return
         link.frame_limit = max(link.frame_limit, self._machine.frame_limit)
@@ -153,6 +159,7 @@ class Session:
         """A frame that is expected."""
         async with self._holding():
             self.bytes_up[self._stage_now()] += len(arrival.frame)
+            self.frames_up[self._stage_now()] += 1
             self._note_aside(self._machine.receive(link.member, arrival.frame))
 
     def lose(self, link: Link, why: str) -> None:
@@ -189,7 +196,7 @@ class Session:
 
     def _turn_away(self, link: Link) -> None:
         farewell = m.Farewell(invitation_digest(self._machine.invitation)).encode()
-        self.bytes_down[self._stage_now()] += len(farewell)
+        self._count_down(farewell)
         with suppress(SlowReader):  # Who reads nothing will not miss it.
             link.send(farewell)
 
@@ -277,11 +284,16 @@ class Session:
         self._current = STAGE_OF.get(self._machine.state, self._current)
         return self._current
 
+    def _count_down(self, frame: bytes) -> None:
+        stage = self._stage_now()
+        self.bytes_down[stage] += len(frame)
+        self.frames_down[stage] += 1
+
     def _hand(self, member: int, frame: bytes) -> None:
         link = self._links.get(member)
         if link is None:
             return  # it has left a moment ago
-        self.bytes_down[self._stage_now()] += len(frame)
+        self._count_down(frame)
         try:
             link.send(frame)
         except SlowReader as error:

@@ -9,7 +9,7 @@
 then runs under trio. Every worker calls it with a seat of its own and its end of the line. A worker
 ends when the duty returns, or when the crew is closed: then its next `receive` or `send` raises
 `LineClosed`, which the duty need not catch. A worker that does neither within the grace period is
-killed.
+killed. A crew that may grow takes on more workers later (`hire`), such as in the place of one that died.
 
 Start-up is the import of what is preloaded, once, and then a fork per worker. The crew's side is
 tasks of the caller's own event loop; see `forks` for the other side, and `lifeline` for why nothing
@@ -39,6 +39,7 @@ Seat = TypeVar("Seat")
 Duty = Callable[[Seat, Line], object]
 
 _LOST: Final = "the fork server ended while the crew was started"
+_GONE: Final = "the fork server has ended; no worker can be started any more"
 _UNREAD: Final = 16  # news per worker that wait to be read before the workers have to wait
 
 
@@ -95,9 +96,11 @@ class _Worker:
 class Crew:
     """The workers that `open_crew` has started, by their index among the seats."""
 
-    def __init__(self, launcher: Launcher, size: int) -> None:
+    def __init__(self, launcher: Launcher, size: int, *, grows: bool = False) -> None:
         self._launcher = launcher
         self._size = size
+        self._grows = grows
+        self._nursery: trio.Nursery | None = None
         self._ready = False
         self._workers: list[_Worker] = []
         self._orders, self._orders_end = trio.open_memory_channel[Order](math.inf)
@@ -117,9 +120,21 @@ class Crew:
     def news(self) -> AsyncIterator[News]:
         """What the workers say, and last of each that it has ended; over when all of them have.
 
-        Whoever stops reading may go on later where it has stopped.
+        Whoever stops reading may go on later where it has stopped. A crew that may grow is never over.
         """
         return self._news_end
+
+    async def hire(self, seat: object) -> int:
+        """Start one more worker of a crew that grows, and return its index. Raises `CrewFailed`."""
+        if not self._grows or self._nursery is None:
+            raise ValueError("this crew stays as it was opened: open it with grows=True")
+        try:
+            worker = await self._hire()
+        except ConnectionError:
+            raise CrewFailed(_GONE) from None
+        self._nursery.start_soon(self._listen, worker, self._news.clone())
+        await worker.hand_over(seat)
+        return worker.index
 
     def kill(self, index: int) -> None:
         """Send SIGKILL to a worker, unless it has ended. The news tell when it has."""
@@ -161,13 +176,15 @@ class Crew:
         except (LineClosed, ConnectionError):
             raise CrewFailed(_LOST) from None
         nursery.start_soon(self._dispatch)
-        async with self._news:
-            for worker in self._workers:
-                nursery.start_soon(self._listen, worker, self._news.clone())
+        for worker in self._workers:
+            nursery.start_soon(self._listen, worker, self._news.clone())
+        if not self._grows:
+            self._news.close()
+        self._nursery = nursery
         for worker, seat in zip(self._workers, seats, strict=True):
             await worker.hand_over(seat)
 
-    async def _hire(self) -> None:
+    async def _hire(self) -> _Worker:
         index = len(self._workers)
         near, far = socket.socketpair()
         line = Line(near)
@@ -177,7 +194,9 @@ class Crew:
             except BaseException:
                 line.close()
                 raise
-        self._workers.append(_Worker(index, line))
+        worker = _Worker(index, line)
+        self._workers.append(worker)
+        return worker
 
     async def _dispatch(self) -> None:
         """Give the orders that were noted by code that cannot wait."""
@@ -188,11 +207,14 @@ class Crew:
     async def _watch(self) -> None:
         """Read what the fork server reports, until all workers have stopped."""
         try:
-            while len(self._workers) < self._size or not all(w.stopped.is_set() for w in self._workers):
+            while self._grows or not self._is_over():
                 self._note(await self._launcher.line.receive())
         except LineClosed:  # Nobody will tell how the workers end, only that they do, by their lifeline.
             for worker in self._workers:
                 worker.stop(worker.exitcode)
+
+    def _is_over(self) -> bool:
+        return len(self._workers) >= self._size and all(w.stopped.is_set() for w in self._workers)
 
     def _note(self, report: object) -> None:
         match report:
@@ -227,7 +249,7 @@ class Crew:
             self._launcher.stop()
 
     async def _part(self, grace: float) -> None:
-        self._size = len(self._workers)
+        self._size, self._grows = len(self._workers), False
         for worker in self._workers:
             worker.line.close()
         with trio.move_on_after(grace), suppress(CrewFailed):
@@ -238,17 +260,22 @@ class Crew:
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def open_crew(
-    duty: Duty[Seat], seats: Sequence[Seat], *, preload: Sequence[str] = (), grace: float = 2.0
+    duty: Duty[Seat],
+    seats: Sequence[Seat],
+    *,
+    preload: Sequence[str] = (),
+    grace: float = 2.0,
+    grows: bool = False,
 ) -> AsyncIterator[Crew]:
     """Start a worker for each seat, and end all of them on leaving, after `grace` seconds by force.
 
     `preload` names the modules that are to be imported before the workers are forked; the duty's own
     is always among them. Libraries that compute with threads of their own are told to use one per
-    worker. Raises `CrewFailed`.
+    worker. With `grows`, more workers can be hired later. Raises `CrewFailed`.
     """
     opening = _opening(duty, preload)
     launcher = Launcher()
-    crew, failure = Crew(launcher, len(seats)), None
+    crew, failure = Crew(launcher, len(seats), grows=grows), None
     try:
         async with trio.open_nursery() as nursery:
             try:
