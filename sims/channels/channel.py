@@ -295,6 +295,7 @@ class SessionChannel:
             session=self._sessions - 1,
             round=self._turn.number,
             members=members,
+            id=None if shape is None else shape.id,
             graph=None if shape is None else shape.graph,
             neighbours=None if shape is None else shape.neighbours,
             threshold=None if shape is None else shape.threshold,

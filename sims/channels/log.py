@@ -14,10 +14,11 @@ from secagg.local import Stage
 class Log(Protocol):
     """Hears of everything that is asked, once it is over, and of stages as they begin.
 
-    `session(**facts)`  "session" (its number), "round", "members", "graph" ("complete" or "ring"),
-                        "neighbours" and "threshold" (these three None if it failed), "sums" and "seeds" (most
-                        sums of the session, removable components of noise of each), "bytes_up",
-                        "bytes_down", "frames_up" and "frames_down" (by stage), "failure" (a text or None).
+    `session(**facts)`  "session" (its number), "round", "members", "id" (by which a ledger knows it), "graph"
+                        ("complete" or "ring"), "neighbours" and "threshold" (these four None if it failed),
+                        "sums" and "seeds" (most sums of the session, removable components of noise of each),
+                        "bytes_up", "bytes_down", "frames_up" and "frames_down" (by stage), "failure" (a text
+                        or None).
     `sum(**facts)`      "session", "sum" (its index in the session, None if nobody was asked), "round",
                         "kind", "invited", "masked", "count" (of contributors, None if nothing was released),
                         "revealed", "around" (so many asked, so many of them survived: around how many clients
@@ -54,6 +55,7 @@ class Shape:
     graph: str  # "complete" or "ring"
     neighbours: int
     threshold: int
+    id: str = ""  # by which a ledger knows the session
 
 
 @dataclass

@@ -70,7 +70,8 @@ class ObservedSession(LocalSession):
         for event in self.events:
             if isinstance(event, SessionReady):
                 complete = event.neighbours >= len(self._server.advertised) - 1
-                return Shape("complete" if complete else "ring", event.neighbours, event.threshold)
+                graph = "complete" if complete else "ring"
+                return Shape(graph, event.neighbours, event.threshold, event.session.hex())
         return None
 
 
