@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,19 @@ def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> 
     `check=False` reads other editions too, with as many images in a batch as there are.
     """
     pixels, labels = [], []
-    for name in (name for one in source.parts(part) for name in _BATCHES[one]):
-        path = source.find(
-            directory,
-            (name, f"{name}.bin"),
-            _ORIGIN,
-            (".", "cifar-10-batches-py", "cifar-10-batches-bin"),
-        )
+    for path in files(directory, part):
         with source.blame(path):
             rows, values = _read(path, check)
             labels.append(arrays.targets(values, CLASSES))
             pixels.append(rows.reshape(-1, *_IMAGE))
     return Samples(arrays.scaled(pixels), np.concatenate(labels))
+
+
+def files(directory: str | Path, part: str = "all") -> Iterator[Path]:
+    """The batches of a part. Raises `DataError` where one is missing."""
+    for name in (name for one in source.parts(part) for name in _BATCHES[one]):
+        names, places = (name, f"{name}.bin"), (".", "cifar-10-batches-py", "cifar-10-batches-bin")
+        yield source.find(directory, names, _ORIGIN, places)
 
 
 def _read(path: Path, check: bool) -> tuple[Array, Array]:

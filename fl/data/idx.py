@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,10 +81,21 @@ def emnist(
     EMNIST stores its images with rows and columns exchanged; here they are upright, like MNIST's. The
     files do not say who wrote what: data by writer is what LEAF makes of NIST's forms.
     """
+    return _load(directory, _emnist(split), part, check)
+
+
+def look(name: str, directory: str | Path, *, split: str = "byclass", part: str = "all") -> None:
+    """Raises `DataError` unless all files of that data set are there."""
+    kinds = {"mnist": _MNIST, "fashion-mnist": _FASHION}
+    for _ in _files(directory, _emnist(split) if name == "emnist" else kinds[name], part):
+        pass
+
+
+def _emnist(split: str) -> _Kind:
     if split not in EMNIST_SPLITS:
         raise DataError(f"EMNIST has no split {split!r}; it has {', '.join(EMNIST_SPLITS)}")
     first, classes = EMNIST_SPLITS[split]
-    kind = _Kind(
+    return _Kind(
         "emnist",
         {part: f"emnist-{split}-{part}" for part in ("train", "test")},
         classes,
@@ -93,14 +105,12 @@ def emnist(
         first,
         transposed=True,
     )
-    return _load(directory, kind, part, check)
 
 
 def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples:
     images, labels = [], []
-    for prefix in (kind.prefixes[one] for one in source.parts(part)):
-        pixels = _read(_path(directory, kind, f"{prefix}-images", 3), _SIDE, kind, check)
-        path = _path(directory, kind, f"{prefix}-labels", 1)
+    for pictures, path in _files(directory, kind, part):
+        pixels = _read(pictures, _SIDE, kind, check)
         values = _read(path, (), kind, check)
         with source.blame(path):
             if len(values) != len(pixels):
@@ -110,6 +120,13 @@ def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples
             labels.append(arrays.targets(values, kind.classes, kind.first))
         images.append(arrays.channels_first(pixels.transpose(0, 2, 1) if kind.transposed else pixels))
     return Samples(arrays.scaled(images), np.concatenate(labels))
+
+
+def _files(directory: str | Path, kind: _Kind, part: str) -> Iterator[tuple[Path, Path]]:
+    """Images and labels of every part."""
+    for prefix in (kind.prefixes[one] for one in source.parts(part)):
+        images = _path(directory, kind, f"{prefix}-images", 3)
+        yield images, _path(directory, kind, f"{prefix}-labels", 1)
 
 
 def _path(directory: str | Path, kind: _Kind, stem: str, axes: int) -> Path:

@@ -44,7 +44,7 @@ def leaf(
     pieces: list[Samples] = []
     owner: list[Array] = []
     kinds: set[tuple[bool, bool]] = set()
-    for path in _files(Path(directory), part):
+    for path in files(Path(directory), part):
         with source.blame(path):
             for user, x, y in _users(_parsed(path)):
                 if not len(x) and drop_empty:
@@ -57,7 +57,7 @@ def leaf(
     return Owned(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
 
 
-def _files(directory: Path, part: str) -> list[Path]:
+def files(directory: Path, part: str) -> list[Path]:
     """The files of a part, in the order of their names."""
     folders = source.parts(part)
     for place in _PLACES:

@@ -53,13 +53,18 @@ def shakespeare(
     A window starts at every `stride`-th character of a role.
     """
     window, stride = counted("window", window), counted("stride", stride)
-    path = source.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
+    path = text_in(directory, file)
     text = source.content(path, _LARGEST)
     with source.blame(path):
         lines = text.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
         spoken = _tsv(lines) if ".tsv" in path.suffixes else _speeches(lines)
         codes = {role: encode("\n".join(said), letters, drop=True) for role, said in spoken.items()}
         return _windows({role: code for role, code in codes.items() if len(code) > window}, window, stride)
+
+
+def text_in(directory: str | Path, file: str | None = None) -> Path:
+    """The file of that name, or of a usual one. Raises `DataError` where there is none."""
+    return source.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 
 def _tsv(lines: list[str]) -> Mapping[str, list[str]]:

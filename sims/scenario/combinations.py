@@ -2,41 +2,65 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
+from fl.errors import FLError
+from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import Entry, find
-from secagg.errors import ParameterError, SecaggError
+from secagg.errors import ParameterError, SecaggError, SpecError
 from secagg.thresholds import Trust
-from secagg.topology import plan
 from sims.deploy.problems import Problems, nearest
-from sims.scenario.settings import ChannelSection, Settings
+from sims.scenario import cohorts, tails
+from sims.scenario.settings import PrivacySection, Settings
 
 _SOME_DIM: Final = 10
 _SOME_CLIENTS: Final = 2
 _MOST: Final = 1e6  # above which nothing is learnt, and a step is soon no number of 32 bits
 # They take steps along gradients by themselves, where corrupt updates do not reach them.
 _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
+# They look into clients, which is possible only where clients are in the same process.
+_LOOK_INSIDE: Final = frozenset({"agreement", "jumps", "local-accuracy", "multipliers"})
 
 
 def check(settings: Settings, problems: Problems) -> None:
     """Add what is wrong to `problems`."""
-    training = settings.training
-    if training.epochs is not None and training.steps is not None:
-        problems.add("training", "set either steps or epochs, not both")
-    for name, value in (("rate", training.rate), ("weight_decay", training.weight_decay)):
-        if value > _MOST:
-            problems.add(f"training.{name}", f"must be at most {_MOST:g}, not {value:g}")
+    from sims.scenario import sources
+
+    sources.check(settings, problems)
+    _check_training(settings, problems)
     _check_stragglers(settings, problems)
     _check_attack(settings, problems)
-    _check_cohort(settings, problems)
-    _check_observers(settings, problems)
+    _check_processes(settings, problems)
+    cohorts.check(settings, problems)
+    _check_evaluation(settings, problems)
+    _check_identity(settings, problems)
+    tails.check(settings, problems)
+    if settings.audit.canaries and settings.privacy is None and settings.tail is None:
+        problems.add(
+            "audit.canaries", "there is no noise to try out: set [privacy] or [tail], or leave this out"
+        )
     try:
         entry = find(settings.algorithm.name)
     except ParameterError as error:
         problems.add("algorithm.name", str(error))
     else:
         _check_algorithm(entry, settings, problems)
+
+
+def _check_training(settings: Settings, problems: Problems) -> None:
+    from fl.device import pick
+
+    training = settings.training
+    if training.epochs is not None and training.steps is not None:
+        problems.add("training", "set either steps or epochs, not both")
+    for name, value in (("rate", training.rate), ("weight_decay", training.weight_decay)):
+        if value > _MOST:
+            problems.add(f"training.{name}", f"must be at most {_MOST:g}, not {value:g}")
+    try:
+        pick(training.device)
+    except FLError as error:
+        problems.add("training.device", str(error))
 
 
 def _check_stragglers(settings: Settings, problems: Problems) -> None:
@@ -52,7 +76,7 @@ def _check_attack(settings: Settings, problems: Problems) -> None:
     attack, name = settings.attack, settings.algorithm.name
     if attack is None or not attack.fraction:
         return
-    clients = _training_clients(settings)
+    clients = cohorts.training_clients(settings)
     if clients is not None and clients > 0 and attack.selection == "count":
         corrupt = round(attack.fraction * clients)
         if corrupt in (0, clients):
@@ -74,69 +98,126 @@ def _changes_updates(kind: str) -> bool:
     return name in ATTACKS and ATTACKS[name]().wrap is not None
 
 
-def _check_cohort(settings: Settings, problems: Problems) -> None:
-    partition, cohort = settings.partition, settings.cohort
-    clients = _training_clients(settings)
-    if clients is not None and clients < 1:
-        problems.add("partition.held_out", "must be fewer than partition.clients: somebody has to train")
-    elif clients is not None and cohort.per_round is not None and cohort.per_round > clients:
-        problems.add("cohort.per_round", f"must be at most {clients}, the clients that train")
-    invited = cohort.per_round if cohort.per_round is not None else clients
-    least = settings.channel.corrupt + 2
-    if invited is not None and 1 <= invited < least:
+def _check_processes(settings: Settings, problems: Problems) -> None:
+    """What needs everybody in one place."""
+    if settings.channel.kind != "processes":
+        return
+    attack = settings.attack
+    if attack is not None and attack.fraction and attack.kind == "omniscient":
         problems.add(
-            "channel.corrupt",
-            f"with {settings.channel.corrupt} colluders a round needs {least} clients or more, not {invited}",
+            "attack.kind",
+            "omniscient clients know what all others are about to send, which nobody does across processes: "
+            'set channel.kind = "secure", or take another attack',
         )
-    elif invited is not None and invited >= 1:
-        _check_channel(settings.channel, invited, problems)
-    if settings.evaluation.held_out and partition is not None and not partition.held_out:
-        problems.add("evaluation.held_out", "nobody is held out: set partition.held_out, or leave this out")
+    for name in settings.evaluation.observe:
+        if name in _LOOK_INSIDE:
+            problems.add(
+                "evaluation.observe",
+                f'{name} looks into clients, which have processes of their own: set channel.kind = "secure"',
+            )
 
 
-def _check_channel(channel: ChannelSection, invited: int, problems: Problems) -> None:
-    if why := _unplanned(invited, channel.trust, channel.corrupt, channel.dropout):
-        problems.add("channel.dropout" if channel.dropout else "channel.corrupt", why)
-
-
-@lru_cache
-def _unplanned(clients: int, trust: str, corrupt: int, dropout: float) -> str:
-    """Why so many clients cannot be protected, or nothing."""
-    try:
-        plan(clients, trust=Trust.parse(trust), corrupt=corrupt, dropout=dropout)
-    except ParameterError as error:
-        return str(error)
-    return ""
-
-
-def _training_clients(settings: Settings) -> int | None:
-    """How many train, if that is said; the data may know."""
-    partition = settings.partition
-    if partition is None or partition.clients is None:
-        return None
-    return partition.clients - partition.held_out
-
-
-def _check_observers(settings: Settings, problems: Problems) -> None:
+def _check_evaluation(settings: Settings, problems: Problems) -> None:
     from sims.simulation.observers import OBSERVERS
 
+    partition, part = settings.partition, settings.evaluation.part
     for name in settings.evaluation.observe:
         if name not in OBSERVERS:
             problems.add("evaluation.observe", f"{name!r} is not known; {nearest(name, sorted(OBSERVERS))}")
+    if partition is not None and part != "train" and not getattr(partition, part):
+        problems.add("evaluation.part", f"nobody has such samples: set partition.{part} to a part above 0")
+
+
+def _check_identity(settings: Settings, problems: Problems) -> None:
+    from secagg.errors import KeyFileError
+    from secagg.net.keyfiles import read_key
+
+    if settings.output.identity is None:
+        return
+    try:
+        read_key(Path(settings.output.identity))
+    except KeyFileError as error:
+        problems.add("output.identity", f"{error}; secagg keygen makes one")
+
+
+# --- the algorithm ---
 
 
 def _check_algorithm(entry: Entry, settings: Settings, problems: Problems) -> None:
-    """Build one for a model of some size, which its parameters do not depend on."""
-    from sims.simulation.algorithm import build
-
-    clients = max(settings.cohort.per_round or _training_clients(settings) or _SOME_CLIENTS, 1)
-    known = {"rate": settings.training.rate, "steps": 1, "population": clients}
-    try:
-        built = build(settings, dim=_SOME_DIM, clients=clients, known=known)
-    except SecaggError as error:
-        problems.add("algorithm", f"{entry.name}: {error}")
+    built = _built(entry, settings, problems) if _has_all(entry, settings, problems) else None
+    if built is None:
         return
     if built.table is None and settings.evaluation.what == "common":
         problems.add(
             "evaluation.what", f'{entry.name} sums nothing, and has no common model: set what = "personal"'
         )
+    if built.needs_everybody and settings.cohort.per_round is not None:
+        problems.add("cohort.per_round", f"{entry.name} needs all clients in every round: leave this out")
+    if built.most_sums > settings.channel.sums:
+        problems.add("channel.sums", f"a round of {entry.name} takes {built.most_sums}: set that or more")
+    try:
+        built.check_trust(Trust.parse(settings.channel.trust))
+    except ParameterError as error:
+        problems.add("channel.trust", f"{entry.name}: {error}")
+    cohorts.check_dropouts(settings, built, problems)
+
+
+def _has_all(entry: Entry, settings: Settings, problems: Problems) -> bool:
+    """Whether the algorithm and its budget know all that is set for them."""
+    own, privacy = settings.algorithm.parameters, settings.privacy
+    unknown = [name for name in own if name not in entry.parameters]
+    for name in unknown:
+        try:
+            entry.build(dim=_SOME_DIM, clients=_SOME_CLIENTS, **{name: own[name]})
+        except ParameterError as error:
+            problems.add(f"algorithm.{name}", str(error))
+    if privacy is None:
+        return not unknown
+    if entry.budget is None:
+        problems.add("privacy", f"{entry.name} has no private variant: leave out [privacy]")
+        return False
+    names = (*entry.budget_names, *PrivacySection.model_fields)
+    strange = [name for name in privacy.parameters if name not in names]
+    for name in strange:
+        problems.add(f"privacy.{name}", f"is not known here; {nearest(name, names)}")
+    return not unknown and not strange
+
+
+def _built(entry: Entry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
+    """For the model that is meant, or one of some size, which most parameters do not depend on."""
+    from sims.scenario.sources import size
+
+    try:
+        dim = size(settings) or _SOME_DIM
+    except FLError as error:
+        problems.add("model", f"{settings.model.kind}: {error}")
+        dim = _SOME_DIM
+    try:
+        return _attempt(settings, dim)
+    except SpecError as error:
+        few = error.bits_needed is not None and "bits" in settings.algorithm.parameters
+        problems.add("algorithm.bits" if few else _blamed(settings, dim), f"{entry.name}: {error}")
+    except SecaggError as error:
+        first = str(error).partition(" ")[0]
+        named = first in entry.parameters and "; " not in str(error)
+        problems.add(f"algorithm.{first}" if named else _blamed(settings, dim), f"{entry.name}: {error}")
+    return None
+
+
+def _attempt(settings: Settings, dim: int) -> AnyAlgorithm:
+    from sims.simulation.algorithm import build
+
+    clients = max(cohorts.invited(settings) or _SOME_CLIENTS, 1)
+    known = {"rate": settings.training.rate, "steps": 1, "population": clients}
+    return build(settings, dim=dim, clients=clients, known=known)
+
+
+def _blamed(settings: Settings, dim: int) -> str:
+    """Whether it would do without noise."""
+    if settings.privacy is None:
+        return "algorithm"
+    try:
+        _attempt(settings.model_copy(update={"privacy": None}), dim)
+    except SecaggError:
+        return "algorithm"
+    return "privacy"

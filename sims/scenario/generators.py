@@ -29,7 +29,7 @@ def _like(function: Maker, parameters: Mapping[str, inspect.Parameter], hints: M
     """`function`, which takes whatever it is given, with the parameters that it hands on."""
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
     function.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-    function.__annotations__ = dict(hints)
+    function.__annotations__ = {**hints, "return": Federation}
     return function
 
 

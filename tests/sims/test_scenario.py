@@ -109,6 +109,7 @@ def test_kinds_and_their_parameters_are_asked_of_those_that_offer_them(tmp_path:
 
 def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
     text = BASE.replace('kind = "digits"', 'kind = "fedplus-regression"\nrecipe = {parties = 4}')
+    text = text.replace('[partition]\nkind = "dirichlet"\nclients = 20\nalpha = 0.5\n', "")
     assert scenario(tmp_path, text, check=None).variants[0].settings.data.parameters == {
         "recipe": {"parties": 4}
     }
@@ -131,7 +132,7 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ("algorithm.clop=3",),
-            "algorithm: fedavg: there is no parameter 'clop' of fedavg: did you mean 'clip'?",
+            "algorithm.clop: there is no parameter 'clop' of fedavg: did you mean 'clip'?",
         ),
         (("training.epochs=1", "training.steps=2"), "training: set either steps or epochs, not both"),
         (("cohort.per_round=21",), "cohort.per_round: must be at most 20, the clients that train"),
@@ -151,19 +152,18 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
             ('evaluation.observe=["movment"]',),
             "evaluation.observe: 'movment' is not known; did you mean movement?",
         ),
-        (("algorithm.clip=many",), "algorithm: fedavg: clip must be a number above 0, not 'many'"),
+        (("algorithm.clip=many",), "algorithm.clip: fedavg: clip must be a number above 0, not 'many'"),
         (
-            ("algorithm.name=median", "algorithm.reach=1", "privacy.rho=1"),
-            "algorithm: median: it has no private variant, so leave out [privacy]",
+            ("algorithm={name='median', reach=1.0}", "privacy.rho=1"),
+            "privacy: median has no private variant: leave out [privacy]",
         ),
         (
             ("privacy.rho=1", "privacy.step=1", "algorithm.weighted=false"),
-            "algorithm: fedavg: privacy.step is no parameter of its budget; there are rho, epsilon, delta, "
-            "dropouts, removable",
+            "privacy.step: is not known here; there are rho, epsilon, delta, dropouts, removable",
         ),
         (
             ("privacy.epsilon=1", "privacy.dleta=1e-5", "algorithm.weighted=false"),
-            "algorithm: fedavg: privacy.dleta is no parameter of its budget; did you mean delta?",
+            "privacy.dleta: is not known here; did you mean delta?",
         ),
         (("partition.held_uot=2",), "partition.held_uot: is not known here; did you mean held_out?"),
         (("training.rate=1e40",), "training.rate: must be at most 1e+06, not 1e+40"),
@@ -227,7 +227,7 @@ def test_corrupt_updates_do_not_reach_who_takes_steps_of_its_own(
 
 def test_a_bound_that_only_the_user_knows_is_asked_for(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, BASE.replace("clip = 10", ""))
-    assert line.startswith("algorithm: fedavg: clip must be set")
+    assert line.startswith("algorithm.clip: fedavg: clip must be set")
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""What a kind of data means for the rest of a scenario: whose its samples are, and which files it needs."""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from fl.data.owned import Owned
+from fl.data.presence import look
+from fl.errors import DataError
+from fl.federation import Federation
+from sims.deploy.problems import ConfigError, Problems
+from sims.scenario.kinds import DATA, MODELS, partitions
+from sims.scenario.settings import PartitionSection, Settings
+
+_GIVEN = "given"
+
+
+def check(settings: Settings, problems: Problems) -> None:
+    """Add what is wrong between `[data]` and `[partition]`, each of which is right by itself."""
+    kind, partition = settings.data.kind, settings.partition
+    if not DATA.has(kind):
+        return  # which is told elsewhere
+    gives = get_type_hints(_plain(DATA.find(kind))).get("return")
+    if gives is Federation and partition is not None:
+        problems.add("partition", f"{kind} makes its own clients: leave out [partition]")
+    elif partition is None and gives not in (Federation, Owned):
+        problems.add(
+            "partition", f'is missing: {kind} belongs to nobody; set kind, such as "iid", and clients'
+        )
+    elif partition is not None and partitions(partition.kind).has(partition.kind):
+        _check_partition(kind, partition, problems, owned=gives is Owned)
+
+
+def _plain(maker: Any) -> Any:
+    return getattr(maker, "func", maker)
+
+
+def _check_partition(kind: str, partition: PartitionSection, problems: Problems, *, owned: bool) -> None:
+    accepted = inspect.signature(_plain(partitions(partition.kind).find(partition.kind))).parameters
+    if "owner" in accepted and not owned:
+        problems.add("partition.kind", f'{kind} does not say who owns what: take another, such as "iid"')
+    elif "owner" not in accepted and partition.clients is None:
+        problems.add("partition.clients", f"is missing: {partition.kind} needs it")
+    if partition.test == _GIVEN:
+        if owned:
+            problems.add("partition.test", f"{kind} is by owner: set a part, such as 0.2")
+        elif "part" not in inspect.signature(DATA.find(kind)).parameters:
+            problems.add("partition.test", f"{kind} has no test set of its own: set a part, such as 0.2")
+
+
+def check_files(settings: Settings, root: Path, problems: Problems) -> None:
+    """Add what is missing of the files that are read. `root` is where directories of data are."""
+    kind = settings.data.kind
+    if not DATA.has(kind) or "directory" not in inspect.signature(DATA.find(kind)).parameters:
+        return
+    directory = root / str(settings.data.parameters.get("directory", kind))
+    if why := _missing(kind.replace("_", "-"), directory, tuple(sorted(_looked_for(settings).items()))):
+        problems.add("data", f"{why}. Say with --data where directories of data are")
+
+
+def _looked_for(settings: Settings) -> dict[str, str]:
+    partition, parameters = settings.partition, settings.data.parameters
+    named = {name: parameters.get(name) for name in ("file", "split", "part")}
+    if partition is not None and partition.test == _GIVEN:
+        del named["part"]  # one part is trained on, and the other one tested on
+    return {name: value for name, value in named.items() if isinstance(value, str)}
+
+
+@lru_cache(maxsize=64)
+def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
+    """Why it cannot be read, or nothing. The same for all cells of a sweep."""
+    try:
+        look(kind, directory, dict(wanted))
+    except DataError as error:
+        return str(error)
+    except KeyError:
+        return ""  # a parameter is missing, which is told elsewhere
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _digits() -> tuple[int, ...]:
+    from fl.data.digits import digits
+
+    return digits().x.shape[1:]
+
+
+def size(settings: Settings) -> int | None:
+    """How many parameters the model has, where that can be known without reading files.
+
+    Raises `FLError` where there is no such model for such data.
+    """
+    from fl.models import size_of
+
+    kind, amiss = settings.model.kind, Problems(Path())
+    if settings.data.kind != "digits" or not MODELS.has(kind):
+        return None
+    own = MODELS.arguments(settings.model, kind, amiss)
+    try:
+        amiss.check()
+    except ConfigError:
+        return None
+    channels, side, _ = _digits()
+    follows = {"features": channels * side * side, "classes": 10, "channels": channels, "size": side}
+    accepted = MODELS.parameters(MODELS.find(kind))
+    fitting = {name: value for name, value in follows.items() if name in accepted}
+    return size_of(kind.replace("_", "-"), **{**fitting, **own})
