@@ -209,12 +209,19 @@ class SessionChannel:
     def finish(self, turn: Turn) -> None:
         """Tell everybody; after a round that failed, the next one begins with a new session."""
         told, self._unheard = turn.telling(self._unheard), []  # here, everybody hears it
-        self._all({member: partial(each.learn, told) for member, each in self.participants.items()})
+        self._tell(told)
         if not turn.completed(self._turn.number):
-            self.close()
+            self._end_session()
+
+    def _tell(self, turn: Turn) -> None:
+        """Have everybody hear what became of the rounds before that turn."""
+        self._all({member: partial(each.learn, turn) for member, each in self.participants.items()})
 
     def close(self) -> None:
         """End the session, if there is one."""
+        self._end_session()
+
+    def _end_session(self) -> None:
         if self._session is not None:
             self._session.end()
             self._bytes_up, self._bytes_down = self.bytes_up, self.bytes_down
@@ -253,7 +260,7 @@ class SessionChannel:
         return tuple(sorted(members))
 
     def _open(self, table: Table, members: tuple[int, ...]) -> None:
-        self.close()
+        self._end_session()
         if len(members) < self._setting.corrupt + 2:
             raise TooFewClients.only(len(members), "are invited", self._setting.corrupt + 2)
         if self._setting.insecure_replay:
@@ -284,7 +291,7 @@ class SessionChannel:
             self._next_sum = 0
             self._log_session(self._session, len(members), failure)
             if failure is not None:
-                self.close()
+                self._end_session()
         self._members, self._sums_left = members, self._setting.sums
 
     def _log_session(self, session: Session, members: int, failure: str | None) -> None:
