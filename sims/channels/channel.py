@@ -24,7 +24,10 @@ from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
 from secagg.messages import MAX_SUMS
+from secagg.noise.accounting import Adjacency
+from secagg.policy import Policy
 from secagg.spec import Table, Total
+from secagg.thresholds import Trust
 from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
 from sims.channels.log import Carried, Carrier, Course, Shape
 from sims.channels.setting import Setting
@@ -89,6 +92,22 @@ class Plan:
     absent: Absent
     listener: Listener
 
+    @property
+    def policy(self) -> Policy:
+        """What every client of the session insists on."""
+        setting, least = self.setting, self.setting.corrupt + 2
+        return Policy(
+            trust=Trust.parse(setting.trust),
+            corrupt=setting.corrupt,
+            min_cohort=least,
+            max_cohort=len(self.members),
+            min_contributors=least,
+            max_sums=setting.sums,
+            unnoised_sums=setting.unnoised_sums,
+            max_rho=setting.max_rho,
+            adjacency=setting.adjacency,
+        )
+
 
 SessionFactory: TypeAlias = Callable[[Plan], Session]
 
@@ -146,6 +165,8 @@ class SessionChannel:
         self._turn = Turn()
         self._next_sum = 0  # of the round
         self._kind = ""  # of the current sum
+        self._groups: set[str] = set()  # of which a sum was asked in this round
+        self._later = False  # whether there was one of the current sum's
         self._stage: Stage | None = None  # of which the log was told last
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
@@ -158,7 +179,7 @@ class SessionChannel:
 
     def begin(self, turn: Turn) -> None:
         again = self._setting.insecure_replay and self._forget(turn)
-        self._turn, self._next_sum = turn, 0
+        self._turn, self._next_sum, self._groups = turn, 0, set()
         members = self._invited(turn)
         if self._algorithm.table is None:
             for member in members:
@@ -183,6 +204,7 @@ class SessionChannel:
         """Ask, and tell the log what became of it."""
         carried, started = Carried(session), time.perf_counter()
         self._kind, self._stage, session.course = kind, None, Course()
+        self._note_group(kind)
         total, failure = None, None
         try:
             total = session.ask(kind, payload, round_number=self._turn.number)
@@ -205,6 +227,12 @@ class SessionChannel:
                 **session.course.facts(),
                 **carried.facts(),
             )
+
+    def _note_group(self, kind: str) -> None:
+        assert self._algorithm.table is not None  # there is a session
+        group = self._algorithm.table.group_of(kind)
+        self._later = group in self._groups
+        self._groups.add(group)
 
     def finish(self, turn: Turn) -> None:
         """Tell everybody; after a round that failed, the next one begins with a new session."""
@@ -331,6 +359,11 @@ class SessionChannel:
         """Every client between two rounds: see `sims.channels.clientstate`."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
+    def charge(self, charge: int | None, adjacency: Adjacency) -> None:
+        """Every client pays for a sum that it may have answered, and of which it knows nothing any more."""
+        for memory in self._memories.values():
+            memory.charge(charge, adjacency)
+
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
         """Go on from what `save` gave, before the first round. Raises `RecordError` if it is none."""
         restore_clients(saved, self.participants, self._memories, self._setting.tamper)
@@ -370,7 +403,10 @@ class SessionChannel:
         if stage is not self._stage:
             self._stage = stage
             self._setting.log.stage(round=self._turn.number, sum=self._next_sum, kind=self._kind, stage=stage)
-        return self._setting.fate(member, stage, self._turn.number, self._next_sum)
+        number, index, law = self._turn.number, self._next_sum, self._setting.law
+        if law is not None and law.missing(member, stage, number, index, later=self._later):
+            return True
+        return self._setting.fate(member, stage, number, index)
 
     def _hear(self, member: int, event: ClientEvent) -> None:
         match event:

@@ -29,7 +29,6 @@ from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import AnswerEntry
 from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
-from secagg.policy import Policy
 from secagg.question import content_digest
 from secagg.ring import Residues
 from secagg.spec import SumSpec, Total
@@ -59,7 +58,7 @@ class PlainSession:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._policy = _policy(plan)
+        self._policy = plan.policy
         self._table = plan.table
         self._table.check_fits(len(plan.members))
         self._table.check_colluders(plan.setting.corrupt)
@@ -277,22 +276,6 @@ class _Adding:
         return self._encoding.decode(
             self._accumulator, contributors=len(self._noise), invited=len(self.roster)
         )
-
-
-def _policy(plan: Plan) -> Policy:
-    """What the client of a real session would insist on."""
-    least = plan.setting.corrupt + 2
-    return Policy(
-        trust=Trust.parse(plan.setting.trust),
-        corrupt=plan.setting.corrupt,
-        min_cohort=least,
-        max_cohort=len(plan.members),
-        min_contributors=least,
-        max_sums=plan.setting.sums,
-        unnoised_sums=plan.setting.unnoised_sums,
-        max_rho=plan.setting.max_rho,
-        adjacency=plan.setting.adjacency,
-    )
 
 
 def _add(part: Residues, residues: Residues) -> None:
