@@ -8,6 +8,7 @@
 """
 
 from sims.channels.channel import ObservedChannel, SessionChannel
+from sims.channels.dropouts import Law
 from sims.channels.log import Log
 from sims.channels.plain import insecure_plain_sum
 from sims.channels.secure import secure_sum
@@ -16,6 +17,7 @@ from sims.channels.tampering import Tamper
 
 __all__ = [
     "Fate",
+    "Law",
     "Log",
     "ObservedChannel",
     "SessionChannel",

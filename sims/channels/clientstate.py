@@ -43,6 +43,10 @@ class SimulatedMemory(VolatileMemory):
         self._rounds = dict(saved["rounds"])
         self._spend = Spend(charge, noised, unnoised, Adjacency(adjacency))
 
+    def charge(self, charge: int | None, adjacency: Adjacency) -> None:
+        """Pay for an answer that may have left, and that a restart has forgotten."""
+        self._spend = self._spend.plus(charge, adjacency)
+
 
 class Index:
     """Digests that many clients know: each is kept once, and every client has a bit for it."""

@@ -15,6 +15,7 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
 from secagg.thresholds import Trust, dropouts_allowed
+from sims.channels.dropouts import Law
 from sims.channels.log import Log, nobody_logs
 from sims.channels.tampering import Tamper
 
@@ -42,6 +43,7 @@ class Setting:
                         came before, also for somebody who goes on from a checkpoint.
     `fate`              who goes missing, and where. It may be asked about the same stage more than once,
                         and must say the same.
+    `law`               chances to go missing, beside that.
     `draw`              which clients are invited to a round; by default, all.
     `max_rho`           clients' budget for sums with noise, which leaves none without. By default it is what
                         the algorithm's noise is planned for; without noise, there is no limit.
@@ -62,6 +64,7 @@ class Setting:
     sums: int = MAX_SUMS
     each_round: bool = False
     fate: Fate = nobody_missing
+    law: Law | None = None
     draw: Draw | None = None
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT

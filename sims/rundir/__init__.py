@@ -1,0 +1,12 @@
+"""Run directories: all that is kept of one simulation, and enough to go on with it after a crash.
+
+    with RunDirectory(path).locked() as run:
+        run.write_json("run.json", facts)
+
+A file is replaced as a whole or not at all, and a line is there or not. What the disk refuses, or a file does
+not hold, is a `ConfigError` with a sentence for whoever runs it.
+"""
+
+from sims.rundir.directory import RunDirectory, find_runs
+
+__all__ = ["RunDirectory", "find_runs"]

@@ -1,0 +1,150 @@
+"""The signed head of a run's ledger: whoever knows the key can tell an altered ledger, or a shorter one.
+
+A signature covers the run that the ledger is of, how many rows there are, and the hash of the last one, which
+covers all others. Each process that goes on with a run may have a key of its own; the last head of each is
+kept. Rows that were written after the last signature, by a process that was killed, are covered by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from secagg.errors import BadSignature
+from secagg.hashing import DIGEST_BYTES
+from secagg.keys import KEY_BYTES, Identity
+from secagg.keys import verify as verify_signature
+from secagg.ledger import Head, Row
+from secagg.ledger.chain import START, text_of
+from sims.deploy.problems import ConfigError
+from sims.rundir.directory import RunDirectory
+
+NAME: Final = "ledger.head"
+_PURPOSE: Final = "head of a run's ledger"
+_SIGNATURE_BYTES: Final = 64
+
+
+class AlteredLedger(ConfigError):
+    """A ledger that is not the one that was signed."""
+
+
+@dataclass(frozen=True)
+class SignedHead:
+    """A head, and who vouches for it."""
+
+    head: Head
+    key: bytes
+    signature: bytes
+
+    @classmethod
+    def make(cls, head: Head, *, run: str, identity: Identity) -> SignedHead:
+        """`run` is the digest of its settings."""
+        return cls(head, identity.public, identity.sign(_PURPOSE, *_fields(run, head)))
+
+    def check(self, run: str) -> None:
+        """Raise `AlteredLedger` unless the signature is the key's on this head of that run."""
+        try:
+            verify_signature(self.key, self.signature, _PURPOSE, *_fields(run, self.head), peer="server")
+        except BadSignature:
+            raise AlteredLedger(
+                f"the signature on {self.head.rows} rows of the ledger is not that of key "
+                f"{self.key.hex()[:16]}... for this run: the head, the key or the run was altered"
+            ) from None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "rows": self.head.rows,
+            "hash": self.head.hash.hex(),
+            "key": self.key.hex(),
+            "signature": self.signature.hex(),
+        }
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the signatures on a ledger say.
+
+    `keys`      who signed, in order; the last one signed last.
+    `unsigned`  rows that came after the last signature.
+    """
+
+    keys: tuple[bytes, ...]
+    unsigned: int
+
+
+def write_head(run: RunDirectory, signed: SignedHead) -> None:
+    """Keep this head, and the last one of every other signer before it."""
+    earlier = [each for each in _kept(run) if each.key != signed.key]
+    run.write_json(NAME, {**signed.body(), "earlier": [each.body() for each in earlier]})
+
+
+def _kept(run: RunDirectory) -> list[SignedHead]:
+    return read_heads(run) if (run / NAME).exists() else []
+
+
+def read_heads(run: RunDirectory) -> list[SignedHead]:
+    """All that are kept, the newest last. Raises `ConfigError` if the file is missing, or none of ours."""
+    content = run.read_json(NAME)
+    earlier = content.get("earlier", [])
+    if not isinstance(earlier, list):
+        raise AlteredLedger(f"{run / NAME} is damaged: its earlier heads are no list")
+    return [_parse(run, each) for each in (*earlier, content)]
+
+
+def _parse(run: RunDirectory, body: Any) -> SignedHead:
+    try:
+        head = Head(int(body["rows"]), _hex(body["hash"], DIGEST_BYTES))
+        return SignedHead(head, _hex(body["key"], KEY_BYTES), _hex(body["signature"], _SIGNATURE_BYTES))
+    except (KeyError, TypeError, ValueError):
+        raise AlteredLedger(f"{run / NAME} is damaged: it holds no signed head of a ledger") from None
+
+
+def _hex(text: str, size: int) -> bytes:
+    found = bytes.fromhex(text)
+    if len(found) != size:
+        raise ValueError
+    return found
+
+
+def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | None = None) -> Verified:
+    """Check all signatures on the ledger's `rows`, as `secagg.ledger.read_ledger` gives them.
+
+    `digest` is that of the run, as its `run.json` has it. `key` is the public key that the last signature has
+    to be of, for whoever knows it from elsewhere: otherwise somebody who altered everything may have signed
+    that with a key of his own. Raises `AlteredLedger` where something does not fit, and `ConfigError` where
+    there is nothing to check.
+    """
+    heads, hashes = read_heads(run), list(_hashes(rows))
+    for signed in heads:
+        signed.check(digest)
+        if signed.head.rows >= len(hashes):
+            raise AlteredLedger(
+                f"the ledger has {len(rows)} rows, and {signed.head.rows} were signed: rows were removed"
+            )
+        if hashes[signed.head.rows] != signed.head.hash:
+            raise AlteredLedger(
+                f"the first {signed.head.rows} rows of the ledger are not those that were signed"
+            )
+    if key is not None and heads[-1].key != key:
+        raise AlteredLedger(
+            f"the ledger was signed by key {heads[-1].key.hex()}, and not by {key.hex()} as it should be"
+        )
+    return Verified(tuple(each.key for each in heads), len(rows) - heads[-1].head.rows)
+
+
+def _hashes(rows: Sequence[Row]) -> Iterator[bytes]:
+    """Of the chain after each number of rows, from none on."""
+    head = START
+    yield head.hash
+    for row in rows:
+        head = head.after(text_of(row.body))
+        yield head.hash
+
+
+def _fields(run: str, head: Head) -> tuple[bytes, ...]:
+    return run.encode(), head.rows.to_bytes(8, "big"), head.hash
+
+
+def heads_as_text(heads: Sequence[SignedHead]) -> list[Mapping[str, Any]]:
+    return [each.body() for each in heads]

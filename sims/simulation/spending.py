@@ -1,0 +1,77 @@
+"""What sums cost so far, from their log: the view of a client that answered every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from protocols.algorithm import AnyAlgorithm
+from secagg.budget import Spend, sum_charge
+from secagg.noise.accounting import Adjacency
+from secagg.noise.conversion import epsilon
+from sims.scenario.settings import Settings
+
+
+class Spending:
+    """Adds up. A client pays before its input leaves, so a sum that came to nothing costs the same."""
+
+    def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
+        self._table = algorithm.table
+        self._spend = Spend(*spend)
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """A sum was asked, with these facts of its log."""
+        if facts["sum"] is None or self._table is None:
+            return
+        spec = self._table[facts["kind"]]
+        adjacency = Adjacency.ZERO_OUT
+        self.charge(sum_charge(spec, roster=facts["invited"], adjacency=adjacency))
+
+    def charge(self, charge: int | None) -> None:
+        self._spend = self._spend.plus(charge)
+
+    @property
+    def saved(self) -> tuple[int, int, int]:
+        return self._spend.charge, self._spend.noised, self._spend.unnoised
+
+    @property
+    def rho(self) -> float:
+        return self._spend.rho
+
+    @property
+    def unnoised(self) -> int:
+        return self._spend.unnoised
+
+    def epsilon(self, delta: float | None) -> float | None:
+        """At `delta`; None without one, and where a sum had no noise: then there is no such number."""
+        if delta is None or self._spend.unnoised or not self._spend.noised:
+            return None
+        return _epsilon(self.rho, delta)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(rho: float, delta: float) -> float:
+    return epsilon([rho], delta=delta)
+
+
+def delta_of(settings: Settings) -> float | None:
+    return None if settings.privacy is None else settings.privacy.delta
+
+
+def spend_facts(
+    server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
+) -> dict[str, Any]:
+    """What the server would say of a client in every sum, and what clients say of themselves."""
+    by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
+    return {
+        "adjacency": str(Adjacency.ZERO_OUT),
+        "server": {"rho": server.rho, "unnoised": server.unnoised},
+        "clients": {"most": _client(*by_cost[-1]), "least": _client(*by_cost[0])} if by_cost else {},
+        "max_rho": max_rho,
+        "delta": delta,
+    }
+
+
+def _client(member: int, spend: Spend) -> dict[str, Any]:
+    return {"client": member, "rho": spend.rho, "noised": spend.noised, "unnoised": spend.unnoised}

@@ -1,0 +1,94 @@
+"""A private histogram of clients' errors, asked over a channel of its own beside the training.
+
+It is a sum with noise, like any other: the server learns heights that nobody's error can be read from. Its
+budget covers what is asked here, the histogram and the mean accuracy and loss, and nothing of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocols.algorithm import AnyAlgorithm, ModelState
+from protocols.evaluated import Evaluation
+from protocols.evaluation import Measures
+from protocols.private_rounds import PrivateRounds
+from protocols.record import Vector, as_vector
+from protocols.run import Report, Run
+from secagg.errors import ParameterError
+from secagg.noise.goal import Goal
+from secagg.noise.promise import Promise
+from secagg.thresholds import dropouts_allowed
+from sims.channels import ObservedChannel
+from sims.scenario.settings import Settings, TailSection
+
+_RATIO: Final = 0.5  # of the budget goes to the histogram
+_CAP: Final = 100  # held-out samples of a client that count
+_LOSS_BOUND: Final = 5.0
+
+
+@dataclass(eq=False)
+class Tail:
+    """Asks when it is due. Nothing that it learns goes back into the training."""
+
+    section: TailSection
+    rounds: int
+    algorithm: AnyAlgorithm
+    channel: ObservedChannel
+    run: Run[Any]
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        dim: int,
+        clients: int,
+        make: Callable[[AnyAlgorithm], ObservedChannel],
+    ) -> Tail | None:
+        """None where the scenario asks for none."""
+        section = settings.tail
+        if section is None:
+            return None
+        algorithm = Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
+        channel = make(algorithm)
+        start = ModelState(as_vector([0.0] * dim))
+        return cls(section, settings.rounds, algorithm, channel, Run(algorithm, channel, start))
+
+    def is_due(self, number: int) -> bool:
+        """After round `number`, counted from 1: every so often, and at the end."""
+        return number in _times(self.section, self.rounds)
+
+    def ask(self, model: Vector) -> Report:
+        """One histogram, of how clients do with this model."""
+        self.run.state = ModelState(as_vector(model))
+        return self.run.round()
+
+
+def _measures(settings: Settings, section: TailSection, clients: int) -> Measures:
+    promise = Promise(
+        clients=clients,
+        dropouts=dropouts_allowed(clients, settings.channel.dropout),
+        colluders=settings.channel.corrupt,
+    )
+    try:
+        privacy = PrivateRounds(
+            promise=promise,
+            goal=Goal(epsilon=section.epsilon, delta=section.delta),
+            rounds=len(_times(section, settings.rounds)),
+            ratio=_RATIO,
+        )
+        return Measures(loss_bound=_LOSS_BOUND, cap=_CAP, bins=section.bins, privacy=privacy)
+    except ParameterError as error:
+        raise ParameterError(f"tail: {error}") from None
+
+
+def _times(section: TailSection, rounds: int) -> set[int]:
+    regular = set(range(section.every, rounds + 1, section.every)) if section.every else set()
+    return regular | {rounds}
+
+
+def facts_of(report: Report) -> Mapping[str, Any]:
+    failure = None if report.failure is None else str(report.failure)
+    return {"completed": report.completed, "failure": failure, "clients": report.clients, **report.facts}
