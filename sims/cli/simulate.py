@@ -31,7 +31,12 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 1 if a cell failed, or all rounds of one, and 2 if something is wrong "
         "with the scenario.",
     )
-    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="the scenario, such as robust.toml")
+    parser.add_argument(
+        "scenario",
+        type=Path,
+        metavar="SCENARIO",
+        help="a file, such as mine.toml, or one that secagg scenarios lists, such as quickstart",
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -87,12 +92,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
-    from sims.scenario import load
+    from secagg.errors import LocalError
+    from sims.scenario import check_files, load
     from sims.scenario.document import parsed
-    from sims.sweep import Results
+    from sims.scenario.shipped import find
+    from sims.sweep import Results, cells
 
-    scenario = load(args.scenario, parsed(args.set or ()), quick=args.quick)
-    return scenario, Results(args.out, scenario.name, needed=("series", "completed"))
+    path, changes, data = find(args.scenario), parsed(args.set or ()), _data(args)
+    try:
+        scenario = load(path, changes, quick=args.quick)
+    except LocalError:
+        load(path, changes, quick=args.quick, data=data)  # which says what is missing as well
+        raise
+    results = Results(args.out, scenario.name, needed=("series", "completed"))
+    known = results.read()
+    check_files(scenario, (each.settings for each in cells(scenario) if each.digest not in known), data)
+    return scenario, results
+
+
+def _data(args: argparse.Namespace) -> Path:
+    """Where directories of data are."""
+    return args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
 
 
 def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "Summary":
@@ -101,14 +121,13 @@ def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -
     from sims.sweep import cells, run_sweep
     from sims.words import counted
 
-    root = args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
     own = cells(scenario)
     try:
         with bar() as progress:
             return run_sweep(
                 own,
                 results,
-                function=partial(simulate, root=root),
+                function=partial(simulate, root=_data(args)),
                 jobs=args.jobs,
                 progress=progress,
                 tell=lambda cell, failure: _say(f"{cell}: {failure}"),

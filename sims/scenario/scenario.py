@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +43,12 @@ class Scenario:
 
 
 def load(
-    path: Path, changes: Assignments | None = None, *, quick: bool = False, check: Check | None = None
+    path: Path,
+    changes: Assignments | None = None,
+    *,
+    quick: bool = False,
+    check: Check | None = None,
+    data: Path | None = None,
 ) -> Scenario:
     """The scenario in a file. Raises `ConfigError` with everything that is wrong with it.
 
@@ -51,9 +57,8 @@ def load(
                its label would say something else.
     `quick`    two rounds of the first value of every axis, and what `[quick]` sets: whether it works at all.
     `check`    looks at every variant's settings; by default, `sims.scenario.kinds.check`.
+    `data`     where directories of data are, if files are to be looked for; by default, they are not.
     """
-    from sims.scenario.kinds import check as check_kinds
-
     changes = {} if changes is None else changes
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
     fixed = {key: value for key, value in changes.items() if not key.startswith(_AXIS)}
@@ -65,8 +70,35 @@ def load(
     problems.check()
     fixed = {**few, **fixed}
     found = _varied(found, fixed, quick=quick)
-    variants = _variants(path, assigned(document, fixed), found, fixed, check or check_kinds)
+    variants = _variants(path, assigned(document, fixed), found, fixed, _checks(check, data))
     return Scenario(name if not quick else f"{name}-quick", path, variants)
+
+
+def _checks(check: Check | None, data: Path | None) -> Check:
+    """All that is looked at in a variant's settings."""
+    from sims.scenario.kinds import check as check_kinds
+
+    first = check or check_kinds
+    if data is None:
+        return first
+
+    def both(settings: Settings, problems: Problems) -> None:
+        from sims.scenario.sources import check_files
+
+        first(settings, problems)
+        check_files(settings, data, problems)
+
+    return both
+
+
+def check_files(scenario: Scenario, variants: Iterable[Settings], data: Path) -> None:
+    """Raise `ConfigError` unless all files are there that these variants of a scenario read."""
+    from sims.scenario import sources
+
+    faults = _Faults(scenario.path)
+    for settings in variants:
+        faults.problems({}, partial(sources.check_files, settings, data))
+    faults.check(1)
 
 
 def _name(name: object, problems: Problems) -> str:
@@ -148,20 +180,23 @@ class _Faults:
         self._same: str | None = None
 
     def settings(self, key: Mapping[str, Any], document: Document, check: Check) -> Settings | None:
-        problems = Problems(self._path)
-        settings = None
         try:
             settings = Settings.model_validate(document)
         except ValidationError as error:
-            tell(error, problems)
-        else:
-            check(settings, problems)
+            self.problems(key, partial(tell, error))
+            return None
+        self.problems(key, partial(check, settings))
+        return settings
+
+    def problems(self, key: Mapping[str, Any], find: Callable[[Problems], None]) -> None:
+        """Gather what `find` adds about the variant of that key."""
+        problems = Problems(self._path)
+        find(problems)
         try:
             problems.check()
         except ConfigError as error:
             for line in str(error).splitlines():
                 self._found.setdefault(line, []).append(described(key))
-        return settings
 
     def same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
         """Two cells of a table are one. Told of once: the others differ in other axes."""
@@ -177,7 +212,7 @@ class _Faults:
 
 
 def _line(line: str, cells: Sequence[str], variants: int) -> str:
-    return line if len(cells) == variants else f"{line} (in {cells[0]})"
+    return line if len(cells) >= variants else f"{line} (in {cells[0]})"
 
 
 def described(key: Mapping[str, Any]) -> str:

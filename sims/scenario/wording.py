@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from sims.deploy.problems import Problems, shown
 from sims.scenario.settings import Settings
 
 _TEST: Final = ("partition", "test")
+_BESIDE: Final = ("name", "sweep", "quick")  # of the file, and not of one simulation
 
 
 def tell(error: ValidationError, problems: Problems) -> None:
@@ -22,7 +24,7 @@ def tell(error: ValidationError, problems: Problems) -> None:
         if why is None:
             others.append(_again(detail))
             continue
-        key = ".".join(map(str, detail["loc"][:2]))
+        key = ".".join(_key(detail).split(".")[:2])
         if key not in told:
             told.add(key)
             problems.add(key, why)
@@ -33,9 +35,16 @@ def tell(error: ValidationError, problems: Problems) -> None:
 def _why(detail: ErrorDetails) -> str | None:
     if detail["loc"][:2] == _TEST:  # one error for each of the types that it may have
         return f'must be a part of all, from 0 to below 1, or "given", not {shown(detail["input"])}'
+    if detail["type"] == "extra_forbidden":
+        close = get_close_matches(_key(detail), (*Settings.model_fields, *_BESIDE), n=1)
+        return f"is not known here; did you mean {close[0]}?" if close and close[0] in _BESIDE else None
     if detail["type"] == "list_type":
         return f"must be a list, such as [{_quoted(detail['input'])}], not {shown(detail['input'])}"
     return None
+
+
+def _key(detail: ErrorDetails) -> str:
+    return ".".join(map(str, detail["loc"]))
 
 
 def _quoted(value: Any) -> str:

@@ -404,10 +404,11 @@ def test_the_command_prints_a_line_for_each_cell_and_runs_none_twice(
 def test_a_cell_that_fails_is_told_of_and_the_others_go_on(
     digits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["simulate", str(digits), "--quick", "--set", "sweep.data.kind=['mnist']", "--out", "o"]) == 1
+    many = "sweep.partition.clients=[5000]"
+    assert main(["simulate", str(digits), "--quick", "--set", many, "--out", "o"]) == 1
     out, err = capsys.readouterr()
-    assert out == "data.kind=mnist; rounds failed\n"
-    assert "secagg simulate: data.kind=mnist: mnist is no directory" in err
+    assert out == "partition.clients=5000; rounds failed\n"
+    assert "secagg simulate: partition.clients=5000: " in err
     assert main(["simulate", str(digits), "--quick", "--out", "o"]) == 0
     assert "rounds 2 of 2" in capsys.readouterr().out
 
@@ -431,9 +432,9 @@ def test_data_is_looked_for_where_the_user_says(
 ) -> None:
     monkeypatch.setenv("SECAGG_DATA", "from-the-variable")
     mnist = ["simulate", str(digits), "--set", "data.kind=mnist"]
-    assert main(mnist) == 1
+    assert main(mnist) == 2
     assert "from-the-variable/mnist is no directory" in capsys.readouterr().err
-    assert main([*mnist, "--data", "from-the-option"]) == 1
+    assert main([*mnist, "--data", "from-the-option"]) == 2
     assert "from-the-option/mnist is no directory" in capsys.readouterr().err
 
 
