@@ -1,0 +1,120 @@
+"""What a page tells of one run: its audit, and the numbers that its plots show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sims.audit.audit import Audit
+
+_BENIGN: Final = "_benign"
+# In words, and in the order in which a reader cares.
+MEASURES: Final = {
+    "common": "Common model, all clients",
+    "common_benign": "Common model, benign clients",
+    "personal": "Personal models, all clients",
+    "personal_benign": "Personal models, benign clients",
+    "held_out_common": "Common model, clients that never train",
+    "held_out_personal": "Personal models, clients that never train",
+}
+ALGORITHMS: Final = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "rfa": "RFA",
+    "rfa-1": "RFA (one step)",
+    "fedavg+": "FedAvg+",
+    "fedgeomed+": "FedGeoMed+",
+    "fedcomed+": "FedCoMed+",
+    "fedbc": "FedBC",
+    "per-fedbc": "Per-FedBC",
+    "simplicial": "Simplicial-FL",
+    "scaffold": "SCAFFOLD",
+    "qffl": "q-FFL",
+    "afl": "AFL",
+    "term": "TERM",
+    "apfl": "APFL",
+    "pfedme": "pFedMe",
+    "per-fedavg": "Per-FedAvg",
+    "median": "Median by counts",
+    "trimmed-mean": "Trimmed mean",
+    "local": "Local training",
+    "ditto": "Ditto",
+}
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One run. `title` tells it from the other runs of the page.
+
+    `cell`      what was swept, with its values here.
+    `metrics`   one mapping for each round, as in the run's `metrics.jsonl`, and `sums` as in `sums.jsonl`.
+    `clients`   every client's numbers at the end, by what was measured: an observer's view.
+    `corrupt`   the clients that attacked.
+    `scenario`  its settings as TOML.
+    """
+
+    title: str
+    audit: Audit
+    cell: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    sums: Sequence[Mapping[str, Any]]
+    clients: Mapping[str, Mapping[str, Sequence[Any]]]
+    corrupt: frozenset[int]
+    scenario: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def algorithm(self) -> str:
+        return ALGORITHMS.get(self.audit.subject.algorithm, self.audit.subject.algorithm)
+
+    @property
+    def attacked(self) -> bool:
+        return self.audit.subject.corrupt > 0
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What was measured, in the order of `MEASURES`."""
+        found = {name for line in self.metrics for name in (line.get("measured") or {})}
+        return (*(name for name in MEASURES if name in found), *sorted(found - MEASURES.keys()))
+
+    @property
+    def headline(self) -> str | None:
+        """The measure that a run is judged by: of the models that clients would use, of honest clients."""
+        found = self.measures
+        order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
+        return next((name for name in (*order, "personal", "common") if name in found), None)
+
+    @property
+    def classifies(self) -> bool:
+        return any(
+            "mean_accuracy" in scores
+            for line in self.metrics
+            for scores in (line.get("measured") or {}).values()
+        )
+
+    def curve(self, measure: str, key: str) -> dict[float, float]:
+        """By round, one number of what was measured; not a number where training has diverged."""
+        lines = ((line["round"], (line.get("measured") or {}).get(measure)) for line in self.metrics)
+        found = {float(number): scores.get(key) for number, scores in lines if scores and key in scores}
+        return {number: math.nan if value is None else float(value) for number, value in found.items()}
+
+    def final(self, key: str, measure: str | None = None) -> float | None:
+        """The last such number; by default, of the headline."""
+        measure = measure or self.headline
+        curve = self.curve(measure, key) if measure else {}
+        value = list(curve.values())[-1] if curve else math.nan
+        return value if math.isfinite(value) else None
+
+    def errors(self, measure: str) -> list[float]:
+        """Of every client that was measured, its part of wrong answers at the end; of benign clients alone
+        where some attacked, whom nobody serves.
+        """
+        table = self.clients.get(measure.removesuffix(_BENIGN), {})
+        rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
+        return [1 - right / total for client, total, right in rows if total and client not in self.corrupt]
+
+    def line(self, key: str) -> dict[float, Any]:
+        """One value of every round's line."""
+        return {float(line["round"]): line.get(key) for line in self.metrics}

@@ -1,0 +1,255 @@
+"""Plots as SVG, a few hundred bytes of paths each.
+
+They are drawn here and not by matplotlib, whose SVGs have thousands of elements, carry colours that no style
+sheet can change (a dark page needs others), draw their letters as paths that no screen reader can read, and
+would make a page of a dozen plots larger than a megabyte. What `sims.figures` decided stays: colours that the
+colour-blind can tell apart, dashes that do it without colours, round numbers at ticks, gaps where nothing is
+known.
+
+Colours are classes of the style sheet. Where the pointer can stop is in `data-stops`, one number for each row
+of the table of the same numbers, which the page has below every plot: the script needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from sims.report.markup import Markup, element, joined
+from sims.report.scale import Scale, around
+from sims.report.series import Plot, Series, Stack
+
+WIDTH: Final = 440.0
+HEIGHT: Final = 270.0
+_LEFT: Final = 50.0
+_RIGHT: Final = 12.0
+_TOP: Final = 26.0
+_BOTTOM: Final = 44.0
+_ROW: Final = 44.0  # of a stack: its name above its bar
+_BAR: Final = 16.0
+_DOTS: Final = 40  # a line of up to so many values has a dot at each
+
+
+def plotted(plot: Plot) -> Markup:
+    """Lines, steps, areas and columns over two axes."""
+    x, y = _scales(plot)
+    return _svg(
+        plot.key,
+        HEIGHT,
+        _grid(y, whole=plot.whole),
+        _places(plot, x),
+        element("text", plot.y, class_="axis", x=2.0, y=13.0),
+        element("text", plot.x, class_="axis", x=WIDTH - _RIGHT, y=HEIGHT - 6, text_anchor="end"),
+        (_drawn(plot, each, x, y) for each in plot.series),
+        data_stops=_numbers(x(place) for place in plot.places),
+        data_scale=f"{y.low:g} {y.high:g} {y.start:g} {y.end:g}",
+        data_along="x",
+    )
+
+
+def stacked(stack: Stack) -> Markup:
+    """Bars from left to right, one below the other."""
+    height = _ROW * len(stack.rows)
+    longest = max(stack.total(row) for row in range(len(stack.rows)))
+    x = Scale(0.0, longest, 2.0, WIDTH - 74)
+    return _svg(
+        stack.key,
+        height,
+        (_bar(stack, row, x) for row in range(len(stack.rows))),
+        data_stops=_numbers(_ROW * row + _ROW / 2 + 6 for row in range(len(stack.rows))),
+        data_along="y",
+    )
+
+
+def key_of(series: Series) -> Markup:
+    """A little picture of a series, for its legend."""
+    solid = series.way in ("area", "columns")
+    shape = (
+        element("rect", x=1.0, y=3.0, width=20.0, height=9.0, rx=2.0, class_="fill")
+        if solid
+        else element("circle", cx=11.0, cy=7.5, r=4.0, class_="ring")
+        if series.way == "marks"
+        else element("path", d="M1 7.5H21", class_="line", stroke_dasharray=series.dash)
+    )
+    return element("svg", shape, class_=f"key {series.style}", viewbox="0 0 22 15", aria_hidden="true")
+
+
+def _svg(key: str, height: float, *children: object, **attributes: str) -> Markup:
+    return element(
+        "svg",
+        *children,  # type: ignore[arg-type]  # children are markup, or lists of it
+        element("path", class_="cursor", d="M0 0"),
+        element("g", class_="dots"),
+        class_="plot",
+        viewbox=f"0 0 {WIDTH:g} {height:g}",
+        role="img",
+        aria_labelledby=f"{key}-title",
+        aria_describedby=f"{key}-note",
+        **attributes,
+    )
+
+
+# --- axes ---
+
+
+def _scales(plot: Plot) -> tuple[Scale, Scale]:
+    values = plot.finite
+    low = min([*values, *([] if plot.least is None else [plot.least])])
+    high = max([*values, *([] if plot.most is None else [plot.most])])
+    y = around(low, high, start=HEIGHT - _BOTTOM, end=_TOP, whole=plot.whole)
+    start, end = _LEFT, WIDTH - _RIGHT
+    if _columns(plot):
+        half = (end - start) / (2 * len(plot.places))
+        start, end = start + half, end - half
+    first, last = plot.places[0], plot.places[-1]
+    return Scale(first, last if last > first else first + 1, start, end), y
+
+
+def _columns(plot: Plot) -> list[Series]:
+    return [each for each in plot.series if each.way == "columns"]
+
+
+def _grid(y: Scale, *, whole: bool) -> Iterator[Markup]:
+    for tick in y.ticks(whole=whole):
+        at = y(tick)
+        yield element("path", class_="grid", d=f"M{_LEFT:g} {at:.1f}H{WIDTH - _RIGHT:g}")
+        yield element("text", _short(tick), class_="tick", x=_LEFT - 7, y=at + 4, text_anchor="end")
+
+
+def _places(plot: Plot, x: Scale) -> Iterator[Markup]:
+    for tick in _ticks(plot, x):
+        text = _short(tick)
+        yield element("text", text, class_="tick", x=x(tick), y=HEIGHT - _BOTTOM + 17, text_anchor="middle")
+
+
+def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
+    """At most six; at columns, only where there are any."""
+    if plot.ticks:
+        return plot.ticks
+    if _columns(plot):
+        return plot.places[:: -(-len(plot.places) // 6)]
+    return x.ticks(6, whole=all(place.is_integer() for place in map(float, plot.places)))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
+
+
+# --- values ---
+
+
+def _drawn(plot: Plot, series: Series, x: Scale, y: Scale) -> Markup:
+    return element(
+        "g",
+        _shape(plot, series, x, y),
+        class_=f"series {series.style}",
+        data_series=series.name,
+    )
+
+
+def _shape(plot: Plot, series: Series, x: Scale, y: Scale) -> Iterable[Markup]:
+    points = _runs(plot.places, series.values, x, y)
+    floor = y(max(y.low, 0.0)) if y.low <= 0 else y.start
+    match series.way:
+        case "columns":
+            return _uprights(plot, series, x, y, floor)
+        case "marks":
+            return [element("circle", class_="ring", cx=a, cy=b, r=4.0) for run in points for a, b in run]
+        case "step":
+            return [_line(series, _steps(run)) for run in points]
+        case "area":
+            return [_area(_steps(run), floor) for run in points]
+        case _:
+            return [*(_line(series, run) for run in points), *_ends(points)]
+
+
+def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:
+    return element("path", class_="line", d=_path(points), stroke_dasharray=series.dash)
+
+
+def _ends(runs: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Markup]:
+    """Dots where values are few, and in any case where one stands alone, which would make no line."""
+    few = sum(map(len, runs)) <= _DOTS
+    for run in runs:
+        if few or len(run) == 1:
+            yield from (element("circle", class_="dot", cx=a, cy=b, r=2.6) for a, b in run)
+
+
+def _area(points: Sequence[tuple[float, float]], floor: float) -> Markup:
+    first, last = points[0][0], points[-1][0]
+    return element(
+        "path", class_="area", d=f"M{first:.1f} {floor:.1f}L{_path(points)[1:]}L{last:.1f} {floor:.1f}Z"
+    )
+
+
+def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> Iterator[Markup]:
+    """Columns of several series stand side by side."""
+    others = _columns(plot)
+    gap = (WIDTH - _RIGHT - _LEFT) / len(plot.places)
+    width = gap * 0.84 / len(others)
+    for place, value in zip(plot.places, series.values, strict=True):
+        if value:
+            left = x(place) - gap * 0.42 + width * others.index(series)
+            yield element(
+                "rect",
+                class_="fill",
+                x=left,
+                y=y(value),
+                width=width,
+                height=max(0.5, floor - y(value)),
+                rx=1.5,
+            )
+
+
+def _runs(
+    places: Sequence[float], values: Sequence[float | None], x: Scale, y: Scale
+) -> list[list[tuple[float, float]]]:
+    """The points of a series, in pieces where there are gaps."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for place, value in zip(places, values, strict=True):
+        if value is not None and math.isfinite(value):
+            runs[-1].append((x(place), y(value)))
+        elif value is not None and runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Level from each point half-way to the next."""
+    edges = [(a + b) / 2 for (a, _), (b, _) in pairwise(points)]
+    starts, ends = [points[0][0], *edges], [*edges, points[-1][0]]
+    if len(points) == 1:
+        starts, ends = [points[0][0] - 3], [points[0][0] + 3]
+    return [(at, y) for start, end, (_, y) in zip(starts, ends, points, strict=True) for at in (start, end)]
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{_place(a)} {_place(b)}" for a, b in points)
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return " ".join(map(_place, values))
+
+
+def _place(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+# --- bars ---
+
+
+def _bar(stack: Stack, row: int, x: Scale) -> Markup:
+    top, right = _ROW * row + 20, x(0.0)
+    parts = []
+    for series in stack.series:
+        if value := series.values[row]:
+            width = x(value) - x(0.0)
+            shape = element(
+                "rect", class_="fill", x=right, y=top, width=max(0.4, width - 0.8), height=_BAR, rx=1.5
+            )
+            parts.append(element("g", shape, class_=f"series {series.style}", data_series=series.name))
+            right += width
+    total = element("text", stack.form(stack.total(row)), class_="total", x=right + 6, y=top + 12.5)
+    return joined(element("text", stack.rows[row], class_="row", x=2.0, y=top - 5), parts, total)

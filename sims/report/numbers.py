@@ -1,0 +1,63 @@
+"""Numbers as a reader of the page meets them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+MISSING: Final = "–"  # noqa: RUF001  # an en dash, as in a printed table
+_SPACE: Final = "\N{NO-BREAK SPACE}"
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+
+
+def percent(share: float | None) -> str:
+    """0.912 is 91.2 %."""
+    return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f}{_SPACE}%"
+
+
+def hundredths(value: float | None) -> str:
+    """91.2 is 91.2 %, for what is in hundredths already."""
+    return percent(None if value is None else value / 100)
+
+
+def size(count: float | None) -> str:
+    """Bytes in the unit that leaves at most three digits before the point."""
+    if count is None:
+        return MISSING
+    power = 0
+    while abs(count) >= 999.5 and power < len(_UNITS) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.0f}{_SPACE}{_UNITS[power]}" if not power else f"{_three(count)}{_SPACE}{_UNITS[power]}"
+
+
+def plain(value: float | None) -> str:
+    """Whole numbers as they are, others to four digits."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def short(value: float | None) -> str:
+    """To three digits, where more would be in the way."""
+    return (
+        MISSING
+        if value is None or not math.isfinite(value)
+        else f"{value:,.3g}"
+        if abs(value) < 1000
+        else f"{value:,.0f}"
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """In minutes where seconds are too many to picture."""
+    if seconds is None:
+        return MISSING
+    if seconds < 120:
+        return f"{_three(seconds)}{_SPACE}s"
+    return f"{seconds / 60:.1f}{_SPACE}min" if seconds < 7200 else f"{seconds / 3600:.1f}{_SPACE}h"
+
+
+def _three(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"

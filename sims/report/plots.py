@@ -1,0 +1,148 @@
+"""The plots of a page. Several runs share a plot, one curve each; of one run, its measures are told apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sims.report import numbers
+from sims.report.chapter import MEASURES, Chapter
+from sims.report.figure import Drawable
+from sims.report.rounds import Curve, over_rounds
+from sims.report.series import Plot, Series
+from sims.report.traffic import privacy, steps, survivors, traffic
+
+_BINS: Final = 20
+
+
+def plots(chapters: Sequence[Chapter]) -> tuple[Drawable, ...]:
+    """All that the runs have something for, and the reason where one is missing."""
+    return (
+        *_accuracy(chapters),
+        _histogram(chapters),
+        *_tail(chapters),
+        survivors(chapters),
+        traffic(chapters),
+        privacy(chapters),
+        *steps(chapters),
+    )
+
+
+# --- accuracy ---
+
+
+def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
+    if any(each.classifies for each in chapters):
+        kind, key, y, scale, form = "Accuracy", "mean_accuracy", "Accuracy, %", 100.0, numbers.hundredths
+    else:
+        kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, numbers.plain
+    if len(chapters) == 1:
+        curves = {MEASURES.get(name, name): chapters[0].curve(name, key) for name in chapters[0].measures}
+        note = "Mean over clients, each on data of its own that it did not train on."
+        yield over_rounds("accuracy", f"{kind} by round", note, y, curves, scale=scale, form=form)
+        return
+    for measure in _judged(chapters):
+        curves = {each.title: each.curve(measure, key) for each in chapters}
+        curves = {title: curve for title, curve in curves.items() if curve}
+        name = MEASURES.get(measure, measure)
+        yield over_rounds(
+            f"accuracy-{measure}",
+            f"{kind} by round",
+            f"{name}: mean over clients.",
+            y,
+            curves,
+            scale=scale,
+            form=form,
+        )
+
+
+def _judged(chapters: Sequence[Chapter]) -> list[str]:
+    """Measures that runs are compared by: of benign clients where somebody attacks, and of all where not."""
+    found = dict.fromkeys(name for each in chapters for name in each.measures)
+    attacked = any(each.attacked for each in chapters)
+    return [name for name in found if f"{name}_benign" not in found or not attacked] or ["common"]
+
+
+# --- clients' errors ---
+
+
+def _histogram(chapters: Sequence[Chapter]) -> Plot:
+    errors = _errors(chapters)
+    places = tuple(100 * (bin_ + 0.5) / _BINS for bin_ in range(_BINS))
+    few = len(errors) <= 3
+    series = tuple(
+        Series(name, _counts(values), look, "columns" if few else "step")
+        for look, (name, values) in enumerate(errors.items())
+    )
+    whom = "benign clients" if any(each.attacked for each in chapters) else "clients"
+    return Plot(
+        key="errors",
+        title="Clients by their error",
+        note=f"How many {whom} end with which part of wrong answers. Seen by an observer of the simulation: "
+        "a server never learns it.",
+        x="Error, %",
+        y="Clients",
+        places=places,
+        names=tuple(f"Error {place - 50 / _BINS:g} to {place + 50 / _BINS:g} %" for place in places),
+        series=series,
+        least=0.0,
+        whole=True,
+        ticks=(0.0, 20.0, 40.0, 60.0, 80.0, 100.0),
+        empty="Clients' own numbers are written when a run that classifies is over.",
+    )
+
+
+def _errors(chapters: Sequence[Chapter]) -> dict[str, list[float]]:
+    if len(chapters) == 1:
+        (only,) = chapters
+        names = {"Common model": "common", "Personal models": "personal"}
+        found = {name: only.errors(measure) for name, measure in names.items()}
+    else:
+        found = {each.title: each.errors(each.headline or "common") for each in chapters}
+    return {name: values for name, values in found.items() if values}
+
+
+def _counts(values: Iterable[float]) -> tuple[float, ...]:
+    counts = [0.0] * _BINS
+    for value in values:
+        counts[min(_BINS - 1, math.floor(value * _BINS + 1e-9))] += 1
+    return tuple(counts)
+
+
+# --- the tail ---
+
+
+def _tail(chapters: Sequence[Chapter]) -> Iterable[Plot]:
+    if not any(each.classifies for each in chapters):
+        return
+    if len(chapters) == 1:
+        curves = {"90th percentile": _ninety(chapters[0]), "Mean of the worst tenth": _worst(chapters[0])}
+        whom = _of_whom(chapters[0])
+        note = f"{whom}: the error that one client in ten exceeds, and the mean error of that tenth."
+        yield _errors_by_round("tail", "The tail of clients' errors", note, curves)
+        return
+    ninety = {each.title: _ninety(each) for each in chapters}
+    yield _errors_by_round(
+        "tail", "90th percentile of clients' errors", "One client in ten does worse.", ninety
+    )
+    worst = {each.title: _worst(each) for each in chapters}
+    yield _errors_by_round("worst", "The worst tenth of clients", "Mean error of that tenth.", worst)
+
+
+def _of_whom(chapter: Chapter) -> str:
+    return MEASURES.get(chapter.headline or "", "Clients")
+
+
+def _ninety(chapter: Chapter) -> Curve:
+    return chapter.curve(chapter.headline or "common", "error_90")
+
+
+def _worst(chapter: Chapter) -> Curve:
+    """Runs keep the accuracy of the worst tenth."""
+    return {at: 1 - value for at, value in chapter.curve(chapter.headline or "common", "worst_tenth").items()}
+
+
+def _errors_by_round(key: str, title: str, note: str, curves: Mapping[str, Curve]) -> Plot:
+    shown = {name: curve for name, curve in curves.items() if curve}
+    return over_rounds(key, title, note, "Error, %", shown, scale=100.0, form=numbers.hundredths, least=0.0)

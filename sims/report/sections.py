@@ -1,0 +1,283 @@
+"""The sections of the page, from the story at its top to how it is done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sims.audit.audit import Exposure, Integrity
+from sims.report import numbers
+from sims.report.chapter import Chapter
+from sims.report.figure import figure
+from sims.report.findings import compared, findings
+from sims.report.markup import Child, Markup, element
+from sims.report.plots import plots
+from sims.report.story import Figure, figures, sentence
+from sims.report.tables import tabulated
+from sims.words import counted
+
+_CHANNELS: Final = {
+    "plain": "plain sums, no protection",
+    "secure": "secure sums, one process",
+    "processes": "secure sums over TLS, a process for every worker",
+}
+_TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a malicious server"}
+_CONTENTS: Final = {
+    "exposed": "Not private",
+    "course": "What happened",
+    "audit": "Audit",
+    "scenario": "Scenario",
+    "again": "Reproduce",
+}
+
+
+# --- the top ---
+
+
+def top(chapters: Sequence[Chapter], *, left: int) -> Markup:
+    subject = chapters[0].audit.subject
+    links = (element("li", element("a", text, href=f"#{key}")) for key, text in _CONTENTS.items())
+    return element(
+        "header",
+        element(
+            "div",
+            element("p", element("span", "secagg", class_="brand"), f" {subject.name}", class_="kicker"),
+            element("button", "Dark theme", id="theme", type="button", hidden=True),
+            class_="bar",
+        ),
+        element("h1", sentence(chapters)),
+        element("p", _summary(chapters, left), class_="summary"),
+        element("nav", element("ul", links), aria_label="Sections"),
+    )
+
+
+def _summary(chapters: Sequence[Chapter], left: int) -> str:
+    subject = chapters[0].audit.subject
+    drawn = "" if subject.per_round == subject.clients else f", {subject.per_round:,} in a round"
+    parts = [
+        counted(len(chapters), "run") + (f" of {len(chapters) + left:,}" if left else "")
+        if len(chapters) > 1
+        else "",
+        f"{counted(subject.clients, 'client')}{drawn}",
+        counted(subject.rounds, "round"),
+        counted(subject.dim, "parameter"),
+        _CHANNELS.get(subject.channel, subject.channel),
+        "" if subject.channel == "plain" else f"against {_TRUST.get(subject.trust, subject.trust)}",
+        numbers.duration(sum(each.audit.subject.seconds for each in chapters)),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def banners(chapters: Sequence[Chapter]) -> Iterator[Markup]:
+    """What a reader has to know before believing anything below."""
+    broken = [each for each in chapters if not each.audit.intact]
+    for each in broken:
+        problems = (element("li", problem) for problem in each.audit.integrity.problems)
+        yield _banner(
+            "bad", "The records of this run do not fit together", each, chapters, element("ul", problems)
+        )
+    seeded = [each for each in chapters if each.audit.subject.insecure_seed is not None]
+    if seeded:
+        yield _seed_banner(seeded, chapters)
+    for each in chapters:
+        if each.audit.subject.status != "finished":
+            yield _banner(
+                "warn", f"This run is {each.audit.subject.status}", each, chapters, _unfinished(each)
+            )
+
+
+def _banner(tone: str, title: str, chapter: Chapter, among: Sequence[Chapter], content: Child) -> Markup:
+    whose = f" ({chapter.title})" if len(among) > 1 else ""
+    return element(
+        "aside", element("strong", title, whose, "."), " ", content, class_=f"banner {tone}", role="note"
+    )
+
+
+def _seed_banner(seeded: Sequence[Chapter], chapters: Sequence[Chapter]) -> Markup:
+    seeds = dict.fromkeys(str(each.audit.subject.insecure_seed) for each in seeded)
+    which = "" if len(seeded) == len(chapters) else f" in {counted(len(seeded), 'run')} of {len(chapters)}"
+    codes = [joiner for seed in list(seeds)[:3] for joiner in (element("code", seed), " ")]
+    more = f"and {len(seeds) - 3} more" if len(seeds) > 3 else ""
+    return element(
+        "aside",
+        element("strong", f"insecure_seed{which}."),
+        " Keys, rounding and noise follow from a seed, so that the run can be repeated: whoever knows the "
+        "seed can compute everything. Nothing here protects anybody. ",
+        element("span", codes, more, class_="seed"),
+        class_="banner warn",
+        id="insecure-seed",
+        role="note",
+    )
+
+
+def _unfinished(chapter: Chapter) -> str:
+    subject = chapter.audit.subject
+    why = f" {subject.why.rstrip('.')}." if subject.why else ""
+    return f"{subject.done:,} of {subject.rounds:,} rounds are over.{why}"
+
+
+def cards(chapters: Sequence[Chapter]) -> Markup:
+    return element(
+        "section",
+        element("h2", "Key figures", class_="unseen"),
+        element("dl", (_card(each) for each in figures(chapters)), class_="cards"),
+        aria_label="Key figures",
+    )
+
+
+def _card(shown: Figure) -> Markup:
+    return element(
+        "div",
+        element("dt", shown.name),
+        element("dd", shown.value, class_="value"),
+        element("dd", shown.remark, class_="remark") if shown.remark else None,
+    )
+
+
+# --- what is not private ---
+
+
+def exposed(chapters: Sequence[Chapter]) -> Markup:
+    """One entry for each thing, with the runs that it is about."""
+    found: dict[Exposure, list[str]] = {}
+    for each in chapters:
+        for exposure in each.audit.exposures:
+            found.setdefault(exposure, []).append(each.title)
+    entries = [_exposure(exposure, titles, len(chapters)) for exposure, titles in found.items()]
+    content = (
+        element("ul", entries, class_="exposures") if entries else element("p", "The audit found nothing.")
+    )
+    return _section("exposed", "What is not private, and why", content)
+
+
+def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
+    which = f"{', '.join(titles)}: " if of > 1 and len(titles) < of else ""
+    return element(
+        "li", element("strong", which, exposure.what), " ", element("span", exposure.why, class_="why")
+    )
+
+
+# --- what happened ---
+
+
+def course(chapters: Sequence[Chapter], *, places: int) -> Markup:
+    drawn = (figure(each, places=places) for each in plots(chapters))
+    hint = element(
+        "p",
+        "Point at a plot, or move to it with Tab and then with the arrow keys, to read values. Names below a "
+        "plot switch series on and off.",
+        class_="note hint",
+        hidden=True,
+    )
+    table = tabulated(compared(chapters)) if len(chapters) > 1 else None
+    return _section("course", "What happened", hint, element("div", drawn, class_="figures"), table)
+
+
+# --- the audit ---
+
+
+def audits(chapters: Sequence[Chapter], *, rows: int) -> Markup:
+    if len(chapters) == 1:
+        return _section("audit", "Audit", _audit(chapters[0], "", rows=rows))
+    each = (
+        element(
+            "details",
+            element("summary", element("h3", chapter.title)),
+            _audit(chapter, f"run-{number}-", rows=rows),
+            class_="run",
+        )
+        for number, chapter in enumerate(chapters, 1)
+    )
+    return _section("audit", "Audit", each)
+
+
+def _audit(chapter: Chapter, prefix: str, *, rows: int) -> Iterator[Markup]:
+    yield _integrity(chapter.audit.integrity)
+    yield from (tabulated(table) for table in findings(chapter, prefix, rows=rows))
+    if chapter.audit.remarks:
+        yield element("ul", (element("li", text) for text in chapter.audit.remarks), class_="remarks")
+
+
+def _integrity(found: Integrity) -> Markup:
+    if not found.intact:
+        verdict, tone = "The records do not fit together.", "bad"
+    elif found.key is None:
+        verdict, tone = "There is no ledger: a plain channel keeps none.", "quiet"
+    else:
+        verdict, tone = "The records are intact.", "good"
+    rows = f" {counted(found.rows, 'row')} of the ledger's chain were read." if found.rows is not None else ""
+    key = (" Its head is signed by ", element("code", found.fingerprint), ".") if found.fingerprint else None
+    remarks = [*found.problems, *found.remarks]
+    return element(
+        "div",
+        element("p", element("strong", verdict, class_=tone), rows, key),
+        element("ul", (element("li", text) for text in remarks)) if remarks else None,
+        class_="integrity",
+    )
+
+
+# --- the scenario ---
+
+
+def settings(chapters: Sequence[Chapter]) -> Markup:
+    if len(chapters) == 1:
+        return _section("scenario", "The scenario as run", _toml(chapters[0]))
+    each = (
+        element("details", element("summary", element("h3", chapter.title)), _toml(chapter), class_="run")
+        for chapter in chapters
+    )
+    return _section("scenario", "The scenarios as run", each)
+
+
+def _toml(chapter: Chapter) -> Markup:
+    label = f"Scenario of {chapter.title}"
+    return element("pre", element("code", chapter.scenario), tabindex=0, role="region", aria_label=label)
+
+
+def again(chapters: Sequence[Chapter]) -> Markup:
+    """The commands that repeat it, and those that look at it."""
+    runs = dict.fromkeys(each.audit.subject.command for each in chapters)
+    path = chapters[0].audit.subject.path
+    seeded = all(each.audit.subject.insecure_seed is not None for each in chapters)
+    same = (
+        "Everything follows from the seed: the numbers will be the same."
+        if seeded
+        else "Data and training follow from the scenario's seed; keys, rounding and noise are fresh every "
+        "time, so numbers differ in their last digits, or by the noise."
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in chapters[0].versions.items())
+    return _section(
+        "again",
+        "How to reproduce",
+        element("p", same, f" This was {versions}." if versions else None),
+        element("pre", element("code", "\n".join(runs)), tabindex=0, role="region", aria_label="Commands"),
+        element("p", "And to look at what was kept:"),
+        element(
+            "pre",
+            element("code", f"secagg audit {path}\nsecagg report {path}"),
+            tabindex=0,
+            role="region",
+            aria_label="Commands of the audit and of this page",
+        ),
+    )
+
+
+def foot() -> Markup:
+    return element(
+        "footer",
+        element(
+            "p",
+            "Accuracies and errors of single clients are what an observer of the simulation measured. The "
+            "server learned what the audit lists, and nothing else. This page is one file and loads nothing.",
+        ),
+    )
+
+
+def _section(key: str, title: str, *content: Child) -> Markup:
+    return element(
+        "section",
+        element("h2", title, id=f"{key}-heading"),
+        *content,
+        id=key,
+        aria_labelledby=f"{key}-heading",
+    )

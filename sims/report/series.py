@@ -1,0 +1,130 @@
+"""What a plot shows, before anybody draws it: places on an axis, and series of values there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from sims.report import numbers
+
+T = TypeVar("T")
+# How the values of a series are shown.
+Way: TypeAlias = Literal["line", "step", "area", "marks", "columns"]
+Form: TypeAlias = Callable[[float | None], str]
+
+COLOURS: Final = 8  # that the style sheet has
+DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One value for every place. None is one that nobody measured, which a line passes over; what is not
+    finite, as after training has diverged, is a gap. `look` is its place among all that are told apart.
+    """
+
+    name: str
+    values: tuple[float | None, ...]
+    look: int = 0
+    way: Way = "line"
+
+    @property
+    def style(self) -> str:
+        """The class that gives it its colour."""
+        return f"c{self.look % COLOURS}"
+
+    @property
+    def dash(self) -> str | None:
+        """Lines stay apart without colours, too; looks repeat only after all pairs are used up."""
+        return DASHES[(self.look + self.look // COLOURS) % len(DASHES)] or None
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot over an axis of numbers.
+
+    `key`    its id in the page, and `title` and `note` what it shows.
+    `x`, `y` what the axes measure.
+    `place`  a place in words, such as "Round 3"; `names` are used instead where they are given.
+    `form`   a value in words; the number that it begins with has the unit of the axis.
+    `least`, `most`  values that the axis reaches in any case.
+    `whole`  whether values are counts.
+    `ticks`  of the axis of places, where they are not to be chosen from the places.
+    `empty`  why there is nothing to draw.
+    """
+
+    key: str
+    title: str
+    note: str
+    x: str
+    y: str
+    places: tuple[float, ...]
+    series: tuple[Series, ...]
+    place: str = "{}"
+    names: tuple[str, ...] = ()
+    form: Form = numbers.plain
+    least: float | None = None
+    most: float | None = None
+    whole: bool = False
+    ticks: tuple[float, ...] = ()
+    empty: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        return bool(self.finite)
+
+    @property
+    def finite(self) -> list[float]:
+        """All values that can be drawn."""
+        each = (value for series in self.series for value in series.values)
+        return [value for value in each if value is not None and math.isfinite(value)]
+
+    def named(self, index: int) -> str:
+        """A place as a reader calls it."""
+        return self.names[index] if self.names else self.place.format(numbers.plain(self.places[index]))
+
+    def thinned(self, most: int) -> Plot:
+        """With about `most` places at most, the first and the last among them, and a remark if some went."""
+        if len(self.places) <= most:
+            return self
+        kept = spread(len(self.places), most)
+        return replace(
+            self,
+            note=f"{self.note} {len(kept):,} of {len(self.places):,} places are drawn.",
+            places=_at(self.places, kept),
+            names=_at(self.names, kept) if self.names else (),
+            series=tuple(replace(each, values=_at(each.values, kept)) for each in self.series),
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Horizontal bars, each of several parts: one row for each name, one value for each part of it."""
+
+    key: str
+    title: str
+    note: str
+    rows: tuple[str, ...]
+    series: tuple[Series, ...]
+    form: Form = numbers.size
+    empty: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        return any(value for each in self.series for value in each.values)
+
+    def total(self, row: int) -> float:
+        return sum(each.values[row] or 0.0 for each in self.series)
+
+
+def spread(count: int, most: int) -> tuple[int, ...]:
+    """`most` indices of `count`, evenly, with both ends."""
+    if count <= most:
+        return tuple(range(count))
+    most = max(2, most)
+    return tuple(dict.fromkeys(round(place * (count - 1) / (most - 1)) for place in range(most)))
+
+
+def _at(values: Sequence[T], kept: Sequence[int]) -> tuple[T, ...]:
+    return tuple(values[index] for index in kept)

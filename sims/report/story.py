@@ -1,0 +1,169 @@
+"""The run in one sentence, and in a few figures, made of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from sims.report import numbers
+from sims.report.chapter import Chapter
+from sims.words import counted
+
+_APART: Final = 0.05  # accuracies that differ by less tell no story of one falling behind
+_SEED: Final = "seed"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A key figure: what it is, its value, and a few words beside it."""
+
+    name: str
+    value: str
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class _Method:
+    """Runs that differ by their seed alone, as one."""
+
+    name: str
+    runs: Sequence[Chapter]
+
+    @property
+    def accuracy(self) -> float | None:
+        found = [each.final("mean_accuracy") for each in self.runs]
+        known = [value for value in found if value is not None]
+        return fmean(known) if known and len(known) == len(found) else None
+
+
+def sentence(chapters: Sequence[Chapter]) -> str:
+    """What came of it, in one sentence."""
+    return _of_one(chapters[0]) if len(chapters) == 1 else _of_several(chapters)
+
+
+def _of_one(chapter: Chapter) -> str:
+    subject = chapter.audit.subject
+    if subject.done == 0:
+        return f"{chapter.algorithm} has not finished a round yet."
+    accuracy = chapter.final("mean_accuracy")
+    verb = "kept" if chapter.attacked else "reached"
+    if accuracy is None:
+        loss = chapter.final("pooled_loss")
+        done = f"came to a loss of {numbers.plain(loss)}" if loss is not None else "diverged"
+    else:
+        done = f"{verb} {numbers.percent(accuracy)}"
+    return f"{chapter.algorithm} {done} {_with(chapter)}; {_privacy(chapter)}."
+
+
+def _of_several(chapters: Sequence[Chapter]) -> str:
+    methods = _methods(chapters)
+    ranked = sorted(((each.accuracy or 0.0, each) for each in methods), key=lambda pair: -pair[0])
+    if any(each.accuracy is None for each in methods):
+        return f"{counted(len(chapters), 'run')} of {_names(methods)} {_with(chapters[0])}."
+    (best, first), (worst, last) = ranked[0], ranked[-1]
+    over = _over_seeds(methods)
+    if best - worst < _APART:
+        return (
+            f"{_names(methods)} ended between {numbers.percent(worst)} and {numbers.percent(best)} "
+            f"{_with(chapters[0])}{over}."
+        )
+    verbs = ("kept", "fell to") if chapters[0].attacked else ("reached", "came to")
+    return (
+        f"{first.name} {verbs[0]} {numbers.percent(best)} {_with(chapters[0])}; {last.name} {verbs[1]} "
+        f"{numbers.percent(worst)}{over}."
+    )
+
+
+def _methods(chapters: Sequence[Chapter]) -> list[_Method]:
+    grouped: dict[str, list[Chapter]] = {}
+    for each in chapters:
+        name = " ".join(str(value) for key, value in each.cell.items() if key != _SEED)
+        grouped.setdefault(name or each.algorithm, []).append(each)
+    return [_Method(name, runs) for name, runs in grouped.items()]
+
+
+def _names(methods: Sequence[_Method]) -> str:
+    names = [each.name for each in methods]
+    if len(names) > 4:
+        return f"{names[0]}, {names[1]} and {len(names) - 2} others"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _over_seeds(methods: Sequence[_Method]) -> str:
+    seeds = {len(each.runs) for each in methods}
+    return f", each the mean of {max(seeds)} seeds" if len(seeds) == 1 and max(seeds) > 1 else ""
+
+
+def _with(chapter: Chapter) -> str:
+    subject = chapter.audit.subject
+    if chapter.attacked:
+        share = f"{100 * subject.corrupt / subject.clients:.3g}\N{NO-BREAK SPACE}%"
+        return f"with {share} of {subject.clients:,} clients malicious"
+    return f"with {counted(subject.clients, 'client')}"
+
+
+def _privacy(chapter: Chapter) -> str:
+    audit = chapter.audit
+    if audit.subject.channel == "plain":
+        return "sums were added up in the open"
+    seen = f"the server saw {counted(len(audit.releases), 'total')} and nobody's own vector"
+    epsilon = audit.spending.server.epsilon
+    if epsilon is None or not audit.spending.server.rho:
+        return seen
+    return f"{seen}, at an epsilon of {numbers.short(epsilon)}"
+
+
+# --- figures ---
+
+
+def figures(chapters: Sequence[Chapter]) -> tuple[Figure, ...]:
+    """The cards at the top: of one run, or of the best of several, with the range of the others."""
+    best = max(chapters, key=lambda each: each.final("mean_accuracy") or -1.0)
+    among = {each.title: each for each in chapters}
+    return (*_results(best, among), *_cost(chapters), _integrity(chapters))
+
+
+def _results(best: Chapter, among: Mapping[str, Chapter]) -> list[Figure]:
+    of = f"{best.title}, " if len(among) > 1 else ""
+    whom = "benign clients" if best.attacked else "mean of clients"
+    if (accuracy := best.final("mean_accuracy")) is None:
+        return [Figure("Loss", numbers.plain(best.final("pooled_loss")), of.removesuffix(", "))]
+    worst = best.final("worst_tenth")
+    return [
+        Figure("Accuracy", numbers.percent(accuracy), f"{of}{whom}"),
+        Figure("Worst tenth of clients", numbers.percent(worst), f"{of}mean accuracy"),
+    ]
+
+
+def _cost(chapters: Sequence[Chapter]) -> list[Figure]:
+    released = sum(len(each.audit.releases) for each in chapters)
+    asked = sum(line.get("entry") == "sum" for each in chapters for line in each.sums)
+    figures = [Figure("Sums released", f"{released:,}", f"of {asked:,} that were asked")]
+    figures.append(_epsilon(chapters))
+    sent = [each.audit.traffic for each in chapters if each.audit.traffic is not None]
+    if each := [found for found in sent if found.up]:
+        least, most = min(one.up_per_client for one in each), max(one.up_per_client for one in each)
+        text = numbers.size(most) if least == most else f"{numbers.size(least)} to {numbers.size(most)}"
+        figures.append(Figure("Sent by a client", text, f"plain FedAvg: {numbers.size(each[0].fedavg_up)}"))
+    return figures
+
+
+def _epsilon(chapters: Sequence[Chapter]) -> Figure:
+    found = [each.audit.spending for each in chapters if each.audit.spending.server.rho]
+    if not found:
+        return Figure("Epsilon", "none", "no sum carries noise")
+    most = max(found, key=lambda each: each.server.rho)
+    bare = sum(each.audit.spending.server.unnoised for each in chapters)
+    beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
+    return Figure("Epsilon", numbers.short(most.server.epsilon), f"at a delta of {most.delta:g}{beside}")
+
+
+def _integrity(chapters: Sequence[Chapter]) -> Figure:
+    if broken := [each for each in chapters if not each.audit.intact]:
+        return Figure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
+    signed = sum(each.audit.integrity.key is not None for each in chapters)
+    if not signed:
+        return Figure("Records", "no ledger", "a plain channel keeps none")
+    return Figure("Records", "intact", "ledger and signature fit")

@@ -1,0 +1,223 @@
+"""Plots of what carried the rounds: who stayed, what was sent, what privacy cost, how far medians came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from sims.audit.audit import StageBytes, Traffic
+from sims.report import numbers
+from sims.report.chapter import Chapter
+from sims.report.figure import Drawable
+from sims.report.rounds import over_rounds
+from sims.report.series import Plot, Series, Stack, Way
+
+STAGES: Final = {
+    "advertise": "Keys",
+    "share": "Shares",
+    "mask": "Masked vectors",
+    "confirm": "Confirmations",
+    "reveal": "Unmasking",
+}
+_MODEL: Final = "A plain model"
+_BOTH_WAYS: Final = 4  # so many runs at most have a bar for each way
+
+
+# --- survivors ---
+
+
+def survivors(chapters: Sequence[Chapter]) -> Plot:
+    """Of every sum that was asked: invited, masked, counted; of several runs, the part that was counted."""
+    sums = [[line for line in each.sums if line.get("entry") == "sum"] for each in chapters]
+    longest = max((len(each) for each in sums), default=0)
+    if len(chapters) == 1:
+        return _of_one(sums[0])
+    series = tuple(
+        Series(
+            each.title, tuple(_part(line) for line in lines) + (None,) * (longest - len(lines)), look, "step"
+        )
+        for look, (each, lines) in enumerate(zip(chapters, sums, strict=True))
+    )
+    return Plot(
+        key="survivors",
+        title="Survivors of every sum",
+        note="The part of the invited that each total is made of; a gap is a sum that released nothing.",
+        x="Sum",
+        y="Counted, % of the invited",
+        places=tuple(float(place + 1) for place in range(longest)),
+        series=series,
+        place="Sum {}",
+        form=numbers.hundredths,
+        most=100.0,
+        empty="Nothing was asked.",
+    )
+
+
+def _of_one(sums: Sequence[Any]) -> Plot:
+    failed = tuple(0.0 if line["count"] is None else None for line in sums)
+    shown = (
+        Series("Invited", tuple(float(line["invited"]) for line in sums), 0, "area"),
+        Series("Masked", tuple(float(line["masked"]) for line in sums), 1, "step"),
+        Series("Counted", tuple(_or_gap(line["count"]) for line in sums), 2, "step"),
+        *(
+            (Series("Nothing released", failed, 3, "marks"),)
+            if any(each is not None for each in failed)
+            else ()
+        ),
+    )
+    return Plot(
+        key="survivors",
+        title="Survivors of every sum",
+        note="Who was invited, whose masked vector came, and who is in the total.",
+        x="Sum",
+        y="Clients",
+        places=tuple(float(place + 1) for place in range(len(sums))),
+        names=tuple(f"Sum {place + 1}, {line['kind']}" for place, line in enumerate(sums)),
+        series=shown,
+        least=0.0,
+        whole=True,
+        empty="Nothing was asked.",
+    )
+
+
+def _or_gap(count: int | None) -> float:
+    return math.nan if count is None else float(count)
+
+
+def _part(line: Any) -> float:
+    return 100 * _or_gap(line["count"]) / line["invited"] if line["invited"] else math.nan
+
+
+# --- bytes ---
+
+
+def traffic(chapters: Sequence[Chapter]) -> Stack:
+    """What one client sends and receives in the whole run, by stage, beside plain federated averaging."""
+    shown = [(each, each.audit.traffic) for each in chapters if each.audit.traffic is not None]
+    rows: dict[str, dict[str, float]] = {}
+    for chapter, sent in shown:
+        if sent is not None and (sent.up or sent.down):
+            rows |= _bars(chapter.title if len(chapters) > 1 else "", sent, both=len(shown) <= _BOTH_WAYS)
+    if rows:
+        references = dict.fromkeys(
+            (sent.fedavg_up, sent.fedavg_down) for _, sent in shown if sent is not None
+        )
+        for up, down in references:
+            rows |= _references(up, down, both=len(shown) <= _BOTH_WAYS, named=len(references) > 1)
+    series = tuple(
+        Series(name, tuple(row.get(name, 0.0) for row in rows.values()), look, "columns")
+        for look, name in enumerate((*STAGES.values(), _MODEL))
+        if any(row.get(name) for row in rows.values())
+    )
+    return Stack(
+        key="bytes",
+        title="Bytes of one client, by stage",
+        note="In the whole run, beside federated averaging with no protection (4 bytes for each parameter).",
+        rows=tuple(rows),
+        series=series,
+        empty="Sums were added up in the open, within one process: nothing was sent.",
+    )
+
+
+def _bars(title: str, sent: Traffic, *, both: bool) -> dict[str, dict[str, float]]:
+    up = {_stage(each): each.up * _share(sent.up_per_client, sent.up) for each in sent.stages}
+    down = {_stage(each): each.down * _share(sent.down_per_client, sent.down) for each in sent.stages}
+    if both:
+        return {_row(title, "sent"): up, _row(title, "received"): down}
+    return {title: {name: up[name] + down[name] for name in up}}
+
+
+def _references(up: float, down: float, *, both: bool, named: bool) -> dict[str, dict[str, float]]:
+    name = f"Plain FedAvg ({numbers.size(up)})" if named else "Plain FedAvg"
+    if both:
+        return {_row(name, "sent"): {_MODEL: up}, _row(name, "received"): {_MODEL: down}}
+    return {name: {_MODEL: up + down}}
+
+
+def _row(title: str, way: str) -> str:
+    return f"{title}, {way}" if title else way.capitalize()
+
+
+def _stage(each: StageBytes) -> str:
+    return STAGES.get(each.stage, each.stage)
+
+
+def _share(per_client: float, all_together: int) -> float:
+    return per_client / all_together if all_together else 0.0
+
+
+# --- privacy ---
+
+
+def privacy(chapters: Sequence[Chapter]) -> Plot:
+    """Epsilon by round, and the rounds in which sums without noise were released, on the ground."""
+    several = len(chapters) > 1
+    curves = {each.title if several else "Epsilon": _epsilons(each) for each in chapters}
+    plot = over_rounds(
+        "epsilon",
+        "Epsilon over time",
+        "What all noisy sums so far have cost a client that was in every one of them.",
+        "Epsilon",
+        {name: curve for name, curve in curves.items() if curve},
+        least=0.0,
+        empty=_no_epsilon(chapters),
+    )
+    bare = {at for each in chapters for at in _bare_rounds(each)}
+    if not plot.drawn or not bare:
+        return plot
+    marks = tuple(0.0 if place in bare else None for place in plot.places)
+    series = Series("Sums without noise", marks, len(plot.series), "marks")
+    return replace(plot, series=(*plot.series, series))
+
+
+def _epsilons(chapter: Chapter) -> dict[float, float]:
+    if not any(line.get("rho") for line in chapter.metrics):
+        return {}
+    return {at: float(value) for at, value in chapter.line("epsilon").items() if value is not None}
+
+
+def _bare_rounds(chapter: Chapter) -> Iterable[float]:
+    before = 0
+    for at, count in chapter.line("unnoised").items():
+        if (count or 0) > before:
+            yield at
+        before = count or 0
+
+
+def _no_epsilon(chapters: Sequence[Chapter]) -> str:
+    count = sum(len(each.audit.releases) for each in chapters)
+    if any(each.audit.subject.channel == "plain" for each in chapters):
+        return "No sum carries noise, and sums were added up in the open: there is no epsilon to show."
+    return (
+        f"None of the {count:,} released sums carries noise: there is no epsilon to show. What protects a "
+        "client is that only totals are seen."
+    )
+
+
+# --- medians ---
+
+
+def steps(chapters: Sequence[Chapter]) -> Iterable[Drawable]:
+    """Steps to a median that each round achieved, where the algorithm takes any."""
+    curves = {each.title: _steps(each) for each in chapters}
+    curves = {title: curve for title, curve in curves.items() if curve}
+    if not curves:
+        return
+    names = curves if len(chapters) > 1 else {"Steps": next(iter(curves.values()))}
+    plot = over_rounds(
+        "steps",
+        "Steps to the median",
+        "Sums of one group that each round achieved: a group ends early when somebody leaves it.",
+        "Steps",
+        names,
+        least=0.0,
+    )
+    way: Way = "columns" if len(names) == 1 else "step"
+    yield replace(plot, series=tuple(replace(each, way=way) for each in plot.series), whole=True)
+
+
+def _steps(chapter: Chapter) -> dict[float, float]:
+    facts = {at: (found or {}).get("steps") for at, found in chapter.line("facts").items()}
+    return {at: float(value) for at, value in facts.items() if isinstance(value, int | float)}
