@@ -128,21 +128,22 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What one party's ledger, or memory, says that privacy has cost."""
+    """What one party's ledger, or memory, says that privacy has cost; `epsilon` is at `delta`."""
 
     rho: float
     epsilon: float | None
     unnoised: int
+    delta: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What was spent, by who keeps count. Epsilons are at `delta`.
+    """What was spent, by who keeps count. Epsilons are at `delta`, and of all sums with noise together.
 
     `server`         of a client that was in every released sum.
     `most`, `least`  of the clients' own ledgers; None where there is no record of them.
     `larger`         "server", "clients" or "equal", and `why` in a sentence.
-    `of_kinds`       what each budget comes to by itself: the algorithm's, and that of each extra kind.
+    `of_budgets`     what each budget comes to by itself: "algorithm", and "tail" at a delta of its own.
     """
 
     adjacency: str
@@ -153,7 +154,7 @@ class Spending:
     larger: str
     why: str
     max_rho: float | None
-    of_kinds: Mapping[str, Spent]
+    of_budgets: Mapping[str, Spent]
 
 
 @dataclass(frozen=True, kw_only=True)

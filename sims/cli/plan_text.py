@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from secagg.terms import LIVENESS_BITS
-from sims.words import counted
+from sims.words import EXACT_TOTAL, counted
 
 if TYPE_CHECKING:
     from protocols.catalogue import Parameter
@@ -46,7 +46,7 @@ def _sum_lines(each: "SumOutlook", quorum: int) -> Iterator[str]:
     if each.rho is not None:
         yield f"  private        yes: {each.rho:.3g} rho (zCDP) each; only the number of clients has no noise"
     else:
-        yield "  private        no: the total is exact, and whoever knows all other inputs knows the last one"
+        yield f"  private        no: {EXACT_TOTAL}"
     if each.least_clients > quorum:
         yield f"  clients        {each.least_clients:,} at least, or there would be too little noise"
     for part in each.parts:

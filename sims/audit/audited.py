@@ -1,0 +1,125 @@
+"""An audit from a run directory, and what a program gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sims.audit.achieved import achieved, canaries, tail
+from sims.audit.audit import Audit, Integrity, Subject
+from sims.audit.evidence import Evidence, Row
+from sims.audit.exposures import exposures
+from sims.audit.integrity import examined
+from sims.audit.kinds import kinds_of
+from sims.audit.learned import Accounts, releases, stretches, wrong_charges
+from sims.audit.losses import losses
+from sims.audit.spending import adjacency_of, delta_of, spending
+from sims.audit.steps import groups
+from sims.audit.traffic import traffic
+from sims.deploy.config import toml_tables
+from sims.rundir import RunDirectory
+
+
+def audited(
+    run: RunDirectory | Path, *, server_key: bytes | None = None, delta: float | None = None
+) -> Audit:
+    """All there is to find out about a run.
+
+    `server_key`  the public key that the ledger's head must be signed with.
+    `delta`       at which epsilons are computed; by default, that of the scenario.
+
+    Raises `ConfigError` if it is no run directory, or if a file of it cannot be understood. A ledger that was
+    altered is no error: it is what `Audit.integrity` says.
+    """
+    evidence = Evidence.of(run.path if isinstance(run, RunDirectory) else run)
+    settings = _settings(evidence)
+    found = examined(evidence, server_key)
+    records = found.records
+    chosen, remark = delta_of(evidence, settings, delta)
+    adjacency = adjacency_of(evidence, records)
+    accounts = Accounts(adjacency, chosen)
+    beside = settings.get("tail", {}).get("delta")
+    written = evidence.run.get("sums") or ()
+    described = {row["kind"]: row for row in written}
+    kinds = kinds_of(written, (entry.asked for entry in records.entries if entry.asked is not None))
+    learned = releases(records, described, accounts)
+    return Audit(
+        subject=_subject(evidence),
+        integrity=_with(found.integrity, tuple(wrong_charges(records, accounts))),
+        kinds=kinds,
+        releases=learned,
+        stretches=stretches(learned),
+        spending=spending(
+            evidence,
+            records,
+            kinds,
+            learned,
+            accounts=accounts,
+            tail=None if beside is None or delta is not None else Accounts(adjacency, beside),
+        ),
+        exposures=exposures(evidence, kinds, described, learned),
+        groups=groups(evidence, kinds, records),
+        losses=losses(evidence),
+        traffic=traffic(evidence, records),
+        canaries=canaries(evidence),
+        achieved=achieved(evidence),
+        remarks=(*_missing(evidence), *((remark,) if remark and _noisy(learned) else ())),
+        tail=tail(evidence),
+    )
+
+
+def _noisy(learned: tuple[Any, ...]) -> bool:
+    return any(release.rho is not None for release in learned)
+
+
+def _with(integrity: Integrity, problems: tuple[str, ...]) -> Integrity:
+    return replace(integrity, problems=(*integrity.problems, *problems))
+
+
+def _settings(evidence: Evidence) -> Row:
+    path = evidence.directory / "scenario.toml"
+    return toml_tables(path) if path.exists() else {}
+
+
+def _missing(evidence: Evidence) -> tuple[str, ...]:
+    return tuple(f"{name} is missing; what follows from it is left out" for name in evidence.missing)
+
+
+def _subject(evidence: Evidence) -> Subject:
+    run = evidence.run
+    sessions = [row for row in evidence.sessions if row["failure"] is None]
+    graph: Mapping[str, Any] = sessions[-1] if sessions else run.get("graph") or {}
+    return Subject(
+        path=str(evidence.directory.path),
+        name=run["name"],
+        label=run.get("label") or run["name"],
+        algorithm=run["algorithm"],
+        clients=run["clients"],
+        per_round=run["per_round"],
+        dim=run["dim"],
+        corrupt=run.get("corrupt", 0),
+        channel=run["channel"],
+        trust=run["trust"],
+        graph=graph.get("graph") or graph.get("kind"),
+        neighbours=graph.get("neighbours"),
+        threshold=graph.get("threshold"),
+        insecure_seed=run.get("insecure_seed"),
+        status=run["status"],
+        why=run.get("why"),
+        rounds=run["rounds"],
+        done=run["done"],
+        seconds=float((run.get("seconds") or {}).get("wall", 0.0)),
+        command=run.get("command") or "",
+    )
+
+
+def as_json(audit: Audit) -> dict[str, Any]:
+    """For a program; names are those of the fields."""
+    found = asdict(audit)
+    found["intact"] = audit.intact
+    for group, own in zip(found["groups"], audit.groups, strict=True):
+        group["mean"] = own.mean
+        group["rounds"] = {str(steps): often for steps, often in own.rounds.items()}
+    return found

@@ -1,0 +1,109 @@
+"""What is not private, and why: the plain list that an honest audit ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from protocols.algorithm import LEAST_WEIGHT
+from protocols.bisection import Below
+from sims.audit.audit import Exposure, Kind, Release
+from sims.audit.evidence import Evidence, Row
+from sims.words import EXACT_TOTAL, counted
+
+
+def exposures(
+    evidence: Evidence, kinds: Sequence[Kind], described: Mapping[str, Row], found: Sequence[Release]
+) -> tuple[Exposure, ...]:
+    released = {release.kind for release in found}
+    own = [kind for kind in kinds if kind.kind in released]
+    return (
+        *_whole_run(evidence),
+        *(each for kind in own for each in _of_kind(kind, described.get(kind.kind, {}), evidence)),
+        *_of_epsilon(own, found),
+        *_always(evidence, own),
+    )
+
+
+def _whole_run(evidence: Evidence) -> Iterator[Exposure]:
+    if evidence.is_plain:
+        yield Exposure(
+            what="every client's vectors",
+            why="over a plain channel, everything was visible to whoever ran it: bounds and noise are as in "
+            "a secure one, but nothing was hidden",
+        )
+    if evidence.run.get("insecure_seed") is not None:
+        yield Exposure(
+            what="keys, rounding and noise",
+            why="they follow from insecure_seed, which is in run.json: whoever has it can compute them all",
+        )
+
+
+def _of_kind(kind: Kind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
+    bare = [part.name for part in kind.parts if not part.noisy]
+    if len(bare) == len(kind.parts):
+        yield Exposure(what=kind.reveals, why=f"it has no noise: {EXACT_TOTAL}", kind=kind.kind)
+    elif bare:
+        yield Exposure(
+            what=f"of {kind.reveals}: {' and '.join(bare)}",
+            why=f"other parts have noise, but of these the total is exact, so the sum as a whole is not "
+            f"private: {EXACT_TOTAL}",
+            kind=kind.kind,
+        )
+    if kind.kind == Below.kind:
+        yield Exposure(
+            what="in every coordinate, some client's value",
+            why="an exact median, or the edge of a trimmed mean, is one client's own coordinate, though "
+            "nothing says whose",
+            kind=kind.kind,
+        )
+    if bare and float(row.get("least_weight", 1.0)) < LEAST_WEIGHT:
+        yield Exposure(
+            what="the input of a client that a malicious server singles out",
+            why="clients give themselves a weight by something that the server chooses, and it could silence "
+            f"everybody but one; {evidence.run['trust']} is what was trusted here",
+            kind=kind.kind,
+        )
+
+
+def _of_epsilon(own: Sequence[Kind], found: Sequence[Release]) -> Iterator[Exposure]:
+    noisy = [release for release in found if release.rho is not None]
+    if not noisy:
+        return
+    extra = [kind for kind in own if kind.extra and kind.private]
+    of_algorithm = [release for release in noisy if release.kind not in {kind.kind for kind in extra}]
+    if extra:
+        names = " and ".join(kind.kind for kind in extra)
+        yield Exposure(
+            what="the training itself, as far as the epsilon of the tail goes",
+            why=f"that epsilon covers {names} alone: sums of the algorithm have another budget, or none",
+        )
+    bare = len(found) - len(noisy)
+    if bare and of_algorithm:
+        yield Exposure(
+            what=f"{counted(bare, 'sum')} of {len(found):,} that epsilon says nothing about",
+            why=f"it covers the {counted(len(noisy), 'sum')} with noise; the others show the same clients",
+        )
+
+
+def _always(evidence: Evidence, own: Sequence[Kind]) -> Iterator[Exposure]:
+    if own:
+        yield Exposure(
+            what="how many clients are in every total",
+            why="every total also tells over how many clients it is, without noise",
+        )
+        yield Exposure(
+            what="who took part, and who left when",
+            why="the server invites clients and collects what they send, so it knows who they are; so may "
+            "whoever sees the traffic",
+        )
+        yield Exposure(
+            what="whether a total is what honest clients meant",
+            why="residues cannot be checked: a client that lies inside a sum moves its total anywhere, "
+            "whatever the algorithm is robust against",
+        )
+    if evidence.metrics:
+        yield Exposure(
+            what="how every single client does, in this directory",
+            why="metrics and clients.json are measured by an observer who sees everybody, and the checkpoint "
+            "holds clients' states: only a simulation has such a view",
+        )

@@ -1,0 +1,193 @@
+"""What a server learned: every sum that was released, its noise, and what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from secagg.noise.accounting import Adjacency, charge, sum_rho
+from secagg.noise.promise import Noise, Promise
+from secagg.spec import L2, Bound, Count, LInf, Residue, SumSpec
+from secagg.spec import Part as SpecPart
+from sims.audit.audit import Release, Stretch
+from sims.audit.evidence import Row
+from sims.audit.records import Entry, Records
+from sims.audit.sizes import promise_of, variance_of
+
+_BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
+
+
+# --- a spec, from what a ledger says of it -----------------------------------------------------------
+
+
+def spec_of(row: Row) -> SumSpec:
+    """What was summed, from a description in a ledger or in `run.json`."""
+    return SumSpec(parts=tuple(map(_part, row["parts"])), promise=promise_of(row["promise"]))
+
+
+def _part(row: Row) -> SpecPart:
+    noise, variance = row["noise"], variance_of(row)
+    return SpecPart(
+        name=row["name"],
+        size=row["size"],
+        bits=row["bits"],
+        bound=_bound(row["bound"]),
+        noise=None if variance is None else Noise(scale=noise["scale"], variance=variance),
+    )
+
+
+def _bound(row: Row) -> Bound:
+    kind = row["type"]
+    if kind in _BOUNDS:
+        return _BOUNDS[kind](row["limit"])
+    return Count(row["limit"], row["total"]) if kind == "Count" else Residue()
+
+
+def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
+    """Of the noise in a total, on each number of every part, in the part's unit.
+
+    What contributors added, colluders among them, less what was removed again.
+    """
+    left = _left(spec.promise, roster, contributors)
+    return tuple(
+        None
+        if part.noise is None
+        else math.sqrt(contributors * left * part.noise.variance) / part.noise.scale
+        for part in spec.parts
+    )
+
+
+@lru_cache(maxsize=4096)
+def _left(promise: Promise | None, roster: int, contributors: int) -> float:
+    """What stays of everyone's noise, as a part of the target."""
+    if promise is None:
+        return 0.0
+    removed = promise.surplus(roster, contributors)
+    shares = enumerate(promise.components(roster))
+    return float(sum(share for index, share in shares if index not in removed))
+
+
+# --- releases ---------------------------------------------------------------------------------------
+
+
+class Accounts:
+    """Adds up what sums cost."""
+
+    def __init__(self, adjacency: Adjacency, delta: float) -> None:
+        self._adjacency = adjacency
+        self.delta = delta
+        self._known: dict[float, float] = {}
+
+    def rho(self, spec: SumSpec, roster: int) -> float | None:
+        return sum_rho(spec, roster=roster, adjacency=self._adjacency)
+
+    def epsilon(self, rho: float) -> float:
+        """Of a total of rho. Costs that are multiples of a rho alone add up to one such cost."""
+        from secagg.noise.conversion import epsilon  # an extra, for whoever looks at noise
+
+        if rho not in self._known:
+            self._known[rho] = epsilon([rho], delta=self.delta) if rho else 0.0
+        return self._known[rho]
+
+
+def releases(records: Records, described: Mapping[str, Row], accounts: Accounts) -> tuple[Release, ...]:
+    """All that were released, in order. `described` has kinds as `run.json` does, for what has no ledger."""
+    return tuple(_released(records.entries, described, accounts))
+
+
+def _released(
+    entries: Iterable[Entry], described: Mapping[str, Row], accounts: Accounts
+) -> Iterator[Release]:
+    costs: list[float] = []
+    number = 0
+    for entry in entries:
+        source = described.get(entry.kind) if entry.asked is None else entry.asked
+        if entry.contributors is None:
+            continue
+        spec = None if source is None else spec_of(source)
+        rho = None if spec is None else accounts.rho(spec, entry.invited)
+        costs += [] if rho is None else [rho]
+        so_far = math.fsum(costs)
+        number += 1
+        yield Release(
+            number=number,
+            session=-1 if entry.logged is None else entry.logged["session"],
+            sum=_index(entry),
+            round=entry.round,
+            kind=entry.kind,
+            invited=entry.invited,
+            contributors=entry.contributors,
+            sigmas=()
+            if spec is None
+            else sigmas(spec, roster=entry.invited, contributors=entry.contributors),
+            rho=rho,
+            epsilon=None if rho is None else accounts.epsilon(rho),
+            rho_so_far=so_far,
+            epsilon_so_far=accounts.epsilon(so_far) if costs else None,
+        )
+
+
+def _index(entry: Entry) -> int:
+    row: Any = entry.asked["sum index"] if entry.asked is not None else (entry.logged or {})["sum"]
+    return int(row)
+
+
+def wrong_charges(records: Records, accounts: Accounts) -> Iterator[str]:
+    """Sums that the ledger charges less or more for than their noise costs."""
+    for entry in records.entries:
+        if entry.asked is None:
+            continue
+        rho = accounts.rho(spec_of(entry.asked), entry.invited)
+        own = None if rho is None else charge(rho)
+        if own != entry.asked["charge"]:
+            yield (
+                f"a sum of {entry.kind} in round {entry.round}: the ledger charges {entry.asked['charge']} "
+                f"for it, and its noise costs {own}"
+            )
+
+
+# --- stretches --------------------------------------------------------------------------------------
+
+
+def stretches(found: Sequence[Release]) -> tuple[Stretch, ...]:
+    """Rounds in a row in which as many sums of each kind were released."""
+    rounds: dict[int, list[Release]] = {}
+    for release in found:
+        rounds.setdefault(release.round, []).append(release)
+    made: list[Stretch] = []
+    for number, own in rounds.items():
+        one = _stretch(number, own)
+        last = made[-1] if made else None
+        if last is not None and last.last + 1 == number and last.sums == one.sums:
+            made[-1] = _joined(last, one)
+        else:
+            made.append(one)
+    return tuple(made)
+
+
+def _stretch(number: int, own: Sequence[Release]) -> Stretch:
+    counts = [release.contributors for release in own]
+    return Stretch(
+        first=number,
+        last=number,
+        sums=dict(Counter(release.kind for release in own)),
+        least_contributors=min(counts),
+        most_contributors=max(counts),
+        rho_so_far=own[-1].rho_so_far,
+        epsilon_so_far=own[-1].epsilon_so_far,
+    )
+
+
+def _joined(one: Stretch, other: Stretch) -> Stretch:
+    return Stretch(
+        first=one.first,
+        last=other.last,
+        sums=one.sums,
+        least_contributors=min(one.least_contributors, other.least_contributors),
+        most_contributors=max(one.most_contributors, other.most_contributors),
+        rho_so_far=other.rho_so_far,
+        epsilon_so_far=other.epsilon_so_far,
+    )

@@ -1,0 +1,152 @@
+"""The ledger of a run and the log of its sums, row by row beside each other.
+
+The server's ledger is a chain that cannot be altered unnoticed; the log says in more detail what every sum
+took. Each sum has to be in both, with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from secagg.ledger import Reading
+from sims.audit.evidence import Evidence, Row
+
+Key = tuple[str, int]  # a session's id, and the index of the sum in it
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One sum: as it was asked by the ledger, as it was logged, and what the ledger says was released.
+
+    Of a plain channel there is the log alone; of a round that was lost to a kill, the ledger alone.
+    """
+
+    asked: Row | None
+    logged: Row | None
+    released: Row | None
+
+    @property
+    def round(self) -> int:
+        """From 1."""
+        return int(self._known["round"]) + 1
+
+    @property
+    def kind(self) -> str:
+        return str(self._known["kind"])
+
+    @property
+    def invited(self) -> int:
+        return int(self._known["invited"] if self.asked is None else self.asked["roster"])
+
+    @property
+    def contributors(self) -> int | None:
+        """None if nothing was released."""
+        if self.asked is None:
+            count: int | None = self._known["count"]
+            return count
+        return None if self.released is None else int(self.released["contributors"])
+
+    @property
+    def _known(self) -> Row:
+        row = self.asked if self.logged is None else self.logged
+        assert row is not None  # it is in one of the two
+        return row
+
+
+@dataclass(frozen=True)
+class Records:
+    """All sums in order, what does not agree, and how many the log does not know as a round was lost."""
+
+    entries: tuple[Entry, ...]
+    problems: tuple[str, ...]
+    lost: int
+
+
+def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
+    """Every sum of either record. Without a ledger, the log is all there is."""
+    if reading is None:
+        return Records(tuple(Entry(None, row, None) for row in evidence.sums), (), 0)
+    asked, released = _by_key(reading, "asked"), _by_key(reading, "released")
+    logged = _logged(evidence, reading)
+    entries = [Entry(row, logged.pop(key, None), released.get(key)) for key, row in asked.items()]
+    problems = [_unknown(row) for row in logged.values()]
+    problems += [problem for entry in entries for problem in _disagreements(entry)]
+    lost = [entry for entry in entries if entry.logged is None]
+    if lost and not _may_lose(evidence):
+        problems += [
+            f"{_name(entry.round, entry.kind)} is in the ledger, but not in sums.jsonl" for entry in lost
+        ]
+    unasked = [Entry(None, row, None) for row in evidence.sums if row["sum"] is None]
+    return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
+
+
+def _may_lose(evidence: Evidence) -> bool:
+    """A run that was killed, or was and went on, has sums in its ledger of rounds that were never over."""
+    return evidence.run["status"] in ("running", "interrupted") or bool(evidence.run.get("resumed"))
+
+
+def _by_key(reading: Reading, entry: str) -> dict[Key, Row]:
+    rows = (row.body for row in reading.rows if row.body["entry"] == entry)
+    return {(body["session"], body["sum index"]): body for body in rows}
+
+
+def _logged(evidence: Evidence, reading: Reading) -> dict[Key, Row]:
+    ids = _ids(evidence, reading)
+    rows = (row for row in evidence.sums if row["sum"] is not None)
+    return {(ids.get(row["session"], f"of number {row['session']}"), row["sum"]): row for row in rows}
+
+
+def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
+    """By which the ledger knows a session; where the log does not say, they come in the same order."""
+    own = [row for row in evidence.sessions if row["failure"] is None]
+    in_order = [row.body["session"] for row in reading.rows if row.body["entry"] == "session"]
+    return {
+        row["session"]: row.get("id") or (in_order[place] if place < len(in_order) else "")
+        for place, row in enumerate(own)
+    }
+
+
+def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) -> tuple[Entry, ...]:
+    """As in the ledger; a sum that was given up before anybody was asked is where the log has it."""
+    if not unasked:
+        return tuple(entries)
+    places = {id(row): place for place, row in enumerate(evidence.sums)}
+    found = list(entries)
+    for entry in unasked:
+        own = places[id(entry.logged)]
+        after = [k for k, each in enumerate(found) if each.logged and places[id(each.logged)] < own]
+        found.insert(max(after, default=-1) + 1, entry)
+    return tuple(found)
+
+
+def _unknown(row: Row) -> str:
+    return f"{_name(int(row['round']) + 1, row['kind'])} is in sums.jsonl, but not in the ledger"
+
+
+def _disagreements(entry: Entry) -> Iterator[str]:
+    asked, logged = entry.asked, entry.logged
+    if asked is None or logged is None:
+        return
+    released = None if entry.released is None else entry.released["contributors"]
+    pairs: tuple[tuple[str, Any, Any], ...] = (
+        ("the round", asked["round"], logged["round"]),
+        ("the kind", asked["kind"], logged["kind"]),
+        ("how many were asked", asked["roster"], logged["invited"]),
+        ("how many contributed", released, logged["count"]),
+    )
+    for what, own, other in pairs:
+        if own != other:
+            yield (
+                f"{_name(asked['round'] + 1, asked['kind'])}: ledger and sums.jsonl disagree on {what}: "
+                f"{_shown(own)} and {_shown(other)}"
+            )
+
+
+def _shown(value: Any) -> str:
+    return "nothing was released" if value is None else str(value)
+
+
+def _name(number: int, kind: str) -> str:
+    return f"a sum of {kind} in round {number}"

@@ -1,0 +1,104 @@
+"""What privacy has cost: by the server's ledger, by the clients' own, and which of the two is more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from secagg.noise.accounting import Adjacency
+from sims.audit.audit import Kind, Release, Spending, Spent
+from sims.audit.evidence import Evidence, Row
+from sims.audit.learned import Accounts
+from sims.audit.records import Records
+from sims.words import counted
+
+ALGORITHM: Final = "algorithm"
+TAIL: Final = "tail"
+DELTA: Final = 1e-5
+_SAME: Final = 1e-9  # a ledger rounds every charge up, by less than a unit of 2^-40
+
+
+def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
+    """At which epsilon is computed, and a remark if nobody has said it."""
+    if given is not None:
+        return given, ""
+    spend = evidence.spend or {}
+    for table in (spend, settings.get("privacy", {}), settings.get("tail", {})):
+        if isinstance(table.get("delta"), float):
+            return table["delta"], ""
+    return DELTA, f"neither the scenario nor --delta names a delta: epsilons are for {DELTA:g}"
+
+
+def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
+    """Of the first sum with noise, or of what clients say."""
+    for entry in records.entries:
+        if entry.asked is not None and entry.asked["charge"] is not None:
+            return Adjacency(entry.asked["adjacency"])
+    return Adjacency((evidence.spend or {}).get("adjacency", str(Adjacency.ZERO_OUT)))
+
+
+def spending(
+    evidence: Evidence,
+    records: Records,
+    kinds: Iterable[Kind],
+    found: Sequence[Release],
+    *,
+    accounts: Accounts,
+    tail: Accounts | None,
+) -> Spending:
+    """`tail` are the accounts of extra kinds, which have a budget of their own."""
+    server = _spent(found, accounts)
+    most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
+    larger, why = _compared(server, most, records, evidence)
+    extra = {kind.kind for kind in kinds if kind.extra}
+    own = [release for release in found if release.kind not in extra]
+    beside = [release for release in found if release.kind in extra]
+    budgets = {ALGORITHM: _spent(own, accounts)} if own else {}
+    budgets |= {TAIL: _spent(beside, tail or accounts)} if beside else {}
+    return Spending(
+        adjacency=str(adjacency_of(evidence, records)),
+        delta=accounts.delta,
+        server=server,
+        most=most,
+        least=least,
+        larger=larger,
+        why=why,
+        max_rho=None if evidence.spend is None else evidence.spend.get("max_rho"),
+        of_budgets=budgets,
+    )
+
+
+def _spent(found: Sequence[Release], accounts: Accounts) -> Spent:
+    costs = [release.rho for release in found if release.rho is not None]
+    return _cost(math.fsum(costs), len(found) - len(costs), accounts)
+
+
+def _cost(rho: float, unnoised: int, accounts: Accounts) -> Spent:
+    epsilon = accounts.epsilon(rho) if rho else None
+    return Spent(rho=rho, epsilon=epsilon, unnoised=unnoised, delta=accounts.delta)
+
+
+def _of_client(spend: Row | None, which: str, accounts: Accounts) -> Spent | None:
+    own = ((spend or {}).get("clients") or {}).get(which)
+    return None if own is None else _cost(float(own["rho"]), int(own["unnoised"]), accounts)
+
+
+def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evidence) -> tuple[str, str]:
+    """A client charges before its input leaves and never takes it back; a server counts what came of it."""
+    if most is None:
+        return "equal", "nobody wrote down what clients have spent, so there is nothing to compare with"
+    in_vain = sum(entry.contributors is None and bool(_masked(entry.logged)) for entry in records.entries)
+    same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
+    if same and server.unnoised == most.unnoised:
+        return "equal", "some client was in every sum that was released, and in no other"
+    if most.unnoised > server.unnoised or (not same and most.rho > server.rho):
+        reason = f"{counted(in_vain, 'sum')} failed after inputs were sent" if in_vain else "some sums failed"
+        return "clients", f"a client pays before its input leaves, and is never paid back: {reason}"
+    away = "no client was in every sum that was released"
+    drawn = int(evidence.run["per_round"]) < int(evidence.run["clients"])
+    return "server", away + (": each round is over a draw of them" if drawn else ", as some were missing")
+
+
+def _masked(logged: Row | None) -> int:
+    return 0 if logged is None else int(logged["masked"])

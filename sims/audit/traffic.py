@@ -1,0 +1,129 @@
+"""Bytes by stage: what was counted, what the protocol says, what plain federated averaging would take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sims.audit.audit import StageBytes, Traffic
+from sims.audit.evidence import Evidence, Row
+from sims.audit.expectation import STAGES, Expected, OneSum, set_up, sizes_of
+from sims.audit.growth import Load, growth
+from sims.audit.records import Records
+
+_PARAMETER: Final = 4  # bytes of a parameter in plain federated averaging
+_MOST_TOLD: Final = 20
+
+
+@dataclass
+class _Sheet:
+    """Adds up what was compared."""
+
+    measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
+    frames: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
+    expected: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
+    unknown: set[tuple[str, str]] = field(default_factory=set)
+    compared: int = 0
+    exact: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def add(self, name: str, row: Row, expected: Mapping[str, Expected]) -> None:
+        """One set-up, or one sum."""
+        found = list(self._compared(name, row, expected))
+        self.compared += 1
+        self.exact += not found
+        self.differences += found
+
+    def _compared(self, name: str, row: Row, expected: Mapping[str, Expected]) -> Iterator[str]:
+        for way in ("up", "down"):
+            measured: Mapping[str, int] = row[f"bytes_{way}"]
+            self.measured[way].update(measured)
+            self.frames[way].update(row[f"frames_{way}"])
+            for stage in STAGES:
+                yield from self._stage(name, way, stage, measured.get(stage, 0), expected[way].get(stage, 0))
+
+    def _stage(self, name: str, way: str, stage: str, measured: int, expected: int | None) -> Iterator[str]:
+        if expected is None:
+            self.unknown.add((way, stage))
+            if measured:
+                yield f"{name}: the facts do not say what its {measured:,} bytes {way} ({stage}) should be"
+            return
+        self.expected[way][stage] += expected
+        if measured != expected:
+            yield f"{name}: {measured:,} bytes {way} ({stage}), but the protocol says {expected:,}"
+
+    def stages(self) -> Iterator[StageBytes]:
+        for stage in STAGES:
+            if any(self.measured[way][stage] or self.expected[way][stage] for way in ("up", "down")):
+                yield StageBytes(
+                    stage=stage,
+                    up=self.measured["up"][stage],
+                    expected_up=self._expected("up", stage),
+                    down=self.measured["down"][stage],
+                    expected_down=self._expected("down", stage),
+                    frames_up=self.frames["up"][stage],
+                    frames_down=self.frames["down"][stage],
+                )
+
+    def _expected(self, way: str, stage: str) -> int | None:
+        return None if (way, stage) in self.unknown else self.expected[way][stage]
+
+
+def traffic(evidence: Evidence, records: Records) -> Traffic | None:
+    """None where nothing was sent, as over a plain channel."""
+    if evidence.is_plain:
+        return None
+    sheet, trust = _Sheet(), str(evidence.run["trust"])
+    sessions = {row["session"]: row for row in evidence.sessions}
+    sizes = {number: sizes_of(row, trust) for number, row in sessions.items()}
+    for number, row in sessions.items():
+        up, down = set_up(row, sizes[number])
+        sheet.add(f"set-up of session {number}", row, {"up": up, "down": down})
+    for entry in records.entries:
+        if entry.asked is None or entry.logged is None or entry.logged["session"] not in sizes:
+            continue
+        one = OneSum(entry.asked, entry.logged, sizes[entry.logged["session"]])
+        name = f"{entry.kind} in round {entry.round}"
+        sheet.add(name, entry.logged, {"up": one.up(), "down": one.down()})
+    return _traffic(evidence, sheet, _loads(evidence))
+
+
+def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> Traffic:
+    up, down = (sum(sheet.measured[way].values()) for way in ("up", "down"))
+    clients = max(int(evidence.run["per_round"]), 1)
+    plain = float(_PARAMETER * evidence.run["dim"] * _rounds(evidence))
+    told = sheet.differences[:_MOST_TOLD]
+    if len(sheet.differences) > _MOST_TOLD:
+        told.append(f"and {len(sheet.differences) - _MOST_TOLD} more")
+    return Traffic(
+        stages=tuple(sheet.stages()),
+        sums=sheet.compared,
+        exact=sheet.exact,
+        differences=tuple(told),
+        up=up,
+        down=down,
+        up_per_client=up / clients,
+        down_per_client=down / clients,
+        fedavg_up=plain,
+        fedavg_down=plain,
+        growth=growth(loads),
+    )
+
+
+def _rounds(evidence: Evidence) -> int:
+    return len({row["round"] for row in evidence.sums})
+
+
+def _loads(evidence: Evidence) -> Iterator[Load]:
+    """Every session with the bytes of its rounds, whatever became of them."""
+    by_session: dict[int, list[Row]] = {}
+    for row in evidence.sums:
+        by_session.setdefault(row["session"], []).append(row)
+    for session in evidence.sessions:
+        rows = [session, *by_session.get(session["session"], [])]
+        rounds = len({row["round"] for row in rows[1:]})
+        total = sum(sum(row[way].values()) for row in rows for way in ("bytes_up", "bytes_down"))
+        if rounds:
+            yield Load(session["members"], int(evidence.run["dim"]), total / rounds)
