@@ -167,6 +167,7 @@ class SessionChannel:
         self._kind = ""  # of the current sum
         self._groups: set[str] = set()  # of which a sum was asked in this round
         self._later = False  # whether there was one of the current sum's
+        self._left: set[int] = set()  # by law, until the next round
         self._stage: Stage | None = None  # of which the log was told last
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
@@ -179,7 +180,7 @@ class SessionChannel:
 
     def begin(self, turn: Turn) -> None:
         again = self._setting.insecure_replay and self._forget(turn)
-        self._turn, self._next_sum, self._groups = turn, 0, set()
+        self._turn, self._next_sum, self._groups, self._left = turn, 0, set(), set()
         members = self._invited(turn)
         if self._algorithm.table is None:
             for member in members:
@@ -403,10 +404,20 @@ class SessionChannel:
         if stage is not self._stage:
             self._stage = stage
             self._setting.log.stage(round=self._turn.number, sum=self._next_sum, kind=self._kind, stage=stage)
-        number, index, law = self._turn.number, self._next_sum, self._setting.law
-        if law is not None and law.missing(member, stage, number, index, later=self._later):
+        if self._leaves(member, stage):
+            self._left.add(member)
+        return self._missing(member, stage)
+
+    def _missing(self, member: int, stage: Stage) -> bool:
+        """Whether it is missing from this stage of the current sum."""
+        if member in self._left or self._leaves(member, stage):
             return True
-        return self._setting.fate(member, stage, number, index)
+        return self._setting.fate(member, stage, self._turn.number, self._next_sum)
+
+    def _leaves(self, member: int, stage: Stage) -> bool:
+        """By law. Whoever does is gone for the rest of the round, as it is from a session on a network."""
+        number, index, law = self._turn.number, self._next_sum, self._setting.law
+        return law is not None and law.missing(member, stage, number, index, later=self._later)
 
     def _hear(self, member: int, event: ClientEvent) -> None:
         match event:
