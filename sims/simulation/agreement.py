@@ -10,12 +10,12 @@ import numpy as np
 from fl.crowd import Crowd
 from fl.samples import Array
 from protocols.run import Run
-from sims.channels import SessionChannel
+from sims.channels import ObservedChannel
 
 _DIGITS: Final = 4
 
 
-def agreement() -> Callable[[int, Run[Any], SessionChannel, Crowd], Any]:
+def agreement() -> Callable[[int, Run[Any], ObservedChannel, Crowd], Any]:
     """The mean cosine between clients' honest updates and their mean, weighted by samples.
 
     From 0, where they cancel, to 1, where all are the same. It is the pull of one unit vector for each client
@@ -25,7 +25,7 @@ def agreement() -> Callable[[int, Run[Any], SessionChannel, Crowd], Any]:
     models: list[Array] = []
     seen: dict[int, Array] = {}
 
-    def observe(_number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+    def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         before = models.pop() if models else None
         models.append(np.array(run.model))
         if crowd.latest is None:

@@ -15,13 +15,13 @@ from fl.crowd import Crowd
 from fl.metrics.trajectory import change, line_losses
 from fl.samples import Array
 from protocols.run import Run
-from sims.channels import SessionChannel
+from sims.channels import ObservedChannel
 
 _DIGITS: Final = 4
 _LINE_EVERY: Final = 10  # rounds; a line takes eleven looks at everybody's data
 
 
-def jumps() -> Callable[[int, Run[Any], SessionChannel, Crowd], Any]:
+def jumps() -> Callable[[int, Run[Any], ObservedChannel, Crowd], Any]:
     """The lengths of the jumps, mean and deviation over clients; and in every tenth round the losses on what
     they train on, from their own models to the common one, mean over clients.
 
@@ -30,7 +30,7 @@ def jumps() -> Callable[[int, Run[Any], SessionChannel, Crowd], Any]:
     """
     last: list[Array] = []
 
-    def observe(number: int, run: Run[Any], channel: SessionChannel, crowd: Crowd) -> Any:
+    def observe(number: int, run: Run[Any], channel: ObservedChannel, crowd: Crowd) -> Any:
         before = last.pop() if last else None
         last.append(np.array(run.model))
         own = _kept(channel)
@@ -45,9 +45,9 @@ def jumps() -> Callable[[int, Run[Any], SessionChannel, Crowd], Any]:
     return observe
 
 
-def _kept(channel: SessionChannel) -> dict[int, Array] | None:
+def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
     """The models that clients keep, if they do."""
-    kept = {client: getattr(each.memory, "model", None) for client, each in channel.participants.items()}
+    kept = {client: getattr(memory, "model", None) for client, memory in channel.memories().items()}
     found = {client: np.asarray(model) for client, model in kept.items() if model is not None}
     return found if len(found) == len(kept) else None
 

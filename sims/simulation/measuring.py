@@ -43,7 +43,7 @@ def measured(world: World) -> dict[str, Scores]:
 
 
 def _memories(world: World) -> dict[int, Any]:
-    return {client: each.memory for client, each in world.channel.participants.items()}
+    return world.channel.memories()
 
 
 def personal_models(

@@ -16,12 +16,12 @@ import numpy as np
 from fl.crowd import Crowd
 from fl.metrics.clients import ClientScores
 from protocols.run import Run
-from sims.channels import SessionChannel
+from sims.channels import ObservedChannel
 from sims.simulation.agreement import agreement
 from sims.simulation.jumps import jumps
 
 # (number of the round, counted from 1; run; channel; honest learners) to something that JSON can hold.
-Observer: TypeAlias = Callable[[int, Run[Any], SessionChannel, Crowd], Any]
+Observer: TypeAlias = Callable[[int, Run[Any], ObservedChannel, Crowd], Any]
 
 _DIGITS: Final = 6
 _SELDOM: Final = 50  # rounds between two observations that take long
@@ -30,10 +30,10 @@ _SELDOM: Final = 50  # rounds between two observations that take long
 def multipliers() -> Observer:
     """What binds every client to the common model, as in FedBC: lambda, beside its number of samples."""
 
-    def observe(_number: int, _run: Run[Any], channel: SessionChannel, crowd: Crowd) -> Any:
+    def observe(_number: int, _run: Run[Any], channel: ObservedChannel, crowd: Crowd) -> Any:
         found = {}
-        for client, participant in channel.participants.items():
-            value = getattr(participant.memory, "multiplier", None)
+        for client, memory in channel.memories().items():
+            value = getattr(memory, "multiplier", None)
             if value is not None:
                 found[str(client)] = [crowd[client].samples, round(float(value), _DIGITS)]
         return found or None
@@ -45,7 +45,7 @@ def movement() -> Observer:
     """How far the common model went in this round."""
     last: list[Any] = []
 
-    def observe(_number: int, run: Run[Any], _channel: SessionChannel, _crowd: Crowd) -> Any:
+    def observe(_number: int, run: Run[Any], _channel: ObservedChannel, _crowd: Crowd) -> Any:
         before = last.pop() if last else None
         last.append(np.array(run.model))
         return None if before is None else round(float(np.linalg.norm(run.model - before)), _DIGITS)
@@ -56,7 +56,7 @@ def movement() -> Observer:
 def training_loss() -> Observer:
     """The common model's loss on what clients train on, each sample counting the same."""
 
-    def observe(_number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+    def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         losses = crowd.losses(run.model, part="train")
         weights = [crowd[client].samples for client in losses]
         loss = float(np.average(list(losses.values()), weights=weights))
@@ -72,7 +72,7 @@ def centralised() -> Observer:
     """
     known: list[Any] = []  # the trainer, and its model so far
 
-    def observe(_number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+    def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         if not known:
             known.extend((crowd.pooled(), run.model))
             return None
@@ -92,7 +92,7 @@ def local_accuracy() -> Observer:
     over their samples, in every fiftieth round.
     """
 
-    def observe(number: int, run: Run[Any], _channel: SessionChannel, crowd: Crowd) -> Any:
+    def observe(number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         if crowd.latest is None:
             crowd.latest = {}
         if number % _SELDOM:

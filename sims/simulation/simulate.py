@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from fl.errors import DataError, FLError
+from fl.errors import FLError
 from fl.threads import one_thread
-from protocols.run import Report
+from protocols.algorithm import AnyAlgorithm
+from protocols.run import Run
 from secagg.errors import SecaggError
+from secagg.noise.accounting import Adjacency
+from sims.channels import Log, SessionChannel
+from sims.rundir import RunDirectory
+from sims.rundir.checkpoint import Checkpoint, Side
 from sims.scenario.settings import Settings
-from sims.simulation import measuring
-from sims.simulation.observers import OBSERVERS
-from sims.simulation.streams import insecure_seed
+from sims.simulation.canaries import canary_facts
+from sims.simulation.hearing import Ear
+from sims.simulation.keeping import Keeper, Origin, keeping
+from sims.simulation.moment import Moment, Watch, nobody_watches
+from sims.simulation.spending import Spending, delta_of, spend_facts
+from sims.simulation.story import Line, Story
 from sims.simulation.world import World
-from sims.sweep.tasks import Explained
-from sims.words import counted
+from sims.sweep.cell import Cell
+from sims.sweep.tasks import Explained, Stopped
 
 _HERE: Final = Path()
 
@@ -27,128 +36,274 @@ def _nobody(_round: int) -> None:
     pass
 
 
+def _never() -> bool:
+    return False
+
+
 def simulate(
-    settings: Settings, tell: Callable[[int], None] = _nobody, *, root: Path = _HERE
+    settings: Settings,
+    tell: Callable[[int], None] = _nobody,
+    *,
+    root: Path = _HERE,
+    directory: RunDirectory | None = None,
+    resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch = nobody_watches,
+    stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
     """Run all rounds, and say what came of them, in what JSON can hold.
 
-    `tell`  is called with the number of every round that is over.
-    `root`  is where directories of data are looked for.
+    `tell`       is called with the number of every round that is over.
+    `root`       is where directories of data are looked for.
+    `directory`  is where everything is kept; without one, nothing is.
+    `resume`     goes on with the run in that directory, from its checkpoint.
+    `origin`     is what the directory says of where the run comes from.
+    `watch`      is told whenever something happens.
+    `stop`       is asked after every round; if it says so, the run is saved, and `Stopped` is raised.
 
-    Raises `Explained` for what the settings, or the data, do not allow.
+    Raises `Explained` for what the settings, the data or the disk do not allow.
     """
-    started, cpu = time.perf_counter(), time.process_time()
+    origin = origin or Origin(name="run", digest=Cell({}, settings).digest)
     try:
         with one_thread():
-            log = _Log(World.of(settings, root))
-            for number in range(1, settings.rounds + 1):
-                log.round(number)
-                tell(number)
-            result = log.result()
+            if directory is None:
+                return Simulation(settings, root, None, watch).run(tell, stop)
+            with keeping(directory, settings, origin, resume=resume) as keeper:
+                return _kept(settings, root, keeper, watch, tell, stop)
     except (FLError, SecaggError) as error:
         raise Explained(str(error)) from error
-    seconds = {"wall": time.perf_counter() - started, "cpu": time.process_time() - cpu}
-    return {**result, "seconds": {name: round(value, 2) for name, value in seconds.items()}}
 
 
-class _Log:
-    """Runs rounds, and keeps what there is to know of them."""
+def _kept(
+    settings: Settings,
+    root: Path,
+    keeper: Keeper,
+    watch: Watch,
+    tell: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> dict[str, Any]:
+    try:
+        return Simulation(settings, root, keeper, watch).run(tell, stop)
+    except (FLError, SecaggError) as error:
+        keeper.fail(str(error))
+        raise
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._classes = world.federation.classes is not None
-        self._observers = {name: OBSERVERS[name]() for name in world.settings.evaluation.observe}
-        self._observed: dict[str, list[Any]] = {name: [] for name in self._observers}
-        self._reports: list[Report] = []
-        self._silenced: dict[int, int] = {}  # by round, how many of its clients' trainings diverged
-        self._measured: list[int] = []
-        self._series: dict[str, dict[str, list[Any]]] = {}
-        self._last: Mapping[str, measuring.Scores] = {}
-        self._measure(0)
-        self._check_measured()
 
-    def round(self, number: int) -> None:
-        world = self._world
-        world.crowd.begin_round(number - 1)
-        report = world.run.round()
-        self._reports.append(report)
-        self._silenced[report.number] = sum(each.diverged == report.number for each in world.watched.values())
-        if number % world.settings.evaluation.every == 0 or number == world.settings.rounds:
-            self._measure(number)
-        for name, observer in self._observers.items():
-            fact = observer(number, world.run, world.channel, world.crowd)
-            if fact is not None:
-                self._observed[name].append([number, fact])
+class Simulation:
+    """A world, what is known of it, and where that is kept."""
 
-    def _check_measured(self) -> None:
-        part = self._world.settings.evaluation.part
-        for name, scores in self._last.items():
-            if not scores:
-                raise DataError(
-                    f"{name}: nobody has samples of the part {part!r}: set evaluation.part to another"
-                )
+    def __init__(self, settings: Settings, root: Path, keeper: Keeper | None, watch: Watch) -> None:
+        self._started, self._cpu = time.perf_counter(), time.process_time()
+        self._settings = settings
+        self._keeper = keeper
+        self._watch = watch
+        self._moment = Moment(done=0, rounds=settings.rounds)
+        saved = None if keeper is None else keeper.saved
+        self._before: Mapping[str, float] = {} if saved is None else saved.seconds
+        self._spendings: dict[str, Spending] = {}
+        self._sessions = 0
+        ledger = None if keeper is None else keeper.ledger
+        self.world = World.of(settings, root, make_log=self._hear, ledger=ledger)
+        self._story = Story(
+            self.world,
+            self._spendings["training"],
+            () if keeper is None else keeper.lines,
+            sent=_sent(saved),
+        )
+        self._done = 0
+        self._lost = False
 
-    def _measure(self, number: int) -> None:
-        self._measured.append(number)
-        self._last = measuring.measured(self._world)
-        for name, scores in self._last.items():
-            self._add(name, scores)
-            if self._world.corrupt and not name.startswith("held_out"):
-                self._add(f"{name}_benign", measuring.only(scores, self._benign()))
+    def _hear(self, part: str, algorithm: AnyAlgorithm) -> Log:
+        keeper = self._keeper
+        saved = None if keeper is None or keeper.saved is None else _side(keeper.saved, part)
+        spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
+        if keeper is None:
+            return Ear(part, spending, write=_forget, number=self._next_session, watch=self._happens)
+        return Ear(part, spending, write=keeper.write_sum, number=keeper.next_session, watch=self._happens)
 
-    def _benign(self) -> frozenset[int]:
-        return frozenset(self._world.crowd) - self._world.corrupt
+    def _next_session(self) -> int:
+        self._sessions += 1
+        return self._sessions - 1
 
-    def _add(self, name: str, scores: measuring.Scores) -> None:
-        series = self._series.setdefault(name, {})
-        for key, value in measuring.summary(scores, classes=self._classes).items():
-            series.setdefault(key, []).append(value)
+    # --- from the beginning to the end ---
 
-    def result(self) -> dict[str, Any]:
-        world = self._world
-        world.channel.close()
-        failures = [[each.number, self._why(each)] for each in self._reports if not each.completed]
-        return {
-            "insecure_seed": insecure_seed(world.settings.seed).hex(),
-            "dim": world.crowd.dim,
-            "samples": {str(client): member.samples for client, member in world.crowd.items()},
-            "corrupt": sorted(world.corrupt),
-            "rounds": self._measured,
-            "series": self._series,
-            "final": {name: self._of_clients(scores) for name, scores in self._last.items()},
-            "completed": sum(each.completed for each in self._reports),
-            "clients": [each.clients for each in self._reports],
-            "failures": failures,
-            "diverged": self._diverged(),
-            "sums": dict(sum((Counter(each.sums) for each in self._reports), Counter())),
-            "bytes_up": _bytes(world.channel.bytes_up),
-            "bytes_down": _bytes(world.channel.bytes_down),
-            "observed": self._observed,
-        }
+    def run(self, tell: Callable[[int], None], stop: Callable[[], bool]) -> dict[str, Any]:
+        try:
+            self._begin()
+            for number in range(self._done + 1, self._settings.rounds + 1):
+                self._round(number)
+                tell(number)
+                if number < self._settings.rounds and stop():
+                    self._stop()
+            return self._end()
+        finally:
+            self.world.close()
 
-    def _of_clients(self, scores: measuring.Scores) -> dict[str, list[Any]]:
-        return measuring.arrays(scores, classes=self._classes)
+    def _begin(self) -> None:
+        keeper = self._keeper
+        if keeper is not None and keeper.saved is not None:
+            self._resume(keeper, keeper.saved)
+            return
+        line = self._story.first(self._seconds()["wall"])
+        if keeper is not None:
+            keeper.begin(self.world)
+        self._keep(line)
 
-    def _why(self, report: Report) -> str:
-        silenced = self._silenced[report.number]
-        return (
-            f"training diverged on {counted(silenced, 'client')}: {report.failure}"
-            if silenced
-            else str(report.failure)
+    def _round(self, number: int) -> None:
+        started, world = time.perf_counter(), self.world
+        if self._lost:
+            self._lost = False
+            line = self._story.lost(number, 0.0)
+        else:
+            world.crowd.begin_round(number - 1)
+            report = world.run.round()
+            line = self._story.after(number, report, 0.0)
+        if world.tail is not None and world.tail.is_due(number):
+            line["tail"] = self._ask_tail()
+        line["seconds"] = round(time.perf_counter() - started, 4)
+        self._done = number
+        self._keep(line)
+
+    def _ask_tail(self) -> dict[str, Any]:
+        tail, spending = self.world.tail, self._spendings["tail"]
+        assert tail is not None  # it is due
+        found = tail.ask(self.world.run.model)
+        delta = tail.section.delta
+        return {**found, "rho": spending.rho, "epsilon": spending.epsilon(delta), "delta": delta}
+
+    def _keep(self, line: Line) -> None:
+        if self._keeper is not None:
+            self._keeper.keep(line, self._done, self._sides(), self._seconds())
+        self._happens(
+            done=self._done,
+            sum=None,
+            kind="",
+            stage="",
+            accuracy=self._story.accuracy,
+            epsilon=line["epsilon"],
+            bytes=line["bytes_up"],
         )
 
-    def _diverged(self) -> int | None:
-        """The first round that failed as trainings diverged, or whose measured loss is no longer a number."""
-        failed = (each.number + 1 for each in self._reports if not each.completed)
-        rounds = [number for number in failed if self._silenced[number - 1]]
-        return min([*rounds, *self._without_loss()], default=None)
+    def _stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+        raise Stopped(f"stopped after {self._done} of {self._settings.rounds} rounds")
 
-    def _without_loss(self) -> Iterator[int]:
-        losses = [series["pooled_loss"] for series in self._series.values() if "pooled_loss" in series]
-        for place, number in enumerate(self._measured):
-            if any(each[place] is None for each in losses):
-                yield number
+    def _end(self) -> dict[str, Any]:
+        self.world.close()
+        result = self._story.result()
+        if self._keeper is None:
+            return {**result, "seconds": self._rounded()}
+        more: dict[str, Any] = {"clients.json": self._story.of_clients(), "spend.json": self._spend()}
+        if self._settings.audit.canaries:
+            more["canaries.json"] = canary_facts(self._settings, self._algorithms())
+        result = {**result, "seconds": self._rounded()}
+        self._keeper.finish(result, more, self.world.run.model)
+        return result
+
+    def _algorithms(self) -> dict[str, AnyAlgorithm]:
+        tail = self.world.tail
+        return {"training": self.world.algorithm} | ({} if tail is None else {"tail": tail.algorithm})
+
+    def _spend(self) -> dict[str, Any]:
+        found = {
+            part: spend_facts(
+                self._spendings[part],
+                self.world.channels[part].spends(),
+                max_rho=algorithm.max_rho,
+                delta=_delta(self._settings, part),
+            )
+            for part, algorithm in self._algorithms().items()
+        }
+        return {**found["training"], "tail": found.get("tail")}
+
+    # --- checkpoints ---
+
+    def _sides(self) -> dict[str, Side]:
+        tail = self.world.tail
+        runs = {"training": self.world.run} | ({} if tail is None else {"tail": tail.run})
+        return {part: self._saved(part, run) for part, run in runs.items()}
+
+    def _saved(self, part: str, run: Run[Any]) -> Side:
+        channel = self.world.channels[part]
+        story = self._story if part == "training" else None
+        return Side(
+            server=run.save(),
+            clients=channel.save(),
+            sessions=channel.sessions,
+            spend=self._spendings[part].saved,
+            bytes_up={} if story is None else dict(story.sent("bytes_up")),
+            bytes_down={} if story is None else dict(story.sent("bytes_down")),
+        )
+
+    def _resume(self, keeper: Keeper, saved: Checkpoint) -> None:
+        """Go on from a checkpoint.
+
+        A round that was cut off is repeated only under a seed, with the same keys and noise, by clients that
+        were put back to before it: nobody learns more from it than from one. Without a seed its number is
+        left out, and clients pay for what they may have answered in it.
+        """
+        self._done = saved.done
+        left_out = keeper.cut_off and not self._settings.seeded
+        self._lost = left_out and saved.done < self._settings.rounds
+        for part, channel in self.world.channels.items():
+            side = _side(saved, part)
+            channel.restore(side.clients, sessions=side.sessions)
+        training = saved.training.server
+        run = Run.resume(self.world.algorithm, self.world.channel, training, interrupted=left_out)
+        self.world = replace(self.world, run=run)
+        self._story.goes_on(self.world)
+        if self.world.tail is not None and saved.tail is not None:
+            self.world.tail.resume(saved.tail.server, interrupted=left_out)
+        if left_out:
+            self._pay(keeper)
+        keeper.note_resumed(saved.done, repeats=keeper.cut_off and self._settings.seeded)
+        keeper.resumed()
+        self._happens(done=self._done, accuracy=self._story.accuracy)
+
+    def _pay(self, keeper: Keeper) -> None:
+        """For the sums of a round that was cut off, as the ledger knows them."""
+        kinds = {kind: part for part, each in self._algorithms().items() for kind in (each.table or {})}
+        for row in keeper.lost_rows():
+            if row.body["entry"] == "asked":
+                part = kinds[row.body["kind"]]
+                self._spendings[part].charge(row.body["charge"])
+                channel = self.world.channels[part]
+                if isinstance(channel, SessionChannel):
+                    channel.charge(row.body["charge"], Adjacency(row.body["adjacency"]))
+
+    # --- time, and who watches ---
+
+    def _seconds(self) -> dict[str, float]:
+        now = {"wall": time.perf_counter() - self._started, "cpu": time.process_time() - self._cpu}
+        return {name: self._before.get(name, 0.0) + value for name, value in now.items()}
+
+    def _rounded(self) -> dict[str, float]:
+        return {name: round(value, 2) for name, value in self._seconds().items()}
+
+    def _happens(self, *, sent: int = 0, **changes: Any) -> None:
+        """Something has changed. `sent` comes on top of the bytes so far."""
+        self._moment = self._moment.now(**{"bytes": self._moment.bytes + sent, **changes})
+        self._watch(self._moment)
 
 
-def _bytes(counts: Mapping[Any, int]) -> dict[str, int]:
-    return {str(stage): count for stage, count in counts.items() if count}
+def _forget(_entry: dict[str, Any]) -> None:
+    pass
+
+
+def _side(saved: Checkpoint, part: str) -> Side:
+    side = saved.training if part == "training" else saved.tail
+    assert side is not None  # the digest of the settings is the same
+    return side
+
+
+def _sent(saved: Checkpoint | None) -> dict[str, Counter[str]]:
+    if saved is None:
+        return {"bytes_up": Counter(), "bytes_down": Counter()}
+    return {"bytes_up": Counter(saved.training.bytes_up), "bytes_down": Counter(saved.training.bytes_down)}
+
+
+def _delta(settings: Settings, part: str) -> float | None:
+    if part == "training":
+        return delta_of(settings)
+    return None if settings.tail is None else settings.tail.delta

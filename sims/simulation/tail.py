@@ -6,23 +6,26 @@ budget covers what is asked here, the histogram and the mean accuracy and loss, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm, ModelState
 from protocols.evaluated import Evaluation
-from protocols.evaluation import Measures
+from protocols.evaluation import ERRORS, Errors, Measures
 from protocols.private_rounds import PrivateRounds
 from protocols.record import Vector, as_vector
-from protocols.run import Report, Run
+from protocols.run import Run
+from protocols.vocabulary import Query, Turn
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
+from secagg.spec import Total
 from secagg.thresholds import dropouts_allowed
 from sims.channels import ObservedChannel
 from sims.scenario.settings import Settings, TailSection
 
+_DIGITS: Final = 6
 _RATIO: Final = 0.5  # of the budget goes to the histogram
 _CAP: Final = 100  # held-out samples of a client that count
 _LOSS_BOUND: Final = 5.0
@@ -37,6 +40,7 @@ class Tail:
     algorithm: AnyAlgorithm
     channel: ObservedChannel
     run: Run[Any]
+    seen: _Seen
 
     @classmethod
     def of(
@@ -53,17 +57,54 @@ class Tail:
             return None
         algorithm = Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
         channel = make(algorithm)
-        start = ModelState(as_vector([0.0] * dim))
-        return cls(section, settings.rounds, algorithm, channel, Run(algorithm, channel, start))
+        seen, start = _Seen(channel), ModelState(as_vector([0.0] * dim))
+        return cls(section, settings.rounds, algorithm, channel, Run(algorithm, seen, start), seen)
 
     def is_due(self, number: int) -> bool:
         """After round `number`, counted from 1: every so often, and at the end."""
         return number in _times(self.section, self.rounds)
 
-    def ask(self, model: Vector) -> Report:
-        """One histogram, of how clients do with this model."""
+    def ask(self, model: Vector) -> dict[str, Any]:
+        """One histogram, of how clients do with this model; what came of it, in what JSON can hold.
+
+        Heights are what was released, noise included: below zero, some of them.
+        """
         self.run.state = ModelState(as_vector(model))
-        return self.run.round()
+        self.seen.heights = None
+        report = self.run.round()
+        failure = None if report.failure is None else str(report.failure)
+        return {
+            "completed": report.completed,
+            "failure": failure,
+            "clients": report.clients,
+            "bins": self.section.bins,
+            "heights": self.seen.heights,
+            **report.facts,
+        }
+
+    def resume(self, saved: bytes, *, interrupted: bool) -> None:
+        """Go on from what the run gave when it was saved."""
+        self.run = Run.resume(self.algorithm, self.seen, saved, interrupted=interrupted)
+
+
+class _Seen:
+    """Keeps the last histogram that came out of a channel."""
+
+    def __init__(self, channel: ObservedChannel) -> None:
+        self._channel = channel
+        self.heights: list[float] | None = None
+
+    def begin(self, turn: Turn) -> None:
+        self._channel.begin(turn)
+
+    def ask(self, query: Query) -> Total:
+        total = self._channel.ask(query)
+        if query.kind == Errors.kind:
+            self.heights = [round(float(each), _DIGITS) for each in total[ERRORS]]
+        return total
+
+    def finish(self, turn: Turn) -> None:
+        self._channel.finish(turn)
 
 
 def _measures(settings: Settings, section: TailSection, clients: int) -> Measures:
@@ -87,8 +128,3 @@ def _measures(settings: Settings, section: TailSection, clients: int) -> Measure
 def _times(section: TailSection, rounds: int) -> set[int]:
     regular = set(range(section.every, rounds + 1, section.every)) if section.every else set()
     return regular | {rounds}
-
-
-def facts_of(report: Report) -> Mapping[str, Any]:
-    failure = None if report.failure is None else str(report.failure)
-    return {"completed": report.completed, "failure": failure, "clients": report.clients, **report.facts}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -19,20 +19,33 @@ from fl.schedule import Schedule
 from fl.training import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from secagg.errors import ParameterError
+from secagg.hashing import digest
+from secagg.ledger import ServerLedger
+from sims.channels import Law, Log, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.channels.log import nobody_logs
 from sims.scenario.kinds import MODELS, attacks
 from sims.scenario.settings import Settings
 from sims.simulation import population
 from sims.simulation.algorithm import build as build_algorithm
 from sims.simulation.streams import insecure_seed, stream
+from sims.simulation.tail import Tail
 from sims.simulation.watched import Watched, watch
+
+# (name of a conversation, "training" or "tail"; its algorithm): who hears of its sums.
+MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], Log]
+
+
+def nobody_hears(_part: str, _algorithm: AnyAlgorithm) -> Log:
+    return nobody_logs
 
 
 @dataclass(frozen=True, eq=False)
 class World:
     """All there is. `crowd` are honest learners; the channel has what attacks have made of them.
 
-    `strangers` are the clients that never train, where there are any; `watched` are those that do.
+    `strangers` are the clients that never train, where there are any; `watched` are those that do, as far as
+    they are in this process. `tail` asks for a private histogram, if the scenario wants one.
     """
 
     settings: Settings
@@ -41,12 +54,20 @@ class World:
     crowd: Crowd
     strangers: Crowd | None
     algorithm: AnyAlgorithm
-    channel: SessionChannel
+    channel: ObservedChannel
     watched: Mapping[int, Watched]
     run: Run[Any]
+    tail: Tail | None = None
 
     @classmethod
-    def of(cls, settings: Settings, root: Path) -> World:
+    def of(
+        cls,
+        settings: Settings,
+        root: Path,
+        *,
+        make_log: MakeLog = nobody_hears,
+        ledger: ServerLedger | None = None,
+    ) -> World:
         """As it is before the first round."""
         federation, who = population.corrupt(settings, population.federation(settings, root))
         training = _training(settings, federation)
@@ -64,10 +85,31 @@ class World:
                 "population": len(crowd),
             },
         )
-        channel = _channel(settings, algorithm, _learners(settings, crowd, who), who)
-        watched = watch(channel, algorithm, settings.channel.trust)
-        run = Run(algorithm, channel, algorithm.start(flatten(_module(settings, federation)).astype(float)))
-        return cls(settings, federation, who, crowd, strangers, algorithm, channel, watched, run)
+        learners = _learners(settings, crowd, who)
+        lines = _Lines(settings, learners, who, root, make_log, ledger)
+        channel = lines.training(algorithm)
+        watched = (
+            watch(channel, algorithm, settings.channel.trust) if isinstance(channel, SessionChannel) else {}
+        )
+        start = algorithm.start(flatten(_module(settings, federation)).astype(float))
+        if settings.tail is not None and federation.classes is None:
+            raise ParameterError(
+                "tail: it counts errors, and in a regression there are none: leave out [tail]"
+            )
+        tail = Tail.of(settings, dim=crowd.dim, clients=len(crowd), make=lines.tail)
+        return cls(
+            settings, federation, who, crowd, strangers, algorithm, channel, watched,
+            Run(algorithm, channel, start), tail,
+        )  # fmt: skip
+
+    @property
+    def channels(self) -> dict[str, ObservedChannel]:
+        """All there are, by the name of what is asked over them."""
+        return {"training": self.channel} | ({} if self.tail is None else {"tail": self.tail.channel})
+
+    def close(self) -> None:
+        for channel in self.channels.values():
+            channel.close()
 
 
 def _training(settings: Settings, federation: Federation) -> Training:
@@ -120,24 +162,76 @@ def _learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[
     return corrupt_learners(learners, made, who, settings.seed)
 
 
-def _channel(
-    settings: Settings, algorithm: AnyAlgorithm, learners: Mapping[int, Any], who: frozenset[int]
-) -> SessionChannel:
-    given, attack = settings.channel, settings.attack
-    tamper = {}
-    if attack is not None and attack.level == "message":
-        own = population.arguments(attacks(attack.level), attack, attack.kind)
-        tamper = tampering(attack.kind, who, settings.seed, **own)
-    setting = Setting(
-        trust=given.trust,
-        corrupt=given.corrupt,
-        dropout=given.dropout,
-        draw=_draw(settings, tuple(learners)),
-        insecure_seed=insecure_seed(settings.seed),
-        tamper=tamper,
-    )
-    make = secure_sum if given.kind == "secure" else insecure_plain_sum
-    return make(algorithm, learners, setting)
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Channels to the same clients, one for each conversation with them."""
+
+    settings: Settings
+    learners: Mapping[int, Any]
+    who: frozenset[int]
+    root: Path
+    make_log: MakeLog
+    ledger: ServerLedger | None
+
+    def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
+        draw = _draw(self.settings, tuple(self.learners))
+        return self._made("training", algorithm, draw=draw, each_round=self._each_round)
+
+    def tail(self, algorithm: AnyAlgorithm) -> ObservedChannel:
+        """All clients are asked, and each time in a session of its own: it may be long until the next."""
+        return self._made("tail", algorithm, draw=None, each_round=True)
+
+    @property
+    def _each_round(self) -> bool:
+        """Noise is made of a session's secrets in part, and who left one comes back with the next. So under a
+        seed every round has its own, and is the same if it is repeated after a crash."""
+        given = self.settings
+        return given.seeded and (given.privacy is not None or given.dropout.happens)
+
+    def _made(self, part: str, algorithm: AnyAlgorithm, **more: Any) -> ObservedChannel:
+        given = self.settings.channel
+        setting = Setting(
+            trust=given.trust,
+            corrupt=given.corrupt,
+            dropout=given.dropout,
+            graph=given.graph,
+            sums=given.sums,
+            law=_law(self.settings, part),
+            insecure_seed=_seed(self.settings, part),
+            tamper=_tamper(self.settings, self.who),
+            log=self.make_log(part, algorithm),
+            ledger=self.ledger,
+            **more,
+        )
+        if given.kind == "processes":
+            return self._processes(algorithm, setting)
+        make = secure_sum if given.kind == "secure" else insecure_plain_sum
+        return make(algorithm, self.learners, setting)
+
+    def _processes(self, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
+        raise NotImplementedError
+
+
+def _seed(settings: Settings, part: str) -> bytes | None:
+    """What makes keys, rounding and noise of a conversation repeatable, where that is wanted."""
+    if not settings.seeded:
+        return None
+    seed = insecure_seed(settings.seed)
+    return seed if part == "training" else digest("insecure conversation", seed, part.encode())
+
+
+def _law(settings: Settings, part: str) -> Law | None:
+    if not settings.dropout.happens:
+        return None
+    return Law(seed=f"{part} {settings.seed}".encode(), **settings.dropout.model_dump())
+
+
+def _tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
+    attack = settings.attack
+    if attack is None or attack.level != "message":
+        return {}
+    own = population.arguments(attacks(attack.level), attack, attack.kind)
+    return dict(tampering(attack.kind, who, settings.seed, **own))
 
 
 def _draw(settings: Settings, clients: Sequence[int]) -> Any:

@@ -29,6 +29,10 @@ class Explained(Exception):
     """A failure whose text is all that needs to be known; others are told with their traceback."""
 
 
+class Stopped(Exception):
+    """A task was asked to stop, and can go on later from where it is."""
+
+
 @dataclass(frozen=True)
 class Done:
     """What became of the task at `index`: a result, or why there is none."""

@@ -43,6 +43,7 @@ def settings(**tables: Any) -> Settings:
     """Six clients with little data, in four rounds; a table is changed by what is given."""
     document: dict[str, Any] = {
         "seed": 3,
+        "insecure_seed": True,
         "rounds": 4,
         "data": {"kind": "digits"},
         "partition": {"kind": "iid", "clients": 6},

@@ -1,0 +1,78 @@
+"""What sums with a known client prove about the noise of a run: a lower bound on epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from protocols.algorithm import AnyAlgorithm
+from secagg.noise.accounting import sum_rho
+from secagg.spec import SumSpec
+from sims.scenario.settings import Settings
+
+_DELTA: Final = 1e-5
+_SIZE: Final = 64  # elements of a vector over zeros
+_SUMS: Final = 64
+
+
+def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, Any]:
+    """One trial for every kind of sum that has noise; `algorithms` by the name of their conversation."""
+    return {
+        "canaries": settings.audit.canaries,
+        "specs": [
+            _tried(settings, part, kind, spec)
+            for part, algorithm in algorithms.items()
+            for kind, spec in _noisy(algorithm)
+        ],
+    }
+
+
+def _noisy(algorithm: AnyAlgorithm) -> Iterator[tuple[str, SumSpec]]:
+    for kind, spec in (algorithm.table or {}).items():
+        if spec.is_private:
+            yield kind, spec
+
+
+def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
+    """Noise is what it is as a multiple of one client's reach, whatever the vector: that is what is tried."""
+    from sims.audit.trial import Trial, run_trial
+
+    promise = spec.promise
+    assert promise is not None  # it is private
+    rho = sum_rho(spec, roster=promise.clients)
+    assert rho is not None  # as above
+    trial = Trial(
+        clients=promise.clients,
+        size=_SIZE,
+        sums=_SUMS,
+        dropouts=promise.dropouts,
+        removable=promise.removable,
+        multiplier=1 / math.sqrt(2 * rho),
+        canaries=settings.audit.canaries,
+        delta=_delta(settings, part),
+        seed=settings.seed,
+    )
+    outcome = run_trial(trial)
+    return {
+        "part": part,
+        "kind": kind,
+        "rho": rho,
+        "multiplier": trial.multiplier,
+        "delta": trial.delta,
+        "epsilon": outcome.epsilon,
+        "epsilon_gaussian": outcome.bound.epsilon_gaussian,
+        "epsilon_clopper_pearson": outcome.bound.epsilon_clopper_pearson,
+        "confidence": outcome.confidence,
+        "runs_per_arm": trial.canaries,
+        "variance_ratio": outcome.finding.ratio,
+        "noise_conforms": outcome.conforms,
+        "bound_conforms": outcome.bounded,
+        "holds": outcome.holds,
+    }
+
+
+def _delta(settings: Settings, part: str) -> float:
+    section = settings.tail if part == "tail" else settings.privacy
+    delta = None if section is None else section.delta
+    return _DELTA if delta is None else delta

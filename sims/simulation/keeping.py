@@ -1,0 +1,269 @@
+"""Keeps what a simulation leaves in its run directory, from before the first round to its end.
+
+After every round come its line of metrics, the signed head of the ledger and, last of all, the checkpoint:
+what a checkpoint knows of is on disk. A ledger may know more than the checkpoint after a crash. What was
+released was released, so nothing is ever taken out of it; lines of sums and metrics are cut to the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import io
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from secagg.hashing import digest
+from secagg.keys import Identity
+from secagg.ledger import Row, ServerLedger, read_ledger
+from secagg.net.keyfiles import read_key
+from sims.deploy.problems import ConfigError
+from sims.rundir import RunDirectory
+from sims.rundir.checkpoint import NAME as CHECKPOINT
+from sims.rundir.checkpoint import Checkpoint, Side
+from sims.rundir.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUN, RUNNING
+from sims.rundir.lines import LinesFile
+from sims.rundir.signing import SignedHead, write_head
+from sims.rundir.toml import as_toml
+from sims.scenario.settings import Settings
+from sims.simulation.streams import insecure_seed
+from sims.simulation.table import as_csv
+from sims.simulation.world import World
+
+LEDGER: Final = "ledger"
+SUMS: Final = "sums.jsonl"
+METRICS: Final = "metrics.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a run comes from: the name of its scenario, its cell, its digest, and what repeats it."""
+
+    name: str
+    digest: str
+    cell: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+
+@contextmanager
+def keeping(directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool) -> Iterator[Keeper]:
+    """A keeper that has the directory to itself. Raises `ConfigError` if somebody else has it."""
+    directory.make()
+    with directory.locked():
+        saved = Checkpoint.read(directory, digest=origin.digest) if resume else None
+        if saved is None:
+            directory.clear()
+        try:
+            with ExitStack() as stack:
+                yield Keeper(directory, settings, origin, saved, stack)
+        except BaseException:
+            _leave_nothing(directory)
+            raise
+
+
+def _leave_nothing(directory: RunDirectory) -> None:
+    """Where there is nothing to go on from."""
+    if not (directory / CHECKPOINT).exists():
+        with suppress(ConfigError, OSError):
+            directory.clear()
+            directory.path.rmdir()
+
+
+class Keeper:
+    """Made by `keeping`."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        settings: Settings,
+        origin: Origin,
+        saved: Checkpoint | None,
+        stack: ExitStack,
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._origin = origin
+        self.saved = saved
+        self._identity = _identity(settings)
+        self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
+        asked = len(directory.read_lines(SUMS))
+        self._sums = self._lines(SUMS, stack)
+        self._metrics = self._lines(METRICS, stack)
+        self.lines = directory.read_lines(METRICS)
+        self.sessions = sum(1 for each in directory.read_lines(SUMS) if each["entry"] == "session")
+        self.ledger = self._open_ledger(stack)
+        # Whether somebody was asked something after the checkpoint, as far as anybody can know.
+        self.cut_off = saved is not None and (asked > saved.lines[SUMS] or bool(self.lost_rows()))
+        self._graph: dict[str, Any] | None = self._facts.get("graph")
+
+    def _lines(self, name: str, stack: ExitStack) -> LinesFile:
+        path = self._directory / name
+        saved = self.saved
+        file = LinesFile.create(path) if saved is None else LinesFile.resume(path, saved.lines[name])
+        stack.callback(file.close)
+        return file
+
+    def _open_ledger(self, stack: ExitStack) -> ServerLedger | None:
+        if self._settings.channel.kind == "plain":
+            return None
+        path = self._directory / LEDGER
+        ledger = ServerLedger.create(path) if self.saved is None else ServerLedger.open(path)
+        return stack.enter_context(ledger)
+
+    # --- going on ---
+
+    def lost_rows(self) -> tuple[Row, ...]:
+        """Of the ledger, what the checkpoint does not know of."""
+        if self.saved is None or self.saved.ledger_rows is None:
+            return ()
+        return read_ledger(self._directory / LEDGER).rows[self.saved.ledger_rows :]
+
+    def note_resumed(self, done: int, *, repeats: bool) -> None:
+        """In the file of sums: what was cut off there, and is in the ledger from the checkpoint's rows on.
+
+        `repeats` says that the round that was cut off is asked once more, with the same noise.
+        """
+        assert self.saved is not None
+        rows = None if self.ledger is None else self.ledger.head.rows
+        self.write_sum(
+            {
+                "entry": "resumed",
+                "round": done,
+                "ledger_rows": rows,
+                "checkpoint_rows": self.saved.ledger_rows,
+                "cut_off": self.cut_off,
+                "repeats": repeats,
+            }
+        )
+
+    # --- what happens ---
+
+    def write_sum(self, entry: dict[str, Any]) -> None:
+        if self._graph is None and entry["entry"] == "session" and entry["graph"] is not None:
+            names = {"kind": "graph", "neighbours": "neighbours", "threshold": "threshold"}
+            self._graph = {name: entry[key] for name, key in names.items()}
+        self._sums.add(entry)
+
+    def next_session(self) -> int:
+        self.sessions += 1
+        return self.sessions - 1
+
+    def begin(self, world: World) -> None:
+        """What is known before the first round."""
+        given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
+        clients = len(world.crowd)
+        self._facts = {
+            "format": FORMAT,
+            "name": self._origin.name,
+            "cell": dict(self._origin.cell),
+            "label": self._origin.label,
+            "digest": self._origin.digest,
+            "secagg": metadata.version("secagg"),
+            "python": platform.python_version(),
+            "channel": given.channel.kind,
+            "trust": given.channel.trust,
+            "insecure_seed": insecure_seed(given.seed).hex() if given.seeded else None,
+            "status": RUNNING,
+            "why": None,
+            "rounds": given.rounds,
+            "done": 0,
+            "started": now,
+            "seconds": {"wall": 0.0, "cpu": 0.0},
+            "clients": clients,
+            "per_round": min(given.cohort.per_round or clients, clients),
+            "dim": world.crowd.dim,
+            "corrupt": len(world.corrupt),
+            "graph": None,
+            "server_key": None if self.ledger is None else self._identity.public.hex(),
+            "algorithm": given.algorithm.name,
+            "command": f"secagg simulate {self._directory / 'scenario.toml'}",
+        }
+
+    def resumed(self) -> None:
+        """From now on, the run goes on in this process."""
+        self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
+        self._tell(RUNNING)
+
+    def keep(
+        self, line: dict[str, Any], done: int, sides: Mapping[str, Side], seconds: Mapping[str, float]
+    ) -> None:
+        """A round is over. The checkpoint is the last thing that is written of it."""
+        self._metrics.add(line)
+        for file in (self._metrics, self._sums):
+            file.sync()
+        self._sign()
+        checkpoint = Checkpoint(
+            digest=self._origin.digest,
+            done=done,
+            training=sides["training"],
+            tail=sides.get("tail"),
+            lines={METRICS: self._metrics.count, SUMS: self._sums.count},
+            ledger_rows=None if self.ledger is None else self.ledger.head.rows,
+            seconds=seconds,
+        )
+        checkpoint.write(self._directory)
+        self._facts |= {"done": done, "seconds": dict(seconds)}
+        if done == 0:
+            self._write_scenario()
+        self._tell(RUNNING, sync=done == 0)
+
+    def _sign(self) -> None:
+        if self.ledger is not None:
+            head = SignedHead.make(self.ledger.head, run=self._origin.digest, identity=self._identity)
+            write_head(self._directory, head)
+
+    def _write_scenario(self) -> None:
+        cell = "" if not self._origin.cell else f"-{self._directory.path.name}"
+        document = self._settings.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        text = as_toml({"name": f"{self._origin.name}{cell}", **document})
+        self._directory.write("scenario.toml", text.encode())
+
+    def _tell(self, status: str, why: str | None = None, *, sync: bool = True) -> None:
+        self._facts |= {"status": status, "why": why, "graph": self._graph}
+        self._directory.write_json(RUN, self._facts, sync=sync)
+
+    # --- the end ---
+
+    def finish(self, result: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]], model: Any) -> None:
+        """All is done. `more` are further files of JSON, by name; checkpoints are not needed any more."""
+        archive = io.BytesIO()
+        np.savez(archive, model=np.asarray(model))
+        self._directory.write("model.npz", archive.getvalue())
+        for name, content in more.items():
+            self._directory.write_json(name, content)
+        self._write_table()
+        self._directory.write_json("result.json", result)
+        self._tell(FINISHED)
+        with suppress(OSError):
+            (self._directory / CHECKPOINT).unlink()
+
+    def stop(self) -> None:
+        """Somebody wants to go on later."""
+        self._write_table()
+        self._tell(INTERRUPTED)
+
+    def fail(self, why: str) -> None:
+        """What is known stays; if the disk does not even take the reason, that is how it is."""
+        if not self._facts:
+            return
+        with suppress(ConfigError):
+            self._tell(FAILED, why)
+
+    def _write_table(self) -> None:
+        self._directory.write("metrics.csv", as_csv(self._directory.read_lines(METRICS)).encode())
+
+
+def _identity(settings: Settings) -> Identity:
+    """Who signs: a key that the user has, one that follows from the seed, or one of this process alone."""
+    if settings.output.identity is not None:
+        return read_key(Path(settings.output.identity))
+    if settings.seeded:
+        return Identity.from_secret(digest("insecure identity of a server", insecure_seed(settings.seed)))
+    return Identity.generate()

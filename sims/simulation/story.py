@@ -1,0 +1,231 @@
+"""What there is to know of a simulation, round by round: lines of metrics, and the result they add up to.
+
+A line is what JSON can hold. Everything in a result but clients' own numbers comes from lines, so whoever
+goes on with a run needs nothing else of the rounds before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from fl.errors import DataError
+from protocols.run import Report
+from sims.channels.log import by_stage
+from sims.simulation import measuring
+from sims.simulation.observers import OBSERVERS
+from sims.simulation.spending import Spending, delta_of
+from sims.simulation.streams import insecure_seed
+from sims.simulation.world import World
+from sims.words import counted
+
+Line: TypeAlias = dict[str, Any]
+
+# Of a round in which nothing happened.
+_NOTHING: Final[Mapping[str, Any]] = {
+    "round": 0, "completed": True, "failure": None, "clients": 0, "sums": {}, "facts": {}, "silenced": 0,
+    "observed": {},
+}  # fmt: skip
+
+
+class Story:
+    """Makes the line of every round. `lines` are those so far; the first one is of before the first round.
+
+    An observer of a run that goes on after a crash begins anew: it has not seen the round before.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        spending: Spending,
+        lines: Sequence[Line] = (),
+        *,
+        sent: Mapping[str, Counter[str]],
+    ) -> None:
+        self._world = world
+        self._spending = spending
+        self._sent = sent  # before this process, by stage
+        self._classes = world.federation.classes is not None
+        self._observers = {name: OBSERVERS[name]() for name in world.settings.evaluation.observe}
+        self._last: Mapping[str, measuring.Scores] = {}
+        self.lines = list(lines)
+
+    def goes_on(self, world: World) -> None:
+        """After a restart, it is this world that is told of."""
+        self._world = world
+
+    # --- lines ---
+
+    def first(self, seconds: float) -> Line:
+        """Before the first round. Raises `DataError` if nobody can be measured."""
+        measured = self._measure()
+        self._check_measured()
+        return self._add({}, measured, seconds)
+
+    def after(self, number: int, report: Report, seconds: float) -> Line:
+        """Of the round `number`, counted from 1, that has just ended."""
+        world = self._world
+        silenced = sum(each.diverged == report.number for each in world.watched.values())
+        measured = self._measure_if_due(number)
+        line = {
+            "round": number,
+            "completed": report.completed,
+            "failure": None if report.completed else _why(report, silenced),
+            "clients": report.clients,
+            "sums": dict(report.sums),
+            "facts": {name: plain(value) for name, value in report.facts.items()},
+            "silenced": silenced,
+            "observed": self._observe(number),
+        }
+        return self._add(line, measured, seconds)
+
+    def lost(self, number: int, seconds: float) -> Line:
+        """Of a round that a crash cut off, and that nobody may repeat."""
+        failure = "the run was cut off in the midst of this round, which clients would not repeat"
+        line = {"round": number, "completed": False, "failure": failure, "lost": True}
+        return self._add(line, self._measure_if_due(number), seconds)
+
+    def _add(self, line: Line, measured: Any, seconds: float) -> Line:
+        spending = self._spending
+        found = {
+            **_NOTHING,
+            **line,
+            "bytes_up": sum(self.sent("bytes_up").values()),
+            "bytes_down": sum(self.sent("bytes_down").values()),
+            "rho": spending.rho,
+            "epsilon": spending.epsilon(delta_of(self._world.settings)),
+            "unnoised": spending.unnoised,
+            "measured": measured,
+            "tail": None,
+            "seconds": round(seconds, 4),
+        }
+        self.lines.append(found)
+        return found
+
+    def sent(self, way: str) -> Counter[str]:
+        """Of `bytes_up` or `bytes_down`, all so far over all channels, by stage."""
+        channels = self._world.channels.values()
+        now = (Counter(by_stage(getattr(channel, way))) for channel in channels)
+        return sum(now, Counter(self._sent[way]))
+
+    def _observe(self, number: int) -> dict[str, Any]:
+        world = self._world
+        seen = {
+            name: observer(number, world.run, world.channel, world.crowd)
+            for name, observer in self._observers.items()
+        }
+        return {name: fact for name, fact in seen.items() if fact is not None}
+
+    # --- measuring ---
+
+    def _measure_if_due(self, number: int) -> dict[str, Any] | None:
+        settings = self._world.settings
+        due = number % settings.evaluation.every == 0 or number == settings.rounds
+        return self._measure() if due else None
+
+    def _measure(self) -> dict[str, Any]:
+        self._last = measuring.measured(self._world)
+        found: dict[str, Any] = {}
+        for name, scores in self._last.items():
+            found[name] = measuring.summary(scores, classes=self._classes)
+            if self._world.corrupt and not name.startswith("held_out"):
+                benign = measuring.only(scores, self._benign())
+                found[f"{name}_benign"] = measuring.summary(benign, classes=self._classes)
+        return found
+
+    def _benign(self) -> frozenset[int]:
+        return frozenset(self._world.crowd) - self._world.corrupt
+
+    def _check_measured(self) -> None:
+        part = self._world.settings.evaluation.part
+        for name, scores in self._last.items():
+            if not scores:
+                raise DataError(
+                    f"{name}: nobody has samples of the part {part!r}: set evaluation.part to another"
+                )
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the first model that is measured, when it was last measured."""
+        for line in reversed(self.lines):
+            for numbers in (line["measured"] or {}).values():
+                found: float | None = numbers.get("mean_accuracy")
+                return found
+        return None
+
+    # --- what came of it ---
+
+    def result(self) -> dict[str, Any]:
+        """All of it, after the last round."""
+        world, rounds = self._world, self.lines[1:]
+        if not self._last:  # the last round was over when somebody else was cut off
+            self._measure()
+        seed = insecure_seed(world.settings.seed).hex() if world.settings.seeded else None
+        return {
+            "insecure_seed": seed,
+            "dim": world.crowd.dim,
+            "samples": {str(client): member.samples for client, member in world.crowd.items()},
+            "corrupt": sorted(world.corrupt),
+            "rounds": [line["round"] for line in self.lines if line["measured"] is not None],
+            "series": self._series(),
+            "final": self.of_clients(),
+            "completed": sum(line["completed"] for line in rounds),
+            "clients": [line["clients"] for line in rounds],
+            "failures": [[line["round"] - 1, line["failure"]] for line in rounds if not line["completed"]],
+            "diverged": self._diverged(),
+            "sums": dict(sum((Counter(line["sums"]) for line in rounds), Counter())),
+            "bytes_up": _by_name(self.sent("bytes_up")),
+            "bytes_down": _by_name(self.sent("bytes_down")),
+            "observed": self._observed(),
+        }
+
+    def of_clients(self) -> dict[str, Any]:
+        """Every client's own numbers, as they were last measured."""
+        return {name: measuring.arrays(each, classes=self._classes) for name, each in self._last.items()}
+
+    def _series(self) -> dict[str, dict[str, list[Any]]]:
+        series: dict[str, dict[str, list[Any]]] = {}
+        for line in self.lines:
+            for name, numbers in (line["measured"] or {}).items():
+                for key, value in numbers.items():
+                    series.setdefault(name, {}).setdefault(key, []).append(value)
+        return series
+
+    def _observed(self) -> dict[str, list[Any]]:
+        observed: dict[str, list[Any]] = {name: [] for name in self._observers}
+        for line in self.lines:
+            for name, fact in line["observed"].items():
+                observed[name].append([line["round"], fact])
+        return observed
+
+    def _diverged(self) -> int | None:
+        """The first round that failed as trainings diverged, or whose measured loss is no longer a number."""
+        failed = [line["round"] for line in self.lines if not line["completed"] and line["silenced"]]
+        return min([*failed, *self._without_loss()], default=None)
+
+    def _without_loss(self) -> Iterator[int]:
+        for line in self.lines:
+            numbers = (line["measured"] or {}).values()
+            if any("pooled_loss" in each and each["pooled_loss"] is None for each in numbers):
+                yield line["round"]
+
+
+def _why(report: Report, silenced: int) -> str:
+    return (
+        f"training diverged on {counted(silenced, 'client')}: {report.failure}"
+        if silenced
+        else str(report.failure)
+    )
+
+
+def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
+    return {f"Stage.{stage.upper()}": count for stage, count in sent.items() if count}
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: a number that is not finite becomes None."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
