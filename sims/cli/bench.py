@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from sims.cli.benchmarks import BENCHMARKS, Benchmark, Flag, Report
+from sims.cli.benchmark import Benchmark, Flag, Report
+from sims.cli.benchmarks import BENCHMARKS
 from sims.cli.errors import UserError
 from sims.cli.registry import Subparsers
 

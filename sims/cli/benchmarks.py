@@ -2,85 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
 from math import floor
-from typing import Any, Protocol
 
+from sims.cli.benchmark import Benchmark, Choice, Flag, Number, Report
 from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
-from sims.cli.options import TRUST_LEVELS, Whole, add_choice
-
-
-class Report(Protocol):
-    """What a benchmark found."""
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
-class Option(Protocol):
-    """Something that can be given behind the name of a benchmark."""
-
-    @property
-    def name(self) -> str: ...
-
-    def add(self, parser: argparse.ArgumentParser) -> None: ...
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number that `parse` reads; `text` tells its range."""
-
-    name: str
-    parse: Callable[[str], object]
-    default: Fraction | str | None
-    metavar: str
-    text: str
-
-    def add(self, parser: argparse.ArgumentParser) -> None:
-        help_text = f"{self.text} (default {self.default})"
-        parser.add_argument(
-            self.name, type=self.parse, default=self.default, metavar=self.metavar, help=help_text
-        )
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few words, the first one by default."""
-
-    name: str
-    choices: tuple[str, ...]
-    text: str
-
-    def add(self, parser: argparse.ArgumentParser) -> None:
-        add_choice(parser, self.name, self.choices, default=self.choices[0], text=self.text)
-
-
-@dataclass(frozen=True)
-class Flag:
-    """Something that is wanted if it is named."""
-
-    name: str
-    text: str
-
-    def add(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(self.name, action="store_true", help=f"{self.text} (default no)")
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A name with options, something that measures, and something that draws the result.
-
-    `check` raises a `LocalError` where something is missing that the benchmark needs.
-    """
-
-    name: str
-    summary: str
-    options: tuple[Option, ...]
-    measure: Callable[[argparse.Namespace], Report]
-    show: Callable[[Report], None]
-    check: Callable[[], None] = lambda: None
+from sims.cli.options import TRUST_LEVELS, Whole
 
 
 def progress(text: str) -> None:
@@ -139,6 +67,13 @@ DROPOUT = Number(
     Fraction(1, 10),
     "PART",
     "part of the clients that vanish after sharing and before masking, from 0 to below 1 such as 0.1 or 1/10",
+)
+DROPOUT_ALLOWED = Number(
+    "--dropout",
+    proportion,
+    Fraction(1, 10),
+    "PART",
+    "part of the clients for whose loss a graph is found, from 0 to below 1 such as 0.1 or 1/10",
 )
 CORRUPT = Number(
     "--corrupt",
@@ -409,6 +344,57 @@ def _check_training() -> None:
         raise LocalError("it needs torch: pip install 'secagg[fl]'")
 
 
+# --- overhead ---
+
+
+OVERHEAD_OPTIONS = (
+    Whole("--clients", 3, 512, 100, "clients, among whom the digits are dealt out"),
+    Whole("--sums", 1, 64, 16, "sums of a session, each of which is a round"),
+    Whole("--steps", 1, 10_000, 5, "local steps of each client"),
+    DROPOUT_ALLOWED,
+    CORRUPT,
+    Whole("--runs", 1, MOST_RUNS, 3, "sessions of each kind, the medians of which are printed"),
+    Whole("--flower-clients", 0, 512, 20, "clients of the comparison with Flower; with 0, there is none"),
+    Whole("--flower-rounds", 2, 10_000, 40, "rounds of that comparison that are timed"),
+    Number(
+        "--flower-python",
+        str,
+        None,
+        "PYTHON",
+        "the interpreter of an environment with flwr[simulation], where it is not this one",
+    ),
+)
+
+
+def _measure_overhead(args: argparse.Namespace) -> Report:
+    _check_training()
+    from sims.bench.overhead import OverheadSetting, measure
+    from sims.bench.progress import bar
+
+    setting = OverheadSetting(
+        clients=args.clients,
+        sums=args.sums,
+        steps=args.steps,
+        corrupt=_colluders(args),
+        dropout=args.dropout,
+        runs=args.runs,
+        flower_clients=args.flower_clients,
+        flower_rounds=args.flower_rounds,
+        flower_python=args.flower_python,
+    )
+    with bar() as progress:
+        return measure(setting, progress)
+
+
+def _show_overhead(report: Report) -> None:
+    from sims.bench.overhead import OverheadReport
+    from sims.bench.overhead_view import show_overhead
+    from sims.console import Console
+
+    assert isinstance(report, OverheadReport)
+    show_overhead(report, Console())
+
+
 BENCHMARKS = (
     Benchmark(
         "primitives",
@@ -444,6 +430,14 @@ BENCHMARKS = (
         TRAINING_OPTIONS,
         _measure_training,
         _show_training,
+        _check_training,
+    ),
+    Benchmark(
+        "overhead",
+        "training over secure sums beside plain ones by stage, and plain ones beside Flower's simulation",
+        OVERHEAD_OPTIONS,
+        _measure_overhead,
+        _show_overhead,
         _check_training,
     ),
     Benchmark(

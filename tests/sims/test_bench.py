@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
-from sims.bench import flower, network, noise, peers, primitives, sums, training
+from sims.bench import flower, network, noise, overhead, peers, primitives, sums, training
 from sims.bench.balance import Balance, Entry
 from sims.bench.costs import AROUND, PRIMITIVES, Cost
 from sims.bench.leaves import LEAVES, Leaf
@@ -17,6 +17,7 @@ from sims.bench.meter import SERVER, Phase, Recorder, Stopwatch
 from sims.bench.network import NetworkReport
 from sims.bench.noise import NoiseReport, NoiseSetting
 from sims.bench.noise import measure as measure_noise
+from sims.bench.overhead import OverheadReport, OverheadSetting
 from sims.bench.patches import Function, Patches
 from sims.bench.peers import PeersReport, PeersSetting, Row
 from sims.bench.primitives import PrimitivesReport, Progress, Setting, measure
@@ -26,6 +27,7 @@ from sims.bench.sums import measure as measure_sum
 from sims.bench.training import TrainingCosts, TrainingReport, TrainingSetting
 from sims.cli import main
 from sims.drill.setting import DrillSetting
+from tests.sims import overhead_reports
 from tests.sims.bench_costs import FLOWER, OURS
 
 SIZE = 6
@@ -311,14 +313,28 @@ class FakeTraining:
         return TrainingReport(setting, [costs])
 
 
-Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakeNetwork, FakeTraining, FakePeers]
+class FakeOverhead:
+    """The same for `secagg bench overhead`, and nothing is measured at all."""
+
+    def __init__(self) -> None:
+        self.asked: list[OverheadSetting] = []
+
+    def __call__(self, setting: OverheadSetting, _: Bar) -> OverheadReport:
+        self.asked.append(setting)
+        return overhead_reports.report()
+
+
+Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakeNetwork, FakeTraining, FakeOverhead, FakePeers]
 
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     """Every benchmark, as `secagg bench` finds them where Flower is installed and OpenDP is not."""
-    found = FakeMeasure(), FakeSum(), FakeNoise(), FakeNetwork(), FakeTraining(), FakePeers()
-    for module, fake in zip((primitives, sums, noise, network, training, peers), found, strict=True):
+    found = (
+        FakeMeasure(), FakeSum(), FakeNoise(), FakeNetwork(), FakeTraining(), FakeOverhead(), FakePeers()
+    )  # fmt: skip
+    modules = (primitives, sums, noise, network, training, overhead, peers)
+    for module, fake in zip(modules, found, strict=True):
         monkeypatch.setattr(module, "measure", fake)
     monkeypatch.setattr(noise, "find_spec", lambda _: None)
     monkeypatch.setattr(flower, "installed", lambda: True)
@@ -339,7 +355,7 @@ def test_one_benchmark_prints_its_report_alone(
 
 
 def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    fake, fake_sum, fake_noise, fake_network, fake_training, fake_peers = fakes
+    fake, fake_sum, fake_noise, fake_network, fake_training, fake_overhead, fake_peers = fakes
 
     assert main(["bench", "--json"]) == 0
 
@@ -357,12 +373,13 @@ def test_bench_alone_runs_all_with_their_defaults(fakes: Fakes, capsys: pytest.C
     (network_setting,) = fake_network.asked
     assert (network_setting.clients, network_setting.dim, network_setting.neighbours) == (50, 10**6, 24)
     assert fake_training.asked == [TrainingSetting(clients=100, batch=10, steps=5)]
+    assert fake_overhead.asked == [OverheadSetting()]
     (peers_setting,) = fake_peers.asked
     assert peers_setting == PeersSetting(
         clients=50, neighbours=24, corrupt=5, dropout=Fraction(1, 10), dims=(1000, 10**4, 10**5, 10**6)
     )
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["primitives", "sum", "noise", "network", "training", "peers"]
+    assert list(found) == ["primitives", "sum", "noise", "network", "training", "overhead", "peers"]
     assert found["sum"]["dim"] == 4
     assert found["peers"]["peer"] == "flwr 9.9"
 
@@ -372,7 +389,14 @@ def test_bench_alone_draws_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 0
 
     out = capsys.readouterr().out
-    ours = ("around / primitives = ", "masks off", "discrete Gaussian", "over TLS", "some-model")
+    ours = (
+        "around / primitives = ",
+        "masks off",
+        "discrete Gaussian",
+        "over TLS",
+        "some-model",
+        "over plain",
+    )
     texts = (*ours, "SecAgg+ of flwr 9.9")
     assert sorted(texts, key=out.index) == list(texts)
 
@@ -387,7 +411,7 @@ def test_bench_alone_leaves_out_what_is_missing(
     assert main(["bench", "--json"]) == 0
 
     out, err = capsys.readouterr()
-    assert list(json.loads(out)) == ["primitives", "sum", "noise", "network", "training"]
+    assert list(json.loads(out)) == ["primitives", "sum", "noise", "network", "training", "overhead"]
     assert fakes[-1].asked == []
     assert err == ("secagg bench: peers is left out: Flower is not installed: pip install 'secagg[peers]'\n")
 
@@ -424,7 +448,8 @@ def test_missing_extra(
         (
             ("--sums", "5"),
             "belongs behind the name of a benchmark "
-            "(try secagg bench primitives --sums 5 or secagg bench network --sums 5)",
+            "(try secagg bench primitives --sums 5 or secagg bench network --sums 5 "
+            "or secagg bench overhead --sums 5)",
         ),
         (
             ("--dim", "5"),
