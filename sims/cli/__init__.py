@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from sims.cli import registry, terminal
+from sims.cli import grouping, intruders, registry, terminal
 from sims.cli.errors import UserError
 from sims.cli.extras import require
 
@@ -22,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
+        if found := intruders.complaint():
+            raise UserError(found)
         return _dispatch(_parser(), argv)
     except UserError as error:
         print(error, file=sys.stderr)
@@ -42,12 +44,17 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> in
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="secagg",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
         description="Privacy-preserving federated learning: a server only ever learns sums.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"secagg {metadata.version('secagg')}"
     parser.add_argument("--version", action="version", version=version)
     parser.set_defaults(run=None, extra=None)
-    registry.add_all(parser.add_subparsers(title="commands", metavar="COMMAND"))
+    commands = parser.add_subparsers(metavar="COMMAND", prog=parser.prog)
+    registry.add_all(commands)
+    parser.epilog = grouping.listing(commands)
+    commands.help = argparse.SUPPRESS  # as the listing says more
     return parser
 
 

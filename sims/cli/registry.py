@@ -22,26 +22,22 @@ from typing import TypeAlias
 # argparse offers no public name for what add_subparsers returns.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-# In the order in which the help shows them.
-COMMANDS = (
-    "demo",
-    "simulate",
-    "plan",
-    "preflight",
-    "params",
-    "noise",
-    "check-noise",
-    "keygen",
-    "enrol",
-    "serve",
-    "join",
-    "drill",
-    "bench",
-    "version",
-)
+# By what they are for, and in the order in which the help shows them.
+GROUPS = {
+    "run": ("simulate", "report", "audit", "demo", "init", "scenarios"),
+    "plan": ("plan", "params", "noise", "preflight"),
+    "deploy": ("serve", "join", "keygen", "enrol"),
+    "check": ("bench", "drill", "check-noise", "version"),
+}
+COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 
 
 def add_all(subparsers: Subparsers) -> None:
     """Add every command's parser to ``subparsers``."""
     for name in COMMANDS:
-        import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)
+        module = f"sims.cli.{name.replace('-', '_')}"
+        try:
+            import_module(module).add(subparsers)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise

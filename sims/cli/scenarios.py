@@ -29,10 +29,10 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from sims.deploy.problems import ConfigError
-    from sims.scenario.shipped import described, names
+    from sims.scenario.shipped import all_described, described
 
     try:
-        chosen = [described(name) for name in (names() if args.name is None else [args.name])]
+        chosen = all_described() if args.name is None else [described(args.name)]
     except ConfigError as error:
         raise UserError(f"secagg scenarios: {error}") from None
     if args.json:

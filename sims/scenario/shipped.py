@@ -22,6 +22,7 @@ class Shipped:
     `purpose`  the first sentence of its file.
     `cells`    how many simulations it is, over its sweep.
     `data`     directories that it reads, within --data; none where data is in the package, or made.
+    `table`    whether it is one of a paper's tables, and no example.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Shipped:
     cells: int
     data: tuple[str, ...]
     channels: tuple[str, ...]
+    table: bool
     path: Path
 
 
@@ -67,8 +69,14 @@ def described(name: str) -> Shipped:
         cells,
         _values(document, "data", "directory"),
         _values(document, "channel", "kind") or ("plain",),
+        document.get("output", {}).get("keep") == "table",
         path,
     )
+
+
+def all_described() -> list[Shipped]:
+    """Examples first."""
+    return sorted(map(described, names()), key=lambda each: (each.table, each.name))
 
 
 def purpose(text: str) -> str:

@@ -1,0 +1,35 @@
+"""The command ``secagg`` as it is installed: it looks at the names of its packages before it imports them.
+
+This is not part of ``sims``, because another package of that name may be in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+_CHECK = Path(__file__).resolve().parent / "sims" / "cli" / "intruders.py"
+_USER_ERROR = 2
+
+
+def main() -> int:
+    """Run the command, or say whose packages are in the place of ours."""
+    complaint = _complaint()
+    if complaint is not None:
+        print(complaint, file=sys.stderr)
+        return _USER_ERROR
+    from sims.cli import main as run
+
+    return run()
+
+
+def _complaint() -> str | None:
+    """By the file, whatever the name ``sims`` leads to."""
+    spec = spec_from_file_location("_secagg_intruders", _CHECK)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: str | None = module.complaint()
+    return found

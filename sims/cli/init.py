@@ -1,0 +1,52 @@
+"""``secagg init``: a commented scenario to start from."""
+
+import argparse
+from pathlib import Path
+
+from sims.cli.errors import UserError
+from sims.cli.registry import Subparsers
+
+CHANNELS = ("plain", "secure", "processes")
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "init",
+        help="write a commented scenario to start from",
+        description="Write NAME.toml, a scenario that runs as it is, on data that comes with the package, "
+        "and has every key that there is with what it means. An existing file is never overwritten.",
+        epilog="The exit status is 2 if something is wrong.",
+    )
+    parser.add_argument("name", type=Path, metavar="NAME", help="the file, such as mine or mine.toml")
+    parser.add_argument(
+        "--algorithm",
+        default="fedavg",
+        metavar="NAME",
+        help="what is run; secagg plan lists what there is (default fedavg)",
+    )
+    parser.add_argument(
+        "--channel",
+        choices=CHANNELS,
+        default="secure",
+        help="how sums are made (default secure)",
+    )
+    parser.set_defaults(run=run, extra="sims")
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import ParameterError
+    from sims.scenario.template import written
+
+    path = args.name if args.name.suffix == ".toml" else args.name.with_name(f"{args.name.name}.toml")
+    try:
+        text = written(path.stem, algorithm=args.algorithm, channel=args.channel)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except ParameterError as error:
+        raise UserError(f"secagg init: --algorithm: {error}") from None
+    except FileExistsError:
+        raise UserError(f"secagg init: {path} exists, and is left as it is: take another name") from None
+    except OSError as error:
+        raise UserError(f"secagg init: {path} cannot be written: {error.strerror}") from None
+    print(f"{path} is written: secagg simulate {path} runs it")
+    return 0

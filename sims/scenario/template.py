@@ -1,0 +1,179 @@
+"""A commented scenario to start from: every key there is, and what it means.
+
+Lines that begin with `# ` are prose; those that begin with `#` and no blank are settings that are left out,
+and all of them can be taken in as they are.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from enum import Enum
+from typing import Any, Final
+
+from protocols.catalogue import Entry, Parameter, find
+
+_WIDTH: Final = 100
+# What a simulation knows by itself.
+_PROVIDED: Final = frozenset({"rate", "population"})
+# What noise, which may be taken in below, does not allow otherwise.
+_WITH_NOISE: Final = {"weighted": False, "fast": False}
+_STEP: Final = 0.5
+
+_HEAD: Final = """\
+# {name}: {summary}, on the digits that come with the package.
+#
+#   secagg simulate {name}.toml
+#   secagg simulate {name}.toml --quick --set training.rate=0.1
+#
+# Lines that begin with a # and a letter or a bracket are settings that are left out, with their defaults or
+# an example: take the # away to set them. Whatever makes no sense is told of before anything runs.
+
+#name = "{name}"  # of the results; by default that of this file
+seed = 1  # decides all that is drawn: data, partition, who is invited, attacks, drop-outs
+#insecure_seed = true  # whether it decides keys, rounding and noise, too: repeatable, and secret no more
+rounds = 10
+
+[data]  # where samples come from: see docs/training.md for the kinds there are
+kind = "digits"
+# of kinds that are read from files: directory = "mnist", within --data
+
+[partition]  # how they are spread over clients; left out where data has clients already
+kind = "dirichlet"
+alpha = 0.5  # of this kind: the smaller, the fewer classes has a client
+clients = 20
+test = 0.2  # part of every client's samples; "given" is the data set's own test set
+validation = 0.0
+held_out = 0  # clients that never train
+
+[model]
+kind = "softmax"  # or linear, mlp, cnn-mnist, lenet, resnet, ...; further keys are its parameters
+
+[training]  # what a client does between two sums
+rate = 0.3
+epochs = 2  # or: steps = 10
+batch = 16  # without it, a step takes all data of a client
+#momentum = 0.0
+#weight_decay = 0.0
+#clip = 10.0  # bounds the norm of every gradient
+#schedule = {{kind = "constant", every = 100, factor = 0.5}}  # how the rate falls from round to round
+#loss = "cross-entropy"  # or squared, logistic
+#device = "cpu"  # or auto, cuda, mps
+#precision = "float32"  # or float64
+#way = "auto"  # clients all at once ("together") or "one-by-one"
+
+"""
+
+_COHORT: Final = """\
+[cohort]  # who takes part in a round
+{per_round}#stragglers = 0.0  # part of them that has time for some of the local steps only
+
+#[dropout]  # who goes missing, drawn for every client and round
+#training = 0.05  # part of the invited that never send anything in a round
+#between = 0.0  # chance to be missing from a later sum of the round
+#group = 0.0  # chance to leave between two sums of the same vector
+#reveal = 0.02  # chance to go between sending a masked input and helping to unmask the sum
+
+#[attack]  # what some clients do instead
+#kind = "label-flip"  # or image-negation, sign-flip, gaussian, scaling, omniscient, ...: docs/training.md
+#fraction = 0.2
+#selection = "count"  # of clients, or of all "samples"
+#level = "update"  # poisoned data included; "message" for residues of their choice inside a sum
+
+[channel]  # how sums are made
+kind = "{channel}"  # "plain", "secure" (real machines in one process) or "processes" (many, over TLS)
+trust = "curious_server"  # or malicious_server
+corrupt = 0  # clients that collude with the server
+dropout = 0.2  # part of the cohort that a session stands to lose
+#workers = 2  # of kind "processes": how many processes share the clients; 0 is one for each
+#sums = 64  # most sums of a session, which then begins anew
+#graph = "auto"  # who shares secrets with whom: "complete", or "ring" for large cohorts
+
+[evaluation]  # what somebody measures who sees every client: no part of the system
+every = 5  # rounds
+what = "{what}"  # "common", every client's own ("personal"), or "both"
+part = "test"
+held_out = false  # whether clients that never train are measured, too
+#observe = ["movement"]  # further observations, by name
+
+#[tail]  # a private histogram of clients' errors, over the same channel
+#epsilon = 4.0
+#delta = 1e-5
+#bins = 8
+#every = 0  # rounds; 0 is at the end only
+
+[output]
+keep = "run"  # a directory for every run, with ledger, metrics and report; "table" keeps a line of results
+#identity = "server.key"  # of secagg keygen, to sign the ledger with; by default one is made
+
+#[audit]
+#canaries = 200  # trials of the noise of [privacy] or [tail], which prove a lower bound on epsilon
+
+#[sweep]  # one cell for every combination of values
+#"training.rate" = [0.1, 0.3]
+
+#[quick]  # what --quick sets, beside two rounds of the first cell
+#"partition.clients" = 10
+"""
+
+
+def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
+    """The text of a scenario that runs as it is. Raises `ParameterError` for an unknown algorithm."""
+    entry = find(algorithm)
+    built = entry.build(dim=10, clients=20, **entry.example)
+    per_round = "" if built.needs_everybody else "#per_round = 20  # clients drawn for every round; all\n"
+    what = "personal" if built.table is None else "common"
+    return (
+        _HEAD.format(name=name, summary=entry.summary)
+        + _algorithm(entry)
+        + _privacy(entry)
+        + _COHORT.format(per_round=per_round, channel=channel, what=what)
+    )
+
+
+def _algorithm(entry: Entry) -> str:
+    lines = [
+        "[algorithm]  # secagg plan says what each asks of clients, and reveals",
+        f'name = "{entry.name}"',
+    ]
+    for each in entry.settings:
+        if not each.private and each.name not in _PROVIDED:
+            lines += _setting(entry, each)
+    return "\n".join(lines) + "\n\n"
+
+
+def _setting(entry: Entry, each: Parameter) -> list[str]:
+    value = entry.example.get(each.name, each.default)
+    if entry.budget is not None:
+        value = _WITH_NOISE.get(each.name, value)
+    if value is None:
+        return _prose(f"{each.name}: {each.meaning}")
+    changed = each.default is not None and value != each.default
+    remark = f"  # noise needs this; the default is {_toml(each.default)}" if changed else ""
+    return [*_prose(each.meaning), f"{'' if each.required else '#'}{each.name} = {_toml(value)}{remark}"]
+
+
+def _privacy(entry: Entry) -> str:
+    if entry.budget is None:
+        return f"# {entry.name} has no private variant, and so no table [privacy].\n\n"
+    own = [each for each in entry.settings if each.private]
+    lines = [
+        "#[privacy]  # noise on every sum: a budget of all rounds together",
+        "#epsilon = 8.0  # or: rho = 1.0, without delta",
+        "#delta = 1e-5",
+        "#dropouts = 4  # clients of a round that may send nothing",
+        "#removable = false  # whether noise of those who stayed is taken away again",
+    ]
+    for each in own:
+        value = _STEP if each.default is None else each.default
+        lines += [*_prose(each.meaning), f"#{each.name} = {_toml(value)}"]
+    return "\n".join(lines) + "\n\n"
+
+
+def _prose(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value.value if isinstance(value, Enum) else value}"' if isinstance(value, str) else repr(value)

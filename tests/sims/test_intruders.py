@@ -1,0 +1,107 @@
+"""Another package in the place of one of ours is named before anything of it is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sims.cli import intruders, main
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = {
+    "sims.cli": "import sys; from sims.cli import main; sys.exit(main())",
+    "secagg_command": "import sys; from secagg_command import main; sys.exit(main())",
+}
+
+
+def start(script: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    """`secagg version`, with these directories in front of all others."""
+    places = os.pathsep.join(map(str, (*path, ROOT)))
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPTS[script], "version"],
+        env={**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def fake(directory: Path, name: str) -> Path:
+    package = directory / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    return package
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [("sims.cli", "fl"), ("secagg_command", "protocols"), ("secagg_command", "sims")],
+)
+def test_an_intruder_on_the_path_is_named_and_not_imported(tmp_path: Path, script: str, name: str) -> None:
+    package = fake(tmp_path, name)
+    ended = start(script, tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"secagg: {name} is {package}, and not the package of this distribution: take it off PYTHONPATH, or "
+        "start from another directory\n"
+    )
+
+
+def test_a_distribution_that_brought_the_intruder_is_named(tmp_path: Path) -> None:
+    package = fake(tmp_path, "fl")
+    info = tmp_path / "flip_learning-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: flip-learning\nVersion: 1.0\n")
+    (info / "RECORD").write_text("fl/__init__.py,,\nflip_learning-1.0.dist-info/METADATA,,\n")
+    ended = start("sims.cli", tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        f"secagg: fl is {package} (of flip-learning), and not the package of this distribution: uninstall "
+        "flip-learning, or use an environment of its own for secagg\n"
+    )
+
+
+def test_without_intruders_the_installed_command_is_the_command() -> None:
+    ended = start("secagg_command")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "\nsecagg " in ended.stdout
+
+
+def test_our_packages_begin_with_the_words_that_they_are_known_by() -> None:
+    assert set(intruders.FIRST_WORDS) == {"protocols", "fl", "sims"}
+    for name, words in intruders.FIRST_WORDS.items():
+        assert (ROOT / name / "__init__.py").read_text(encoding="utf-8").startswith(words)
+
+
+def test_a_package_installed_over_ours_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is in the same place, with other content."""
+    monkeypatch.setitem(intruders.FIRST_WORDS, "fl", '"""Formal languages.')
+    assert main(["version"]) == 2
+    assert capsys.readouterr().err.startswith(f"secagg: fl is {ROOT / 'fl'}, and not the package of this ")
+
+
+def test_a_package_that_is_missing_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(intruders, "FIRST_WORDS", {"package_of_tomorrow": ""})
+    assert main(["version"]) == 2
+    assert capsys.readouterr().err == (
+        "secagg: the package package_of_tomorrow is missing: install secagg again\n"
+    )
+
+
+def test_looking_takes_no_time() -> None:
+    """The best of a few, as this machine may be busy."""
+    seconds = []
+    for _ in range(20):
+        started = time.perf_counter()
+        assert intruders.complaint() is None
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.005
