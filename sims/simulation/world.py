@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from torch import nn
-
-from fl.attacks import corrupt_learners, slow_down, tampering
 from fl.crowd import Crowd
 from fl.federation import Federation
 from fl.flat import flatten
-from fl.models import build as build_model
-from fl.schedule import Schedule
-from fl.training import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
 from secagg.errors import ParameterError
@@ -24,10 +17,12 @@ from secagg.hashing import digest
 from secagg.ledger import ServerLedger
 from sims.channels import Law, Log, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.channels.log import nobody_logs
-from sims.scenario.kinds import MODELS, attacks
+from sims.channels.processes import processes_sum
 from sims.scenario.settings import Settings
 from sims.simulation import population
 from sims.simulation.algorithm import build as build_algorithm
+from sims.simulation.hosting import clients_of
+from sims.simulation.learners import first_module, make_crowd, make_learners, make_tamper, training_of
 from sims.simulation.streams import insecure_seed, stream
 from sims.simulation.tail import Tail
 from sims.simulation.watched import Watched, watch
@@ -70,11 +65,11 @@ class World:
     ) -> World:
         """As it is before the first round."""
         federation, who = population.corrupt(settings, population.federation(settings, root))
-        training = _training(settings, federation)
-        crowd = _crowd(settings, federation, training, federation.clients)
+        training = training_of(settings, federation)
+        crowd = make_crowd(settings, federation, training, federation.clients)
         strangers = None
         if federation.held_out:
-            strangers = _crowd(settings, federation, training, federation.held_out)
+            strangers = make_crowd(settings, federation, training, federation.held_out)
         algorithm = build_algorithm(
             settings,
             dim=crowd.dim,
@@ -85,13 +80,13 @@ class World:
                 "population": len(crowd),
             },
         )
-        learners = _learners(settings, crowd, who)
-        lines = _Lines(settings, learners, who, root, make_log, ledger)
+        learners = make_learners(settings, crowd, who)
+        lines = _Lines(settings, federation, learners, who, make_log, ledger)
         channel = lines.training(algorithm)
         watched = (
             watch(channel, algorithm, settings.channel.trust) if isinstance(channel, SessionChannel) else {}
         )
-        start = algorithm.start(flatten(_module(settings, federation)).astype(float))
+        start = algorithm.start(flatten(first_module(settings, federation)).astype(float))
         if settings.tail is not None and federation.classes is None:
             raise ParameterError(
                 "tail: it counts errors, and in a regression there are none: leave out [tail]"
@@ -112,64 +107,14 @@ class World:
             channel.close()
 
 
-def _training(settings: Settings, federation: Federation) -> Training:
-    given = settings.training
-    return Training(
-        rate=given.rate,
-        steps=given.steps,
-        epochs=given.epochs,
-        batch=given.batch,
-        momentum=given.momentum,
-        weight_decay=given.weight_decay,
-        clip=given.clip,
-        schedule=Schedule(**given.schedule.model_dump()),
-        loss=given.loss or ("squared" if federation.classes is None else "cross-entropy"),
-        precision=given.precision,
-    )
-
-
-def _module(settings: Settings, federation: Federation) -> nn.Module:
-    """The first model. What it takes in and gives out is as the data has it, unless it is set."""
-    kind = settings.model.kind
-    shape = next(iter(federation.clients.values())).train.x.shape[1:]
-    follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}
-    if len(shape) == 3:
-        follows |= {"channels": shape[0], "size": shape[1]}
-    accepted = MODELS.parameters(MODELS.find(kind))
-    fitting = {name: value for name, value in follows.items() if name in accepted and value is not None}
-    own = population.arguments(MODELS, settings.model, kind)
-    return build_model(kind, seed=settings.seed, **{**fitting, **own})
-
-
-def _crowd(settings: Settings, federation: Federation, training: Training, data: Mapping[int, Any]) -> Crowd:
-    given = settings.training
-    module = _module(settings, federation)
-    return Crowd(module, data, training, seed=settings.seed, device=given.device, way=given.way)
-
-
-def _learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
-    """What the algorithm sees of clients: slow ones and corrupt ones look like all others."""
-    learners: Mapping[int, Any] = crowd
-    if settings.cohort.stragglers:
-        epochs = settings.training.epochs or settings.training.steps or 1
-        share = settings.cohort.stragglers
-        learners = slow_down(learners, fraction=share, epochs=epochs, seed=settings.seed)
-    attack = settings.attack
-    if attack is None or attack.level == "message" or not who:
-        return learners
-    registry = attacks(attack.level)
-    made = registry.find(attack.kind)(**population.arguments(registry, attack, attack.kind))
-    return corrupt_learners(learners, made, who, settings.seed)
-
-
 @dataclass(frozen=True, eq=False)
 class _Lines:
     """Channels to the same clients, one for each conversation with them."""
 
     settings: Settings
+    federation: Federation
     learners: Mapping[int, Any]
     who: frozenset[int]
-    root: Path
     make_log: MakeLog
     ledger: ServerLedger | None
 
@@ -198,7 +143,7 @@ class _Lines:
             sums=given.sums,
             law=_law(self.settings, part),
             insecure_seed=_seed(self.settings, part),
-            tamper=_tamper(self.settings, self.who),
+            tamper=make_tamper(self.settings, self.who),
             log=self.make_log(part, algorithm),
             ledger=self.ledger,
             **more,
@@ -209,7 +154,13 @@ class _Lines:
         return make(algorithm, self.learners, setting)
 
     def _processes(self, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
-        raise NotImplementedError
+        return processes_sum(
+            algorithm,
+            self.learners,
+            setting,
+            clients=clients_of(self.settings, self.federation, self.who),
+            workers=self.settings.channel.workers,
+        )
 
 
 def _seed(settings: Settings, part: str) -> bytes | None:
@@ -224,14 +175,6 @@ def _law(settings: Settings, part: str) -> Law | None:
     if not settings.dropout.happens:
         return None
     return Law(seed=f"{part} {settings.seed}".encode(), **settings.dropout.model_dump())
-
-
-def _tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
-    attack = settings.attack
-    if attack is None or attack.level != "message":
-        return {}
-    own = population.arguments(attacks(attack.level), attack, attack.kind)
-    return dict(tampering(attack.kind, who, settings.seed, **own))
 
 
 def _draw(settings: Settings, clients: Sequence[int]) -> Any:

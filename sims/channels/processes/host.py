@@ -1,0 +1,299 @@
+"""A worker's duty: to host clients of a channel, each with an identity and a connection of its own.
+
+A client that is to drop out loses its connection in the midst of everything, as if its process had been
+killed: the server sees a connection end and nothing else. It connects anew when the next session begins, as a
+device does that is back on the network. What clients compute, they compute one at a time and in a thread, so
+that the others of the worker go on talking meanwhile.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import trio
+from numpy.typing import ArrayLike
+
+from fl.errors import FLError
+from protocols.algorithm import AnyAlgorithm
+from protocols.participant import Participant
+from secagg import Identity, Registry, Trust
+from secagg.client import ClientMachine
+from secagg.errors import PeerError, SecaggError
+from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
+from secagg.local import Stage
+from secagg.memory import AnswerEntry
+from secagg.net.client import Client
+from secagg.net.dial import Dial
+from secagg.net.journal import Fact, Journal
+from secagg.net.link import no_progress
+from secagg.net.tls import client_context
+from secagg.net.work import inline
+from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
+from sims.channels.processes.mortal import Vanished, make_client
+from sims.channels.processes.orders import (
+    Answered,
+    BeginRound,
+    Done,
+    Doom,
+    Enter,
+    Finished,
+    FinishRound,
+    Household,
+    Owned,
+    Refused,
+    Reply,
+    Seat,
+    Settle,
+    Trouble,
+)
+from sims.processes.line import Line
+
+_DOWN: Final = ("disconnected", "dismissed", "unreachable")
+
+
+async def host(seat: Seat, line: Line) -> None:
+    """Until the line is closed."""
+    owned: dict[int, Any] = {}
+    while isinstance(order := await line.receive(), Owned):
+        owned[order.member] = order.content
+    assert isinstance(order, Settle)
+    household = seat.make(seat.shared, owned)
+    async with trio.open_nursery() as nursery:
+        worker = _Host(seat, line, household, nursery)
+        worker.settle(order)
+        await line.send(Done())
+        while True:
+            await line.send(await worker.obey(await line.receive()))
+
+
+class _Host:
+    def __init__(self, seat: Seat, line: Line, household: Household, nursery: trio.Nursery) -> None:
+        self._line = line
+        self._household = household
+        self._nursery = nursery
+        self.algorithm: AnyAlgorithm = pickle.loads(seat.algorithm)  # noqa: S301  # from this program
+        self.participants = {
+            member: Participant(self.algorithm, learner, trust=seat.trust, member=member)
+            for member, learner in household.learners.items()
+        }
+        self._memories = {member: _TellingMemory(member, line) for member in self.participants}
+        self._guests = {member: _Guest(member, seat, line, self) for member in self.participants}
+        self._silent: set[int] = set()
+        self.household = household
+        self.memories: Mapping[int, SimulatedMemory] = self._memories
+        self.session: Enter | None = None
+        self.doomed: dict[int, Stage] = {}
+        self.desk = trio.Lock()  # of whoever computes
+
+    def settle(self, order: Settle) -> None:
+        if order.saved is not None:
+            restore_clients(order.saved, self.participants, self.memories, self._household.tamper)
+        for member, entries in order.answered.items():
+            for entry in entries:
+                SimulatedMemory.take_answer(self._memories[member], entry)
+
+    async def obey(self, order: object) -> Reply:
+        match order:
+            case BeginRound():
+                await self._begin(order)
+            case Enter():
+                await self._enter(order)
+            case Doom(at):
+                self.doomed = dict(at)
+            case FinishRound():
+                return await self._finish(order)
+        return Done()
+
+    async def _begin(self, order: BeginRound) -> None:
+        self._silent.clear()
+        self.doomed.clear()
+        if self._household.begin_round is not None:
+            self._household.begin_round(order.turn.number)
+        for member in order.alone:
+            await self._compute(partial(self.participants[member].open, order.turn))
+
+    async def _enter(self, order: Enter) -> None:
+        """Have all clients of the session connected, those of an earlier one anew if they were cut off."""
+        self.session = order
+        async with trio.open_nursery() as nursery:
+            for member in order.members:
+                nursery.start_soon(self._guests[member].be_connected, self._nursery)
+
+    async def _finish(self, order: FinishRound) -> Finished:
+        for participant in self.participants.values():
+            await self._compute(partial(participant.learn, order.turn))
+        saved = save_clients(self.participants, self.memories, self._household.tamper)
+        return Finished(saved, tuple(sorted(self._silent)))
+
+    async def _compute(self, work: Any) -> Any:
+        """In a thread, and nobody else of this worker meanwhile."""
+        async with self.desk:
+            try:
+                return await trio.to_thread.run_sync(work)
+            except FLError as error:
+                await self.fail(str(error))
+
+    async def work_out(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        """What a client answers; None if it has nothing to say."""
+        answer = partial(
+            self.participants[member].answer,
+            asked.kind,
+            asked.payload,
+            round_number=asked.round,
+            invited=asked.invited,
+        )
+        values: Mapping[str, ArrayLike] | None = await self._compute(answer)
+        if values is None:
+            self._silent.add(member)
+        return values
+
+    async def fail(self, text: str) -> None:
+        """Tell the office, which ends everything."""
+        await self._line.send(Trouble(text))
+        await trio.sleep_forever()
+
+
+class _Guest:
+    """One client: who it is, and its current connection."""
+
+    def __init__(self, member: int, seat: Seat, line: Line, host: _Host) -> None:
+        passport = seat.passports[member]
+        self._member = member
+        self._seat = seat
+        self._line = line
+        self._host = host
+        self._identity = Identity.from_secret(passport.secret)
+        self._context = client_context(self._identity, passport.certificate, seat.server)
+        self._registry = Registry(0, seat.keys)
+        self._answering = -1  # the sum that it was asked last
+        self._scope: trio.CancelScope | None = None
+        self._connected = trio.Event()
+        self._is_up = False
+
+    async def be_connected(self, nursery: trio.Nursery) -> None:
+        if self._is_up:
+            return
+        if self._scope is not None:
+            self._scope.cancel()
+        self._scope, self._connected = trio.CancelScope(), trio.Event()
+        nursery.start_soon(self._stay, self._scope)
+        await self._connected.wait()
+
+    async def _stay(self, scope: trio.CancelScope) -> None:
+        """One process of this client, as the server sees it."""
+        try:
+            with scope:
+                async with self._client() as client:
+                    await self._take_part(client)
+        except* Vanished:
+            pass
+        finally:
+            if self._scope is scope:
+                self._scope, self._is_up = None, False
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[Client]:
+        """Unlike `open_client`, nobody says goodbye here: whoever goes is gone."""
+        seat = self._seat
+        dial = Dial(seat.address, member=self._member, context=self._context, patience=seat.patience)
+        client = Client(
+            dial,
+            self._machine,
+            patience=seat.patience,
+            journal=_Unabridged(self._note),
+            progress=no_progress,
+            work=inline,
+            listener=self._hear,
+        )
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.run)
+                yield client
+                nursery.cancel_scope.cancel()
+        finally:
+            client.erase()
+
+    def _machine(self) -> ClientMachine:
+        session, table = self._host.session, self._host.algorithm.table
+        assert session is not None  # nobody connects before
+        assert table is not None
+        signed = session.policy.trust is Trust.MALICIOUS
+        return make_client(
+            tamper=self._host.household.tamper.get(self._member),
+            seed=self._seat.insecure_seed,
+            number=session.number,
+            doomed=self._doomed,
+            member=self._member,
+            table=table,
+            policy=session.policy,
+            memory=self._host.memories[self._member],
+            identity=self._identity if signed else None,
+            registry=self._registry if signed else None,
+        )
+
+    def _doomed(self, stage: Stage) -> bool:
+        if self._host.doomed.get(self._member) is not stage:
+            return False
+        del self._host.doomed[self._member]
+        return True
+
+    async def _take_part(self, client: Client) -> None:
+        async for asked in client:
+            self._answering = asked.sum_index
+            try:
+                values = await self._host.work_out(self._member, asked)
+                if values is None:
+                    await client.decline(asked)
+                else:
+                    await client.answer(asked, values)
+                    await client.flush()
+            except PeerError as error:  # what it was asked is not what it would answer
+                self._tell_refused(type(error).__name__, str(error))
+                await client.close()
+                return
+            except SecaggError as error:
+                await self._host.fail(f"client {self._member}: {error}")
+
+    def _hear(self, event: ClientEvent) -> None:
+        match event:
+            case Confirmed():
+                self._host.participants[self._member].confirmed()
+            case Abandoned(sum_index) if self._answering == sum_index:
+                self._host.participants[self._member].abandoned()
+
+    def _note(self, event: str, facts: Mapping[str, Fact]) -> None:
+        if event in ("connected", "reconnected"):
+            self._is_up = True
+            self._connected.set()
+        elif event in _DOWN:
+            self._is_up = False
+        elif event == "refused":
+            self._tell_refused(str(facts["error"]), str(facts["reason"]))
+
+    def _tell_refused(self, error: str, reason: str) -> None:
+        self._line.put(Refused(self._member, error, reason))
+
+
+class _Unabridged(Journal):
+    """The peer is a server of this program: nobody repeats things to fill a log."""
+
+    def once(self, event: str, **facts: Fact) -> None:
+        self.note(event, **facts)
+
+
+class _TellingMemory(SimulatedMemory):
+    """Every answer is known outside of this process before it leaves, as if it were written to a disk."""
+
+    def __init__(self, member: int, line: Line) -> None:
+        super().__init__()
+        self._member = member
+        self._line = line
+
+    def take_answer(self, answer: AnswerEntry) -> None:
+        super().take_answer(answer)
+        self._line.put(Answered(self._member, replace(answer, facts=None)))

@@ -1,0 +1,254 @@
+"""One session with clients in other processes, with the face that a channel expects of any session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from secagg import Registry, Trust, errors
+from secagg.errors import Departed, PeerError, TooFewClients
+from secagg.events import Confirmed, Excluded, Late, ServerEvent, ServerStep, SessionReady
+from secagg.local import STAGE_OF, Stage
+from secagg.messages import MaskedInput, Reveal, message_type
+from secagg.net.session import Session
+from secagg.net.settings import DAY, Deadlines
+from secagg.net.work import inline
+from secagg.server import ServerMachine
+from secagg.spec import Total
+from secagg.testing.seeded import InsecureSeededServer
+from secagg.transitions import ServerState
+from sims.channels.channel import Plan
+from sims.channels.log import Course, Shape
+from sims.channels.processes.office import Office
+from sims.channels.processes.orders import Doom, Enter, Refused
+
+# A stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
+_DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
+_EXPLAINING: Final = 2.0  # seconds for clients that left to say why
+_SET_UP: Final = (Stage.ADVERTISE, Stage.SHARE)
+_IN_A_SUM: Final = (Stage.MASK, Stage.CONFIRM, Stage.REVEAL)
+_IN_A_SUM_UNSIGNED: Final = (Stage.MASK, Stage.REVEAL)
+
+Place: TypeAlias = Callable[[int], int]  # the desk of a client
+Missing: TypeAlias = Callable[[int, Stage], bool]  # whether a client is to drop out at a stage
+
+
+class ProcessSession:
+    """Everything here waits for the office's event loop; a session is opened, used and ended in turn."""
+
+    is_plain = False
+
+    def __init__(self, plan: Plan, office: Office, place: Place, missing: Missing) -> None:
+        self._plan = plan
+        self._office = office
+        self._place = place
+        self._missing = missing
+        self._stack = AsyncExitStack()
+        self._session: Session | None = None
+        self._machine = _server(plan, office.keys, self._stage_begins)
+        self._departed: set[int] = set()  # in the current sum
+        self._refusers: set[int] = set()
+        self.dropped: set[int] = set()  # who was told to drop out, and did
+        self.course = Course()
+        self.shape: Shape | None = None
+        self.bytes_up: Counter[Stage] = Counter()
+        self.bytes_down: Counter[Stage] = Counter()
+        self.frames_up: Counter[Stage] = Counter()
+        self.frames_down: Counter[Stage] = Counter()
+
+    @property
+    def contributors(self) -> tuple[int, ...]:
+        return () if self._session is None else self._session.contributors
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody was lost on the way. Who has refused something stays away of its own accord."""
+        return bool(set(self._plan.members) - set(self._machine.members) - self._refusers)
+
+    def open(self) -> None:
+        self._office.call(self._open)
+
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        return self._office.call(partial(self._ask, kind, payload, round_number))
+
+    def end(self) -> None:
+        self._office.call(self._stack.aclose)
+
+    # --- in the event loop ---
+
+    async def _open(self) -> None:
+        plan, places = self._plan, dict[int, list[int]]()
+        for member in plan.members:
+            places.setdefault(self._place(member), []).append(member)
+        await self._office.order(
+            {place: Enter(plan.number, tuple(some), plan.policy) for place, some in places.items()}
+        )
+        self._stage_begins(Stage.ADVERTISE)
+        doomed = await self._doom(_SET_UP)
+        here = set(plan.members) & set(self._office.server.connected)
+        if len(here) < plan.policy.min_cohort:
+            raise TooFewClients.only(len(here), "came", plan.policy.min_cohort)
+        opening = self._office.server.session(
+            self._machine,
+            deadlines=_DEADLINES,
+            ledger=plan.setting.ledger,
+            expected=len(here),
+            members=plan.members,
+            observer=self._observe,
+            work=inline,
+        )
+        try:
+            self._session = await self._stack.enter_async_context(opening)
+            self._count(self._session)
+        finally:
+            self.dropped |= doomed - set(self._machine.members)
+
+    def _count(self, session: Session) -> None:
+        """From here on, what is counted is the session's own."""
+        self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
+        self.frames_up, self.frames_down = session.frames_up, session.frames_down
+
+    async def _doom(self, stages: tuple[Stage, ...]) -> set[int]:
+        """Tell the workers of those who go missing at one of these stages, and wait until they know."""
+        doomed: dict[int, dict[int, Stage]] = {}
+        for member in set(self._plan.members) - self.dropped:
+            for stage in stages:
+                if self._missing(member, stage):
+                    doomed.setdefault(self._place(member), {})[member] = stage
+                    break
+        await self._office.order({place: Doom(at) for place, at in doomed.items()})
+        return {member for at in doomed.values() for member in at}
+
+    async def _ask(self, kind: str, payload: bytes, round_number: int) -> Total:
+        assert self._session is not None
+        doomed = await self._doom(_IN_A_SUM if self._signed else _IN_A_SUM_UNSIGNED)
+        before = self._machine.sums_begun
+        self._departed.clear()
+        self._office.refused.clear()
+        with trio.CancelScope() as scope:
+            self._office.on_trouble = scope.cancel
+            try:
+                total = await self._session.ask(kind, payload, round_number=round_number)
+                self._hear(len(self._session.contributors))
+                return total
+            finally:
+                self._office.on_trouble = lambda: None
+                self.dropped |= doomed - set(self._machine.members)
+                await self._reprieve(doomed - self.dropped)
+                if self._machine.sums_begun > before:
+                    await self._note()
+        self._office.raise_trouble()
+        raise AssertionError("nobody else cancels")
+
+    @property
+    def _signed(self) -> bool:
+        return self._plan.policy.trust is Trust.MALICIOUS
+
+    async def _reprieve(self, members: set[int]) -> None:
+        """Their stage was never reached, and the next sum has fates of its own."""
+        await self._office.order({self._place(member): Doom({}) for member in members})
+
+    def _hear(self, contributors: int) -> None:
+        """Whoever has revealed knows that it is in the sum."""
+        for member in sorted(self._machine.revealed):
+            self._plan.listener(member, Confirmed(self._machine.sums_begun - 1, contributors))
+
+    async def _note(self) -> None:
+        """What became of the sum, for the log."""
+        course, machine = self.course, self._machine
+        course.index, course.invited = machine.sums_begun - 1, machine.invited
+        course.masked, course.revealed = machine.masked, len(machine.revealed)
+        course.around = [[*counts, clients] for counts, clients in sorted(machine.around.items())]
+        with trio.move_on_after(_EXPLAINING):
+            await self._office.wait_for_refusals(self._departed)
+        course.refusals = [(each.member, _error(each)) for each in self._office.refused.values()]
+
+    def _observe(self, event: ServerEvent) -> None:
+        match event:
+            case SessionReady():
+                complete = event.neighbours >= len(self._machine.advertised) - 1
+                graph = "complete" if complete else "ring"
+                self.shape = Shape(graph, event.neighbours, event.threshold, event.session.hex())
+            case Excluded(peer, Departed()):
+                self._departed.add(peer)
+                self._refusers.add(peer)
+
+    def _stage_begins(self, stage: Stage) -> None:
+        """Nobody is asked for here: fates were told before. But who is asked tells the log."""
+        self._plan.absent(self._plan.members[0], stage, self._machine.sums_begun - 1)
+
+
+# --- the server's machine ---
+
+
+class _Witnessed(ServerMachine):
+    """Of which somebody knows who masked and who revealed, and when a stage begins."""
+
+    def __init__(self, *, stage_begins: Callable[[Stage], None], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._stage_begins = stage_begins
+        self.invited = self.masked = 0
+        self.revealed: set[int] = set()
+
+    @property
+    def sums_begun(self) -> int:
+        return self._agenda.next_sum
+
+    def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
+        self.invited = self.masked = 0
+        self.revealed = set()
+        step = super().ask(kind, payload, round_number=round_number)
+        self.invited = len(step.outgoing[0].receivers)
+        return step
+
+    def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
+        happened = super().receive(sender, frame)
+        if not any(isinstance(event, Excluded | Late) for event in happened):
+            kind = message_type(frame, sender=sender)
+            self.masked += kind is MaskedInput
+            if kind is Reveal:
+                self.revealed.add(sender)
+        return happened
+
+    def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
+        super()._enter(state, asked)
+        if state in STAGE_OF:
+            self._stage_begins(STAGE_OF[state])
+
+
+class _WitnessedSeeded(_Witnessed, InsecureSeededServer):
+    pass
+
+
+def _server(plan: Plan, keys: Mapping[int, bytes], stage_begins: Callable[[Stage], None]) -> _Witnessed:
+    """The one that `sims.channels.secure` would make for the same session."""
+    setting, policy = plan.setting, plan.policy
+    settings: dict[str, Any] = {
+        "table": plan.table,
+        "trust": policy.trust,
+        "sums": setting.sums,
+        "corrupt": setting.corrupt,
+        "dropout": setting.dropout,
+        "graph": setting.graph,
+        "min_cohort": policy.min_cohort,
+        "max_cohort": policy.max_cohort,
+        "min_contributors": policy.min_contributors,
+        "registry": Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
+        "stage_begins": stage_begins,
+    }
+    if setting.insecure_seed is None:
+        return _Witnessed(**settings)
+    return _WitnessedSeeded(seed=setting.insecure_seed + plan.number.to_bytes(8, "big"), **settings)
+
+
+def _error(refused: Refused) -> PeerError:
+    """The refusal as its client raised it, for whoever asks for its class and its sentence."""
+    kind = getattr(errors, refused.error, PeerError)
+    error: PeerError = kind.__new__(kind)
+    error.args = (refused.reason,)
+    return error

@@ -1,0 +1,82 @@
+"""What clients of a scenario learn with: their model, how they train it, and what attacks make of them.
+
+The same is made here for all clients in one process, and for some of them in a process of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from fl.attacks import corrupt_learners, slow_down, tampering
+from fl.crowd import Crowd
+from fl.federation import Federation
+from fl.models import build as build_model
+from fl.schedule import Schedule
+from fl.training import Training
+from sims.scenario.kinds import MODELS, attacks
+from sims.scenario.settings import Settings
+from sims.simulation import population
+
+
+def training_of(settings: Settings, federation: Federation) -> Training:
+    given = settings.training
+    return Training(
+        rate=given.rate,
+        steps=given.steps,
+        epochs=given.epochs,
+        batch=given.batch,
+        momentum=given.momentum,
+        weight_decay=given.weight_decay,
+        clip=given.clip,
+        schedule=Schedule(**given.schedule.model_dump()),
+        loss=given.loss or ("squared" if federation.classes is None else "cross-entropy"),
+        precision=given.precision,
+    )
+
+
+def first_module(settings: Settings, federation: Federation) -> nn.Module:
+    """The first model. What it takes in and gives out is as the data has it, unless it is set."""
+    kind = settings.model.kind
+    shape = next(iter(federation.clients.values())).train.x.shape[1:]
+    follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}
+    if len(shape) == 3:
+        follows |= {"channels": shape[0], "size": shape[1]}
+    accepted = MODELS.parameters(MODELS.find(kind))
+    fitting = {name: value for name, value in follows.items() if name in accepted and value is not None}
+    own = population.arguments(MODELS, settings.model, kind)
+    return build_model(kind, seed=settings.seed, **{**fitting, **own})
+
+
+def make_crowd(
+    settings: Settings, federation: Federation, training: Training, data: Mapping[int, Any]
+) -> Crowd:
+    given = settings.training
+    module = first_module(settings, federation)
+    return Crowd(module, data, training, seed=settings.seed, device=given.device, way=given.way)
+
+
+def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
+    """What the algorithm sees of clients: slow ones and corrupt ones look like all others."""
+    learners: Mapping[int, Any] = crowd
+    if settings.cohort.stragglers:
+        epochs = settings.training.epochs or settings.training.steps or 1
+        share = settings.cohort.stragglers
+        learners = slow_down(learners, fraction=share, epochs=epochs, seed=settings.seed)
+    attack = settings.attack
+    if attack is None or attack.level == "message" or not who:
+        return learners
+    registry = attacks(attack.level)
+    made = registry.find(attack.kind)(**population.arguments(registry, attack, attack.kind))
+    return corrupt_learners(learners, made, who, settings.seed)
+
+
+def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
+    attack = settings.attack
+    if attack is None or attack.level != "message":
+        return {}
+    own = population.arguments(attacks(attack.level), attack, attack.kind)
+    return dict(tampering(attack.kind, who, settings.seed, **own))
