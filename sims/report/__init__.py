@@ -2,5 +2,6 @@
 
 from sims.report.chapter import Chapter
 from sims.report.page import page
+from sims.report.reading import read_chapters, write_report
 
-__all__ = ["Chapter", "page"]
+__all__ = ["Chapter", "page", "read_chapters", "write_report"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sims.audit.audit import Audit
+from sims.audit.audit import Audit, Spent
 
 _BENIGN: Final = "_benign"
 # In words, and in the order in which a reader cares.
@@ -107,14 +107,42 @@ class Chapter:
         value = list(curve.values())[-1] if curve else math.nan
         return value if math.isfinite(value) else None
 
-    def errors(self, measure: str) -> list[float]:
+    def errors(self, measure: str, *, everybody: bool = False) -> list[float]:
         """Of every client that was measured, its part of wrong answers at the end; of benign clients alone
-        where some attacked, whom nobody serves.
+        where some attacked, whom nobody serves, unless `everybody` is asked for.
         """
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
-        return [1 - right / total for client, total, right in rows if total and client not in self.corrupt]
+        left_out = frozenset() if everybody else self.corrupt
+        return [1 - right / total for client, total, right in rows if total and client not in left_out]
+
+    @property
+    def training_spent(self) -> Spent | None:
+        """What the noise of the algorithm's own sums has cost; None if they carry none."""
+        return self._budget("algorithm")
+
+    @property
+    def tail_spent(self) -> Spent | None:
+        """The same of the histogram of errors, whose budget covers nothing of the training."""
+        return self._budget("tail")
+
+    def _budget(self, name: str) -> Spent | None:
+        spent = self.audit.spending.of_budgets.get(name)
+        return spent if spent is not None and spent.rho else None
+
+    @property
+    def private_tail(self) -> list[float] | None:
+        """The heights of the last histogram of errors that the server has seen, noise included."""
+        heights = self.audit.tail.get("heights")
+        return None if not heights else [float(height) for height in heights]
 
     def line(self, key: str) -> dict[float, Any]:
         """One value of every round's line."""
         return {float(line["round"]): line.get(key) for line in self.metrics}
+
+
+def judged(chapters: Sequence[Chapter]) -> list[str]:
+    """Measures that runs are compared by: of benign clients where somebody attacks, and of all where not."""
+    found = dict.fromkeys(name for each in chapters for name in each.measures)
+    attacked = any(each.attacked for each in chapters)
+    return [name for name in found if f"{name}_benign" not in found or not attacked] or ["common"]

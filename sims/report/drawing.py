@@ -22,10 +22,10 @@ from sims.report.scale import Scale, around
 from sims.report.series import Plot, Series, Stack
 
 WIDTH: Final = 440.0
-HEIGHT: Final = 270.0
+HEIGHT: Final = 275.0
 _LEFT: Final = 50.0
 _RIGHT: Final = 12.0
-_TOP: Final = 26.0
+_TOP: Final = 31.0
 _BOTTOM: Final = 44.0
 _ROW: Final = 44.0  # of a stack: its name above its bar
 _BAR: Final = 16.0
@@ -40,7 +40,7 @@ def plotted(plot: Plot) -> Markup:
         HEIGHT,
         _grid(y, whole=plot.whole),
         _places(plot, x),
-        element("text", plot.y, class_="axis", x=2.0, y=13.0),
+        element("text", plot.y, class_="axis", x=2.0, y=12.0),
         element("text", plot.x, class_="axis", x=WIDTH - _RIGHT, y=HEIGHT - 6, text_anchor="end"),
         (_drawn(plot, each, x, y) for each in plot.series),
         data_stops=_numbers(x(place) for place in plot.places),
@@ -192,14 +192,9 @@ def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> I
     for place, value in zip(plot.places, series.values, strict=True):
         if value:
             left = x(place) - gap * 0.42 + width * others.index(series)
+            top, bottom = sorted((y(value), floor))
             yield element(
-                "rect",
-                class_="fill",
-                x=left,
-                y=y(value),
-                width=width,
-                height=max(0.5, floor - y(value)),
-                rx=1.5,
+                "rect", class_="fill", x=left, y=top, width=width, height=max(0.5, bottom - top), rx=1.5
             )
 
 

@@ -8,9 +8,10 @@ from typing import Final
 
 from sims.audit.audit import Audit, Kind, Release, Spent
 from sims.report import numbers, tables
-from sims.report.chapter import Chapter
+from sims.report.chapter import MEASURES, Chapter, judged
 from sims.report.tables import Cell, Table
 from sims.report.traffic import STAGES
+from sims.report.wording import sentence_of
 from sims.words import counted
 
 _SET_UP: Final = "set-up"
@@ -94,22 +95,28 @@ def _spending(audit: Audit) -> Table:
         ("The server's ledger: a client in every sum", spending.server),
         ("The client that spent most, by its own ledger", spending.most),
         ("The client that spent least", spending.least),
-        *((f"By itself: {name}", spent) for name, spent in spending.of_kinds.items()),
+        *((_budget(name), spent) for name, spent in spending.of_budgets.items()),
     ]
     budget = "" if spending.max_rho is None else f" Clients refuse more than a rho of {spending.max_rho:.4g}."
     return Table(
         key="spending",
         caption="What privacy has cost",
-        columns=("Who keeps count", "rho", "Epsilon", "Sums without noise"),
+        columns=("Who keeps count", "rho", "Epsilon", "Delta", "Sums without noise"),
         rows=tuple(_spent(name, spent) for name, spent in parties if spent is not None),
-        note=f"Adjacency: {spending.adjacency}. Epsilon is at a delta of {spending.delta:g}. "
-        f"{spending.why}{budget}",
+        note=f"Adjacency: {spending.adjacency}. {sentence_of(spending.why)}{budget}",
     )
 
 
 def _spent(name: str, spent: Spent) -> tuple[Cell, ...]:
-    epsilon = spent.epsilon if spent.rho else None
-    return (Cell(name), tables.number(spent.rho), tables.number(epsilon), tables.number(spent.unnoised))
+    epsilon = Cell("no noise", tone="bad") if not spent.rho else tables.number(spent.epsilon)
+    delta = tables.number(spent.delta if spent.rho else None)
+    return (Cell(name), tables.number(spent.rho), epsilon, delta, tables.number(spent.unnoised))
+
+
+def _budget(name: str) -> str:
+    return {"algorithm": "The training by itself", "tail": "The histogram of errors by itself"}.get(
+        name, name
+    )
 
 
 def _canaries(audit: Audit) -> Table:
@@ -270,13 +277,13 @@ def compared(chapters: Sequence[Chapter]) -> Table:
         ("Channel", [Cell(f"{each.audit.subject.channel}, {each.audit.subject.trust}") for each in chapters]),
         ("Status", [_status(each) for each in chapters]),
         ("Rounds completed", [_completed(each) for each in chapters]),
-        ("Accuracy", [tables.percent(each.final("mean_accuracy")) for each in chapters]),
+        *_accuracies(chapters),
         ("90th percentile of errors", [tables.percent(each.final("error_90")) for each in chapters]),
         ("Accuracy of the worst tenth", [tables.percent(each.final("worst_tenth")) for each in chapters]),
         ("Loss", [tables.number(each.final("pooled_loss")) for each in chapters]),
         ("Sums released", [tables.number(len(each.audit.releases)) for each in chapters]),
         ("Sums without noise", [tables.number(each.audit.spending.server.unnoised) for each in chapters]),
-        ("Epsilon", [_epsilon(each.audit) for each in chapters]),
+        *_epsilons(chapters),
         ("Sent by a client", [_sent(each.audit) for each in chapters]),
         ("Received by a client", [_sent(each.audit, down=True) for each in chapters]),
         ("Time", [Cell(numbers.duration(each.audit.subject.seconds)) for each in chapters]),
@@ -292,6 +299,13 @@ def compared(chapters: Sequence[Chapter]) -> Table:
     )
 
 
+def _accuracies(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[Cell]]]:
+    for measure in judged(chapters):
+        name = MEASURES.get(measure, measure)
+        cells = [tables.percent(each.final("mean_accuracy", measure)) for each in chapters]
+        yield f"Accuracy: {name[:1].lower()}{name[1:]}", cells
+
+
 def _status(chapter: Chapter) -> Cell:
     status = chapter.audit.subject.status
     return Cell(status, tone="" if status == "finished" else "bad")
@@ -301,12 +315,14 @@ def _completed(chapter: Chapter) -> Cell:
     return Cell(f"{chapter.audit.achieved.completed:,} of {chapter.audit.subject.rounds:,}")
 
 
-def _epsilon(audit: Audit) -> Cell:
-    return (
-        Cell("no noise", tone="bad")
-        if not audit.spending.server.rho
-        else tables.number(audit.spending.server.epsilon)
-    )
+def _epsilons(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[Cell]]]:
+    yield "Epsilon of the training", [_epsilon(each.training_spent) for each in chapters]
+    if any(each.tail_spent for each in chapters):
+        yield "Epsilon of the histogram of errors", [_epsilon(each.tail_spent) for each in chapters]
+
+
+def _epsilon(spent: Spent | None) -> Cell:
+    return Cell("no noise", tone="bad") if spent is None else tables.number(spent.epsilon)
 
 
 def _sent(audit: Audit, *, down: bool = False) -> Cell:

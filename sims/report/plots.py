@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sims.report import numbers
-from sims.report.chapter import MEASURES, Chapter
+from sims.report.chapter import MEASURES, Chapter, judged
 from sims.report.figure import Drawable
 from sims.report.rounds import Curve, over_rounds
 from sims.report.series import Plot, Series
@@ -21,6 +21,7 @@ def plots(chapters: Sequence[Chapter]) -> tuple[Drawable, ...]:
     return (
         *_accuracy(chapters),
         _histogram(chapters),
+        *_private(chapters),
         *_tail(chapters),
         survivors(chapters),
         traffic(chapters),
@@ -42,7 +43,7 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
         note = "Mean over clients, each on data of its own that it did not train on."
         yield over_rounds("accuracy", f"{kind} by round", note, y, curves, scale=scale, form=form)
         return
-    for measure in _judged(chapters):
+    for measure in judged(chapters):
         curves = {each.title: each.curve(measure, key) for each in chapters}
         curves = {title: curve for title, curve in curves.items() if curve}
         name = MEASURES.get(measure, measure)
@@ -57,38 +58,23 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
         )
 
 
-def _judged(chapters: Sequence[Chapter]) -> list[str]:
-    """Measures that runs are compared by: of benign clients where somebody attacks, and of all where not."""
-    found = dict.fromkeys(name for each in chapters for name in each.measures)
-    attacked = any(each.attacked for each in chapters)
-    return [name for name in found if f"{name}_benign" not in found or not attacked] or ["common"]
-
-
 # --- clients' errors ---
 
 
 def _histogram(chapters: Sequence[Chapter]) -> Plot:
     errors = _errors(chapters)
-    places = tuple(100 * (bin_ + 0.5) / _BINS for bin_ in range(_BINS))
     few = len(errors) <= 3
     series = tuple(
         Series(name, _counts(values), look, "columns" if few else "step")
         for look, (name, values) in enumerate(errors.items())
     )
     whom = "benign clients" if any(each.attacked for each in chapters) else "clients"
-    return Plot(
-        key="errors",
-        title="Clients by their error",
-        note=f"How many {whom} end with which part of wrong answers. Seen by an observer of the simulation: "
-        "a server never learns it.",
-        x="Error, %",
-        y="Clients",
-        places=places,
-        names=tuple(f"Error {place - 50 / _BINS:g} to {place + 50 / _BINS:g} %" for place in places),
-        series=series,
-        least=0.0,
-        whole=True,
-        ticks=(0.0, 20.0, 40.0, 60.0, 80.0, 100.0),
+    return _over_errors(
+        "errors",
+        "Clients by their error",
+        f"How many {whom} end with which part of wrong answers. Seen by an observer of the simulation: a "
+        "server never learns it.",
+        series,
         empty="Clients' own numbers are written when a run that classifies is over.",
     )
 
@@ -103,11 +89,54 @@ def _errors(chapters: Sequence[Chapter]) -> dict[str, list[float]]:
     return {name: values for name, values in found.items() if values}
 
 
-def _counts(values: Iterable[float]) -> tuple[float, ...]:
-    counts = [0.0] * _BINS
+def _counts(values: Iterable[float], bins: int = _BINS) -> tuple[float, ...]:
+    counts = [0.0] * bins
     for value in values:
-        counts[min(_BINS - 1, math.floor(value * _BINS + 1e-9))] += 1
+        counts[min(bins - 1, math.floor(value * bins + 1e-9))] += 1
     return tuple(counts)
+
+
+def _private(chapters: Sequence[Chapter]) -> Iterable[Plot]:
+    """What the server itself sees of the tail: a histogram with noise, and of one run the truth beside it."""
+    seen = {each.title: each.private_tail for each in chapters}
+    found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
+    bins = max(map(len, found.values()), default=0)
+    if len(chapters) == 1 and found:
+        true = _counts(chapters[0].errors("common", everybody=True), bins)
+        found = {"Released, with noise": found.popitem()[1], "As it is, for an observer": true}
+    series = tuple(
+        Series(name, heights, look, "columns" if len(found) <= 3 else "step")
+        for look, (name, heights) in enumerate(found.items())
+        if len(heights) == bins
+    )
+    if series:
+        yield _over_errors(
+            "private-tail",
+            "Clients by their error, as the server sees it",
+            "A sum with noise of its own, after which no single client's error can be told. Heights may be "
+            "below zero.",
+            series,
+        )
+
+
+def _over_errors(key: str, title: str, note: str, series: tuple[Series, ...], empty: str = "") -> Plot:
+    bins = len(series[0].values) if series else _BINS
+    places = tuple(100 * (bin_ + 0.5) / bins for bin_ in range(bins))
+    half = 50 / bins
+    return Plot(
+        key=key,
+        title=title,
+        note=note,
+        x="Error, %",
+        y="Clients",
+        places=places,
+        names=tuple(f"Error {place - half:.4g} to {place + half:.4g} %" for place in places),
+        series=series,
+        least=0.0,
+        whole=True,
+        ticks=(0.0, 20.0, 40.0, 60.0, 80.0, 100.0),
+        empty=empty,
+    )
 
 
 # --- the tail ---

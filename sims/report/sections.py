@@ -14,6 +14,7 @@ from sims.report.markup import Child, Markup, element
 from sims.report.plots import plots
 from sims.report.story import Figure, figures, sentence
 from sims.report.tables import tabulated
+from sims.report.wording import sentence_of
 from sims.words import counted
 
 _CHANNELS: Final = {
@@ -152,9 +153,8 @@ def exposed(chapters: Sequence[Chapter]) -> Markup:
 
 def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
     which = f"{', '.join(titles)}: " if of > 1 and len(titles) < of else ""
-    return element(
-        "li", element("strong", which, exposure.what), " ", element("span", exposure.why, class_="why")
-    )
+    what, why = sentence_of(which + exposure.what), sentence_of(exposure.why)
+    return element("li", element("strong", what), " ", element("span", why, class_="why"))
 
 
 # --- what happened ---

@@ -109,10 +109,8 @@ def _privacy(chapter: Chapter) -> str:
     if audit.subject.channel == "plain":
         return "sums were added up in the open"
     seen = f"the server saw {counted(len(audit.releases), 'total')} and nobody's own vector"
-    epsilon = audit.spending.server.epsilon
-    if epsilon is None or not audit.spending.server.rho:
-        return seen
-    return f"{seen}, at an epsilon of {numbers.short(epsilon)}"
+    spent = chapter.training_spent
+    return seen if spent is None else f"{seen}, at an epsilon of {numbers.short(spent.epsilon)}"
 
 
 # --- figures ---
@@ -151,13 +149,19 @@ def _cost(chapters: Sequence[Chapter]) -> list[Figure]:
 
 
 def _epsilon(chapters: Sequence[Chapter]) -> Figure:
-    found = [each.audit.spending for each in chapters if each.audit.spending.server.rho]
-    if not found:
-        return Figure("Epsilon", "none", "no sum carries noise")
-    most = max(found, key=lambda each: each.server.rho)
-    bare = sum(each.audit.spending.server.unnoised for each in chapters)
-    beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
-    return Figure("Epsilon", numbers.short(most.server.epsilon), f"at a delta of {most.delta:g}{beside}")
+    """Of the training; what noise the histogram of errors has says nothing about it."""
+    trained = [spent for each in chapters if (spent := each.training_spent) is not None]
+    tails = [spent for each in chapters if (spent := each.tail_spent) is not None]
+    if trained:
+        most = max(trained, key=lambda spent: spent.rho)
+        bare = sum(each.audit.spending.server.unnoised for each in chapters)
+        beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
+        return Figure("Epsilon", numbers.short(most.epsilon), f"at a delta of {most.delta:g}{beside}")
+    if tails:
+        most = max(tails, key=lambda spent: spent.rho)
+        remark = "of the histogram of errors alone: the training carries no noise"
+        return Figure("Epsilon", numbers.short(most.epsilon), remark)
+    return Figure("Epsilon", "none", "no sum carries noise")
 
 
 def _integrity(chapters: Sequence[Chapter]) -> Figure:

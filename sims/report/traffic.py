@@ -158,7 +158,7 @@ def privacy(chapters: Sequence[Chapter]) -> Plot:
     plot = over_rounds(
         "epsilon",
         "Epsilon over time",
-        "What all noisy sums so far have cost a client that was in every one of them.",
+        f"What all noisy sums so far have cost a client that was in every one of them.{_only_tail(chapters)}",
         "Epsilon",
         {name: curve for name, curve in curves.items() if curve},
         least=0.0,
@@ -170,6 +170,11 @@ def privacy(chapters: Sequence[Chapter]) -> Plot:
     marks = tuple(0.0 if place in bare else None for place in plot.places)
     series = Series("Sums without noise", marks, len(plot.series), "marks")
     return replace(plot, series=(*plot.series, series))
+
+
+def _only_tail(chapters: Sequence[Chapter]) -> str:
+    bare = all(each.training_spent is None for each in chapters)
+    return " Those are the histograms of errors alone: the training carries no noise." if bare else ""
 
 
 def _epsilons(chapter: Chapter) -> dict[float, float]:

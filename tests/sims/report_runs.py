@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sims.audit.audit import (
@@ -144,7 +146,10 @@ def _audit(
     released = [line for line in sums if line["count"] is not None]
     rho = 0.01 * rounds if noise else 0.0
     spent = Spent(
-        rho=rho, epsilon=0.9 * rounds**0.5 if noise else None, unnoised=0 if noise else len(released)
+        rho=rho,
+        epsilon=0.9 * rounds**0.5 if noise else None,
+        unnoised=0 if noise else len(released),
+        delta=DELTA,
     )
     return Audit(
         subject=Subject(
@@ -194,7 +199,7 @@ def _audit(
             larger="equal",
             why="Both count the same sums.",
             max_rho=rho or None,
-            of_kinds={},
+            of_budgets={"algorithm": spent},
         ),
         exposures=_exposures(noise, plain),
         groups=(
@@ -297,3 +302,55 @@ def _traffic(rounds: int) -> Traffic:
         fedavg_down=4.0 * 4810 * rounds,
         growth=None,
     )
+
+
+def write_run(path: Path, *, title: str = "", accuracy: float = 0.9, **facts: Any) -> Path:
+    """A directory as a run over plain sums leaves it."""
+    path.mkdir(parents=True)
+    made = chapter(title or "RFA", accuracy=accuracy, rounds=4, channel="plain")
+    counts: dict[str, Any] = {"bytes_up": {}, "bytes_down": {}, "frames_up": {}, "frames_down": {}}
+    beside = {"revealed": 0, "failure": None, "refusals": [], "seconds": 0.01, **counts}
+    _json(path / "run.json", _facts(title) | facts)
+    _lines(path / "metrics.jsonl", made.metrics)
+    _lines(path / "sums.jsonl", [{**line, **beside} for line in made.sums])
+    _json(path / "clients.json", made.clients)
+    _json(path / "result.json", {"corrupt": sorted(made.corrupt)})
+    (path / "scenario.toml").write_text(made.scenario)
+    return path
+
+
+def _facts(title: str) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "name": "robust-digits",
+        "cell": {"method": title} if title else {},
+        "label": f"method={title}" if title else "",
+        "digest": "0123456789abcdef",
+        "secagg": "0.1.0",
+        "python": "3.11.2",
+        "channel": "plain",
+        "trust": "curious_server",
+        "insecure_seed": "ab" * 32,
+        "status": "finished",
+        "why": None,
+        "rounds": 4,
+        "done": 4,
+        "started": "2026-01-01T00:00:00Z",
+        "seconds": {"wall": 1.5, "cpu": 1.4},
+        "clients": CLIENTS,
+        "per_round": CLIENTS,
+        "dim": 4810,
+        "corrupt": CORRUPT,
+        "graph": None,
+        "server_key": None,
+        "algorithm": "rfa",
+        "command": "secagg simulate scenario.toml",
+    }
+
+
+def _json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content))
+
+
+def _lines(path: Path, lines: Any) -> None:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

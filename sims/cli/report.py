@@ -1,0 +1,45 @@
+"""``secagg report``: the page of a run."""
+
+import argparse
+import sys
+import webbrowser
+from pathlib import Path
+
+from sims.cli.errors import UserError
+from sims.cli.registry import Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="write the story of a run as one page of HTML",
+        description="Write one page of HTML about the run in RUN, or about all runs of the sweep in RUN, "
+        "which are then compared: what came of it in plots, what the server learned and what is not private, "
+        "the scenario, and how to do it again. It opens from disk and loads nothing from anywhere.",
+        epilog="The exit status is 2 if RUN is no directory of a run, or if the page cannot be written.",
+    )
+    parser.add_argument(
+        "directory",
+        type=Path,
+        metavar="RUN",
+        help="a run directory, such as results/NAME, or one of a sweep's runs",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="where the page is written (default report.html in RUN)"
+    )
+    parser.add_argument("--open", action="store_true", help="show it in a browser, too (default no)")
+    parser.set_defaults(run=run, extra="sims")
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import LocalError
+    from sims.report import write_report
+
+    try:
+        path = write_report(args.directory, args.output)
+    except LocalError as error:
+        raise UserError("\n".join(f"secagg report: {line}" for line in str(error).splitlines())) from None
+    print(path)
+    if args.open and not webbrowser.open(path.resolve().as_uri()):
+        print(f"secagg report: there is no browser to show {path} in", file=sys.stderr)
+    return 0
