@@ -35,14 +35,14 @@ def canaries(evidence: Evidence) -> tuple[Canary, ...]:
 
 
 def _canaries(content: Row) -> Iterator[Canary]:
-    for kind, row in (content.get("kinds") or {}).items():
-        claimed = row.get("claimed")
+    for row in content.get("specs") or ():
         yield Canary(
-            kind=kind,
-            runs=row["runs"],
-            bound=row["bound"],
-            claimed=claimed,
+            kind=row["kind"],
+            runs=2 * row["runs_per_arm"],
+            bound=row["epsilon_gaussian"],
+            bound_of_any_noise=row["epsilon_clopper_pearson"],
+            claimed=row["epsilon"],
             delta=row["delta"],
-            confidence=row.get("confidence"),
-            holds=claimed is None or row["bound"] <= claimed,
+            confidence=row["confidence"],
+            holds=row["holds"],
         )

@@ -277,7 +277,11 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """An empirical lower bound on the epsilon of one sum of a kind, beside what is claimed for it."""
+    """An empirical lower bound on the epsilon of one sum of a kind, beside what is claimed for it.
+
+    `bound`               if the noise is Gaussian, which makes it tight; `bound_of_any_noise` without that.
+    `holds`               whether the noise is what was promised, and the bound no more than what is claimed.
+    """
 
     kind: str
     runs: int
@@ -286,6 +290,7 @@ class Canary:
     delta: float
     confidence: float | None
     holds: bool
+    bound_of_any_noise: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

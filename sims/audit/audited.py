@@ -43,7 +43,7 @@ def audited(
     beside = settings.get("tail", {}).get("delta")
     written = evidence.run.get("sums") or ()
     described = {row["kind"]: row for row in written}
-    kinds = kinds_of(written, (entry.asked for entry in records.entries if entry.asked is not None))
+    kinds = kinds_of(written, records.entries)
     learned = releases(records, described, accounts)
     return Audit(
         subject=_subject(evidence),

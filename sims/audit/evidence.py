@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,8 @@ _COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
 _OF_SESSIONS: Final = ("session", "round", "members", "neighbours", "threshold", "failure", *_COUNTS)
 _OF_SUMS: Final = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
 _OF_ALL_SUMS: Final = (*_OF_SUMS, "refusals", *_COUNTS)
+
+TRAINING: Final = "training"  # the part of a run that is the algorithm
 
 Row = Mapping[str, Any]
 
@@ -50,7 +52,7 @@ class Evidence:
         _check(f"{directory / 'run.json'}", run, (*_OF_RUNS, "done"))
         if not (directory / SUMS).exists():
             raise ConfigError(f"{directory / SUMS} is missing: without it, nobody knows what was asked")
-        lines = directory.read_lines(SUMS)
+        lines = list(_numbered(directory.read_lines(SUMS)))
         sessions = tuple(row for row in lines if row.get("entry") == "session")
         sums = tuple(row for row in lines if row.get("entry") == "sum")
         for rows, names in ((sessions, _OF_SESSIONS), (sums, _OF_ALL_SUMS)):
@@ -85,6 +87,18 @@ def _directory(path: Path) -> RunDirectory:
         names = ", ".join(map(str, inside[:3])) + (", ..." if len(inside) > 3 else "")
         raise ConfigError(f"{path} holds several runs: choose one, or --compare them: {names}")
     return directory
+
+
+def _numbered(lines: Iterable[Row]) -> Iterator[Row]:
+    """With the round of the training that each belongs to, from 1.
+
+    What is asked beside the training counts rounds of its own, and comes after the one before it in the file.
+    """
+    number = 0
+    for row in lines:
+        if row.get("part", TRAINING) == TRAINING and isinstance(row.get("round"), int):
+            number = row["round"] + 1
+        yield {**row, "number": number}
 
 
 def _expected(run: Row) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from protocols.algorithm import AnyAlgorithm
 from secagg.ledger.description import describe
 from sims.audit.audit import Kind, Part
+from sims.audit.records import Entry
 
 _UNKNOWN = "nothing is written down about what it reveals"
 
@@ -33,12 +34,13 @@ def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str,
     ]
 
 
-def kinds_of(written: Iterable[Mapping[str, Any]], asked: Iterable[Mapping[str, Any]]) -> tuple[Kind, ...]:
+def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[Entry]) -> tuple[Kind, ...]:
     """All kinds that are written down, or were asked: of the latter, parts are as the ledger has them."""
     found = {row["kind"]: dict(row) for row in written}
-    for row in asked:
-        own = found.setdefault(row["kind"], {"group": row["kind"], "times": None, "reveals": _UNKNOWN})
-        own["parts"] = row["parts"]
+    for entry in entries:
+        if entry.asked is not None:
+            new = {"group": entry.kind, "times": None, "reveals": _UNKNOWN, "extra": entry.extra}
+            found.setdefault(entry.kind, new)["parts"] = entry.asked["parts"]
     return tuple(_kind(name, row) for name, row in found.items())
 
 

@@ -39,18 +39,18 @@ def _in_sums(evidence: Evidence, *, signed: bool) -> Iterator[Missed]:
 
 def _missed(row: Row, kind: str, stage: str, clients: int) -> Iterator[Missed]:
     if clients > 0:
-        yield Missed(round=row["round"] + 1, kind=kind, stage=stage, clients=clients)
+        yield Missed(round=row["number"], kind=kind, stage=stage, clients=clients)
 
 
 def _refused(evidence: Evidence) -> Iterator[Refused]:
     for row in evidence.sums:
         for member, error, sentence in row["refusals"]:
             yield Refused(
-                round=row["round"] + 1, kind=row["kind"], member=member, error=error, sentence=sentence
+                round=row["number"], kind=row["kind"], member=member, error=error, sentence=sentence
             )
 
 
 def _failed(evidence: Evidence) -> Iterator[Failed]:
     for row in (*evidence.sessions, *evidence.sums):
         if row["failure"] is not None:
-            yield Failed(round=row["round"] + 1, kind=row.get("kind", ""), why=row["failure"])
+            yield Failed(round=row["number"], kind=row.get("kind", ""), why=row["failure"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.ledger import Reading
-from sims.audit.evidence import Evidence, Row
+from sims.audit.evidence import TRAINING, Evidence, Row
 
 Key = tuple[str, int]  # a session's id, and the index of the sum in it
 
@@ -29,8 +29,13 @@ class Entry:
 
     @property
     def round(self) -> int:
-        """From 1."""
-        return int(self._known["round"]) + 1
+        """Of the training, from 1."""
+        return int(self._known["round"]) + 1 if self.logged is None else int(self.logged["number"])
+
+    @property
+    def extra(self) -> bool:
+        """Whether it was asked beside the training."""
+        return self.logged is not None and self.logged.get("part", TRAINING) != TRAINING
 
     @property
     def kind(self) -> str:
@@ -84,7 +89,8 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
 
 def _may_lose(evidence: Evidence) -> bool:
     """A run that was killed, or was and went on, has sums in its ledger of rounds that were never over."""
-    return evidence.run["status"] in ("running", "interrupted") or bool(evidence.run.get("resumed"))
+    cut_off = any(row.get("lost") for row in evidence.metrics) or bool(evidence.run.get("resumed"))
+    return cut_off or not evidence.finished
 
 
 def _by_key(reading: Reading, entry: str) -> dict[Key, Row]:
@@ -122,7 +128,7 @@ def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) ->
 
 
 def _unknown(row: Row) -> str:
-    return f"{_name(int(row['round']) + 1, row['kind'])} is in sums.jsonl, but not in the ledger"
+    return f"{_name(row['number'], row['kind'])} is in sums.jsonl, but not in the ledger"
 
 
 def _disagreements(entry: Entry) -> Iterator[str]:

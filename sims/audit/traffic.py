@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sims.audit.audit import StageBytes, Traffic
-from sims.audit.evidence import Evidence, Row
+from sims.audit.evidence import TRAINING, Evidence, Row
 from sims.audit.expectation import STAGES, Expected, OneSum, set_up, sizes_of
 from sims.audit.growth import Load, growth
 from sims.audit.records import Records
@@ -113,7 +113,7 @@ def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> Traffi
 
 
 def _rounds(evidence: Evidence) -> int:
-    return len({row["round"] for row in evidence.sums})
+    return len({row["number"] for row in evidence.sums if row.get("part", TRAINING) == TRAINING})
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:
@@ -122,6 +122,8 @@ def _loads(evidence: Evidence) -> Iterator[Load]:
     for row in evidence.sums:
         by_session.setdefault(row["session"], []).append(row)
     for session in evidence.sessions:
+        if session.get("part", TRAINING) != TRAINING:
+            continue
         rows = [session, *by_session.get(session["session"], [])]
         rounds = len({row["round"] for row in rows[1:]})
         total = sum(sum(row[way].values()) for row in rows for way in ("bytes_up", "bytes_down"))

@@ -1,0 +1,79 @@
+"""Several runs beside each other: one row for each measure, one column for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sims.audit.audit import Audit, Growth
+from sims.audit.growth import Load, growth
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`rows` have a name, and a number for each run; None where it has none."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]
+    growth: Growth | None
+
+
+def compared(audits: Sequence[Audit]) -> Comparison:
+    """What one chooses between runs by."""
+    names = tuple(_names(audits))
+    found = [dict(_measures(audit)) for audit in audits]
+    rows = tuple((name, tuple(each[name] for each in found)) for name in found[0])
+    return Comparison(names, rows, growth(_load(audit) for audit in audits if audit.traffic is not None))
+
+
+def _names(audits: Sequence[Audit]) -> Iterator[str]:
+    """Labels, or paths where labels are the same."""
+    labels = [audit.subject.label for audit in audits]
+    for audit in audits:
+        own = audit.subject.label
+        yield own if labels.count(own) == 1 else audit.subject.path
+
+
+def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
+    subject, traffic, tail = audit.subject, audit.traffic, audit.tail
+    yield "algorithm", subject.algorithm
+    yield "channel", subject.channel
+    yield "status", subject.status
+    yield "records", "intact" if audit.intact else "ALTERED"
+    yield "accuracy", audit.achieved.accuracy
+    yield "error of the 90th percentile", audit.achieved.error_90
+    yield "accuracy of the worst tenth", audit.achieved.worst_tenth
+    yield "private tail, 90th percentile", tail.get("error_p90")
+    yield "rounds completed", audit.achieved.completed
+    yield "sums released", len(audit.releases)
+    yield "sums without noise", audit.spending.server.unnoised
+    yield "bytes up a client", None if traffic is None else round(traffic.up_per_client)
+    yield "bytes down a client", None if traffic is None else round(traffic.down_per_client)
+    yield "epsilon", audit.spending.server.epsilon
+    yield "delta", audit.spending.delta if audit.spending.server.epsilon is not None else None
+    yield "refusals", len(audit.losses.refused)
+    yield "clients missed", sum(each.clients for each in audit.losses.missed)
+    yield "seconds", audit.achieved.seconds
+
+
+def _load(audit: Audit) -> Load:
+    traffic = audit.traffic
+    assert traffic is not None  # the caller looked
+    rounds = len({release.round for release in audit.releases}) or 1
+    return Load(audit.subject.per_round, audit.subject.dim, (traffic.up + traffic.down) / rounds)
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """For a program: every run by its name."""
+    runs = {
+        name: {measure: values[place] for measure, values in found.rows}
+        for place, name in enumerate(found.names)
+    }
+    own = found.growth
+    return {
+        "runs": runs,
+        "growth": None
+        if own is None
+        else {"a": own.log_coefficient, "b": own.size_coefficient, "worst": own.worst, "sizes": own.sizes},
+    }

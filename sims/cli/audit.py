@@ -1,0 +1,146 @@
+"""``secagg audit``: what a run has shown to its server, what it cost, and whether its records are whole."""
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sims.cli.errors import UserError
+from sims.cli.numbers import fraction
+from sims.cli.registry import Subparsers
+
+if TYPE_CHECKING:
+    from sims.audit.audit import Audit
+
+ALTERED = 1
+_NARROW = 40
+HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "audit",
+        help="say what a run has shown, what it cost, and whether its records are whole",
+        description="Look at what a run has left in RUN, and at nothing else: whether its ledger is the one "
+        "that was signed, every sum that was released and what a server learned from it, what that cost in "
+        "privacy, what is not private and why, who was lost, and whether every byte is accounted for.",
+        epilog="The exit status is 0 if all records fit together, 1 if one of them was altered, and 2 if RUN "
+        "is no run directory, or a file of it cannot be read.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the directory of a run")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="put several runs, and all runs of a sweep, beside each other in one table (default one run)",
+    )
+    parser.add_argument(
+        "--server-key",
+        metavar="KEY",
+        help="the server's public key, which has to have signed the ledger: 64 hexadecimal digits, a file "
+        "with them, or the server's certificate; without, the key that signed is shown (default None)",
+    )
+    parser.add_argument(
+        "--delta",
+        type=_delta,
+        metavar="NUMBER",
+        help="at which epsilon is computed, above 0 and below 1; without, the scenario's (default None)",
+    )
+    parser.add_argument("--all", action="store_true", help="list each sum (default stretches of rounds)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
+    parser.set_defaults(run=run, extra="sims")
+
+
+def run(args: argparse.Namespace) -> int:
+    from secagg.errors import LocalError
+
+    if not args.compare and len(args.runs) > 1:
+        raise UserError("secagg audit: give one run, or --compare to put several beside each other")
+    key = None if args.server_key is None else _key(args.server_key)
+    try:
+        audits = [_audited(path, key, args.delta) for path in _paths(args)]
+    except LocalError as error:
+        raise UserError("\n".join(f"secagg audit: {line}" for line in str(error).splitlines())) from None
+    (_compare if args.compare else _show)(args, audits)
+    return 0 if all(audit.intact for audit in audits) else ALTERED
+
+
+def _paths(args: argparse.Namespace) -> list[Path]:
+    """Of a sweep, all its runs are compared."""
+    from sims.rundir import find_runs
+
+    if not args.compare:
+        return list(args.runs)
+    return [run.path for path in args.runs for run in find_runs(path)]
+
+
+def _audited(path: Path, key: bytes | None, delta: float | None) -> "Audit":
+    from sims.audit.audited import audited
+
+    return audited(path, server_key=key, delta=delta)
+
+
+def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
+    from sims.audit.audited import as_json
+    from sims.cli.audit_text import lines
+
+    (audit,) = audits
+    if args.json:
+        print(json.dumps(as_json(audit), indent=2))
+        return
+    for line in lines(audit, everything=args.all):
+        print(_wrapped(line))
+
+
+def _wrapped(line: str) -> str:
+    """On a terminal, long lines are broken between words; a program gets them whole."""
+    if not sys.stdout.isatty() or not line:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, max(width, _NARROW), subsequent_indent=indent, drop_whitespace=True)
+
+
+def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
+    from sims.audit.comparison import as_json, compared
+    from sims.cli.audit_text import table
+
+    found = compared(audits)
+    print(json.dumps(as_json(found), indent=2) if args.json else "\n".join(table(found)))
+
+
+# --- arguments --------------------------------------------------------------------------------------
+
+
+def _delta(text: str) -> float:
+    delta = fraction(text)
+    if not 0 < delta < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
+    return float(delta)
+
+
+def _key(text: str) -> bytes:
+    """A public key, given as itself or as a file that has it."""
+    if HEX_KEY.fullmatch(text):
+        return bytes.fromhex(text)
+    try:
+        content = Path(text).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        raise UserError(
+            f"secagg audit: --server-key {text} is neither 64 hexadecimal digits nor a file that can be read"
+        ) from None
+    return bytes.fromhex(content) if HEX_KEY.fullmatch(content) else _of_certificate(Path(text))
+
+
+def _of_certificate(path: Path) -> bytes:
+    from secagg.errors import SecaggError
+    from secagg.net.certificates import certificate_key
+    from secagg.net.keyfiles import read_certificate
+
+    try:
+        return certificate_key(read_certificate(path))
+    except SecaggError as error:
+        raise UserError(f"secagg audit: --server-key: {error}") from None

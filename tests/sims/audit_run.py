@@ -1,0 +1,148 @@
+"""Run directories for tests of audits: quadratic clients, real machines, and the files that a run leaves.
+
+They are written in the format of `sims.rundir`, without data sets, models and torch, so that a test can
+afford one for every graph, trust level and pattern of drop-outs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.fedavg import FedAvg
+from protocols.privacy import Privacy
+from protocols.quadratic import QuadraticLearner
+from protocols.run import Run
+from secagg.keys import Identity
+from secagg.ledger import ServerLedger
+from secagg.noise.goal import Goal
+from secagg.noise.promise import Promise
+from sims.audit.kinds import described
+from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.rundir import RunDirectory
+from sims.rundir.lines import LinesFile
+from sims.rundir.signing import SignedHead, write_head
+
+DIM = 3
+DELTA = 1e-5
+DIGEST = "0123456789abcdef"
+
+
+def identity() -> Identity:
+    return Identity.from_secret(b"server's key".ljust(32, b"."))
+
+
+def noisy(
+    clients: int, *, epsilon: float = 2.0, rounds: int = 2, dropouts: int = 0, removable: bool = False
+) -> FedAvg:
+    """Federated averaging with noise on everything, for so many rounds."""
+    privacy = Privacy(
+        promise=Promise(clients=clients, dropouts=dropouts, colluders=0, removable=removable),
+        goal=Goal(epsilon=epsilon, delta=DELTA),
+        rounds=rounds,
+    )
+    return FedAvg(dim=DIM, clients=clients, clip=1.0, weighted=False, privacy=privacy)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Writes lines as a run does."""
+
+    lines: LinesFile
+    part: str = "training"
+
+    def session(self, **facts: Any) -> None:
+        self.lines.add({"entry": "session", **facts, "part": self.part})
+
+    def sum(self, **facts: Any) -> None:
+        self.lines.add({"entry": "sum", **facts, "part": self.part})
+
+    def stage(self, **_facts: Any) -> None:
+        pass
+
+
+def make_run(
+    path: Path,
+    algorithm: AnyAlgorithm,
+    setting: Setting | None = None,
+    *,
+    rounds: int = 2,
+    plain: bool = False,
+    clients: int | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """A finished run of so many rounds."""
+    setting = Setting() if setting is None else setting
+    count = algorithm.clients if clients is None else clients
+    run = RunDirectory(path)
+    run.make()
+    lines, metrics = (LinesFile.create(run / name) for name in ("sums.jsonl", "metrics.jsonl"))
+    ledger = None if plain else ServerLedger.create(run / "ledger", identity=identity().public)
+    setting = replace(setting, log=Log(lines), ledger=ledger)
+    rng = np.random.default_rng(1)
+    learners = {k: QuadraticLearner(rng.normal(size=algorithm.dim)) for k in range(count)}
+    channel = (insecure_plain_sum if plain else secure_sum)(algorithm, learners, setting)
+    server = Run(algorithm, channel, algorithm.start(np.zeros(algorithm.dim)))
+    metrics.add({"round": 0, "completed": True, "measured": {"common": {"mean_accuracy": 0.1}}})
+    for number in range(1, rounds + 1):
+        report = server.round()
+        failure = None if report.failure is None else str(report.failure)
+        measured = {"common": {"mean_accuracy": 0.5 + number / 100, "error_90": 0.5, "worst_tenth": 0.25}}
+        metrics.add(
+            {
+                "round": number,
+                "completed": report.completed,
+                "failure": failure,
+                "facts": {name: str(fact) for name, fact in report.facts.items()},
+                "measured": measured,
+            }
+        )
+    channel.close()
+    spends = sorted(channel.spends().values(), key=lambda spend: (spend.charge, spend.unnoised))
+    if ledger is not None:
+        write_head(run, SignedHead.make(ledger.head, run=DIGEST, identity=identity()))
+        ledger.close()
+    most, least = ({"rho": each.rho, "unnoised": each.unnoised} for each in (spends[-1], spends[0]))
+    run.write_json(
+        "spend.json",
+        {
+            "adjacency": "zero-out",
+            "server": {},
+            "clients": {"most": most, "least": least},
+            "max_rho": algorithm.max_rho,
+            "delta": None if algorithm.budget is None else DELTA,
+        },
+    )
+    run.write_json(
+        "run.json",
+        {
+            "format": 1,
+            "name": path.name,
+            "label": path.name,
+            "digest": DIGEST,
+            "channel": "plain" if plain else "secure",
+            "trust": str(setting.trust),
+            "insecure_seed": None,
+            "status": "finished",
+            "why": None,
+            "rounds": rounds,
+            "done": rounds,
+            "seconds": {"wall": 1.5, "cpu": 1.0},
+            "clients": count,
+            "per_round": algorithm.clients,
+            "dim": algorithm.dim,
+            "corrupt": 0,
+            "graph": None,
+            "server_key": None if plain else identity().public.hex(),
+            "algorithm": type(algorithm).__name__,
+            "command": f"secagg simulate {path.name}/scenario.toml",
+            "sums": described(algorithm),
+            **(facts or {}),
+        },
+    )
+    return path

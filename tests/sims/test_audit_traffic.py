@@ -1,0 +1,204 @@
+"""Bytes that were counted on their way are those of the protocol's closed form, sum by sum, to the byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.fedavg import FedAvg
+from protocols.orderstatistics import MedianByCounts
+from protocols.rfa import RFA
+from secagg.local import Stage
+from secagg.thresholds import Trust
+from sims.audit.audit import Audit
+from sims.audit.audited import audited
+from sims.audit.growth import Load, growth
+from sims.audit.sizes import Sizes, blob, number
+from sims.channels import Fate, Setting
+from tests.sims.audit_run import DIM, make_run, noisy
+
+
+def missing(*places: tuple[int, Stage, int, int]) -> Fate:
+    """Whom it misses, at which stage of which sum of which round."""
+    return lambda *place: place in places
+
+
+def absent_in(stage: Stage, members: range, *, sums: int = 3) -> Fate:
+    """Some are missing from that stage of every sum, in the second round and the fourth."""
+    return lambda member, where, turn, index: (
+        where is stage and member in members and turn % 2 == 1 and 0 <= index < sums
+    )
+
+
+def stages(audit: Audit) -> dict[str, Any]:
+    assert audit.traffic is not None
+    return {row.stage: row for row in audit.traffic.stages}
+
+
+def check_exact(audit: Audit) -> None:
+    traffic = audit.traffic
+    assert traffic is not None
+    assert traffic.differences == ()
+    assert traffic.exact == traffic.sums > 0
+    for row in traffic.stages:
+        assert (row.up, row.down) == (row.expected_up, row.expected_down)
+
+
+def few(*, sums: int = 6, **more: Any) -> Setting:
+    """Sessions of few sums, whose keys are soon agreed."""
+    return Setting(sums=sums, **more)
+
+
+RFA3 = RFA(dim=DIM, clients=8, weighted=False)
+CASES: dict[str, tuple[AnyAlgorithm, Setting]] = {
+    "complete": (FedAvg(dim=DIM, clients=8, clip=1.0), few()),
+    "malicious": (FedAvg(dim=DIM, clients=8, clip=1.0), few(trust=Trust.MALICIOUS)),
+    "group that loses somebody at the start": (
+        RFA3, few(dropout=0.4, fate=absent_in(Stage.MASK, range(3), sums=1)),
+    ),
+    "group that is cut short": (
+        RFA3, few(dropout=0.4, fate=missing((2, Stage.MASK, 0, 1), (3, Stage.MASK, 1, 2))),
+    ),
+    "malicious, group that is cut short": (
+        RFA3,
+        few(trust=Trust.MALICIOUS, dropout=0.2, fate=missing((2, Stage.MASK, 0, 1))),
+    ),
+    "too few reveal": (
+        FedAvg(dim=DIM, clients=8, clip=1.0), few(dropout=0.1, fate=absent_in(Stage.REVEAL, range(6))),
+    ),
+    "some do not reveal": (RFA3, few(dropout=0.4, fate=absent_in(Stage.REVEAL, range(3)))),
+    "too few confirm": (
+        FedAvg(dim=DIM, clients=8, clip=1.0),
+        few(trust=Trust.MALICIOUS, fate=absent_in(Stage.CONFIRM, range(6))),
+    ),
+    "some do not confirm": (
+        RFA3, few(trust=Trust.MALICIOUS, dropout=0.2, fate=absent_in(Stage.CONFIRM, range(2))),
+    ),
+    "somebody deals no shares": (
+        FedAvg(dim=DIM, clients=8, clip=1.0),
+        few(dropout=0.4, fate=missing((1, Stage.SHARE, 0, -1), (6, Stage.ADVERTISE, 0, -1))),
+    ),
+    "noise": (noisy(8), few()),
+    "removable noise, nobody drops": (noisy(8, dropouts=3, removable=True), few(dropout=0.3)),
+    "removable noise, some drop": (
+        noisy(8, dropouts=3, removable=True), few(dropout=0.3, fate=absent_in(Stage.MASK, range(2))),
+    ),
+    "malicious, removable noise": (
+        noisy(8, dropouts=2, removable=True),
+        few(trust=Trust.MALICIOUS, dropout=0.15, fate=absent_in(Stage.MASK, range(1))),
+    ),
+    "few sums a session": (RFA3, few(sums=3)),
+    "ring": (FedAvg(dim=DIM, clients=30, clip=1.0), few(corrupt=1, dropout=0.2, graph="ring")),
+    "ring, group that loses somebody": (
+        RFA(dim=DIM, clients=30, weighted=False),
+        few(corrupt=1, dropout=0.2, graph="ring", fate=absent_in(Stage.MASK, range(5), sums=1)),
+    ),
+    "ring, some do not reveal": (
+        RFA(dim=DIM, clients=30, weighted=False),
+        few(corrupt=1, dropout=0.2, graph="ring", fate=absent_in(Stage.REVEAL, range(4))),
+    ),
+    "ring, removable noise": (
+        noisy(30, dropouts=6, removable=True),
+        few(corrupt=0, dropout=0.2, graph="ring", fate=absent_in(Stage.MASK, range(5))),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_measured_bytes_are_those_of_the_closed_form(name: str, tmp_path: Path) -> None:
+    algorithm, setting = CASES[name]
+    audit = audited(make_run(tmp_path / "run", algorithm, setting))
+    check_exact(audit)
+    assert audit.subject.graph == ("ring" if "ring" in name else "complete")
+    assert audit.intact, audit.integrity.problems
+    assert bool(audit.losses.failed) == any(text in name for text in ("cut short", "too few", "do not"))
+
+
+@pytest.mark.slow
+def test_many_sums_of_many_rounds_in_one_session(tmp_path: Path) -> None:
+    """Indices and rounds beyond 127 take one more byte."""
+    algorithm = MedianByCounts(dim=DIM, clients=4, reach=1.0, steps=30)
+    audit = audited(make_run(tmp_path / "run", algorithm, rounds=5))
+    check_exact(audit)
+    assert len(audit.releases) == 150
+
+
+def test_bytes_that_were_not_sent_are_noticed(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", RFA3, few(), rounds=2)
+    lines = (path / "sums.jsonl").read_text().splitlines()
+    row = json.loads(lines[-1])
+    row["bytes_up"]["reveal"] += 1
+    (path / "sums.jsonl").write_text("\n".join([*lines[:-1], json.dumps(row)]) + "\n")
+
+    traffic = audited(path).traffic
+    assert traffic is not None
+    assert traffic.exact == traffic.sums - 1
+    assert traffic.differences == (
+        f"residuals in round 2: {row['bytes_up']['reveal']:,} bytes up (reveal), but the protocol says "
+        f"{row['bytes_up']['reveal'] - 1:,}",
+    )
+
+
+def test_bytes_per_client_beside_federated_averaging(tmp_path: Path) -> None:
+    audit = audited(make_run(tmp_path / "run", RFA3, few(), rounds=3))
+    traffic = audit.traffic
+    assert traffic is not None
+    assert traffic.up_per_client * 8 == traffic.up == sum(row.up for row in traffic.stages)
+    assert traffic.fedavg_up == traffic.fedavg_down == 4 * DIM * 3
+
+
+def test_nothing_is_sent_over_a_plain_channel(tmp_path: Path) -> None:
+    assert audited(make_run(tmp_path / "run", RFA3, plain=True)).traffic is None
+
+
+# --- lengths ----------------------------------------------------------------------------------------
+
+
+def test_the_worked_example_of_the_documentation() -> None:
+    """Of 100 clients and 3 sums, `curious_server`: docs/protocol.md, section 15."""
+    sizes = Sizes(
+        trust="curious_server", signed=False, members=100, neighbours=99, threshold=51, sums=3, seeds=0
+    )
+    assert (sizes.invitation, sizes.advertisement, sizes.keys) == (91, 267, 22841)
+    assert (sizes.shares, sizes.delivery(99)) == (21228, 21622)
+    assert sizes.query(0, 0, "update", 1) == 64
+    assert (sizes.masked(0, 4008), sizes.survivors(0)) == (4049, 53)
+    assert sizes.reveal(0, 100, 100, 0) == 3356
+
+
+@pytest.mark.parametrize(
+    ("value", "length"), [(0, 1), (127, 1), (128, 2), (256, 3), (1 << 16, 5), (1 << 32, 9)]
+)
+def test_whole_numbers(value: int, length: int) -> None:
+    assert number(value) == length
+
+
+@pytest.mark.parametrize(("content", "length"), [(0, 2), (255, 257), (256, 259), (1 << 16, (1 << 16) + 5)])
+def test_byte_strings(content: int, length: int) -> None:
+    assert blob(content) == length
+
+
+# --- growth -----------------------------------------------------------------------------------------
+
+
+def test_a_line_through_several_sizes() -> None:
+    loads = [Load(m, 100, 70 * m * (m.bit_length() - 1) + 5 * m * 100) for m in (16, 64, 256, 1024)]
+    found = growth(loads)
+    assert found is not None
+    assert found.log_coefficient == pytest.approx(70)
+    assert found.size_coefficient == pytest.approx(5)
+    assert found.worst < 1e-9
+
+
+def test_what_grows_with_the_square_is_no_such_line() -> None:
+    found = growth([Load(m, 1, 10.0 * m * m) for m in (16, 64, 256)])
+    assert found is not None
+    assert found.worst > 0.1
+
+
+def test_through_one_size_goes_every_line() -> None:
+    assert growth([Load(16, 1, 10.0), Load(16, 1, 12.0)]) is None
