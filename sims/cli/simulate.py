@@ -104,10 +104,16 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     except LocalError:
         load(path, changes, quick=args.quick, data=data)  # which says what is missing as well
         raise
-    results = Results(args.out, scenario.name, needed=("series", "completed"))
-    known = results.read()
+    known = _known(args.out / f"{scenario.name}.jsonl")
     check_files(scenario, (each.settings for each in cells(scenario) if each.digest not in known), data)
-    return scenario, results
+    return scenario, Results(args.out, scenario.name, needed=("series", "completed"))
+
+
+def _known(kept: Path) -> set[str]:
+    """Cells that have results, and so need no data any more. Nothing is made yet."""
+    from sims.sweep import read_records
+
+    return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()
 
 
 def _data(args: argparse.Namespace) -> Path:

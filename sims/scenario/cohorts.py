@@ -16,7 +16,7 @@ from sims.chances import dropouts_to_plan_for
 from sims.deploy.problems import Problems
 from sims.scenario.settings import ChannelSection, Settings
 
-_LIKELY: Final = 0.5  # what happens in every other round is refused
+LIKELY: Final = 0.5  # what happens in every other round is refused
 _SELDOM: Final = 0.01  # and what happens in a hundredth of them is left to the user
 
 
@@ -101,7 +101,7 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
     silent = 1 - _decimal(1 - law.training) * _decimal(1 - law.between) ** later
     gone = 1 - (1 - silent) * _decimal(1 - law.reveal)
     planned = _planned(asked, channel.trust, channel.corrupt, channel.dropout, channel.graph)
-    likely = dropouts_to_plan_for(asked, gone, exceeded=_LIKELY)
+    likely = dropouts_to_plan_for(asked, gone, exceeded=LIKELY)
     if isinstance(planned, Plan) and likely > planned.spare:
         problems.add(
             "dropout",
@@ -118,8 +118,13 @@ def _later_sums(algorithm: AnyAlgorithm) -> int:
     return max(len(groups) + sum(spec.times for spec in specs if spec.group is None) - 1, 0)
 
 
+def enough_dropout(asked: int, gone: Fraction) -> float:
+    """What channel.dropout has to be, so that more are gone in hardly any round."""
+    return math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
+
+
 def _remedy(asked: int, gone: Fraction, channel: ChannelSection) -> str:
-    enough = math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
+    enough = enough_dropout(asked, gone)
     if enough < 1 and not _unplanned(asked, channel.model_copy(update={"dropout": enough})):
         return f"set channel.dropout to {enough:g}, or let fewer go"
     return "let fewer go, as no session stands that many"
@@ -127,7 +132,7 @@ def _remedy(asked: int, gone: Fraction, channel: ChannelSection) -> str:
 
 def _check_noise(settings: Settings, asked: int, silent: Fraction, problems: Problems) -> None:
     privacy = settings.privacy
-    likely = dropouts_to_plan_for(asked, silent, exceeded=_LIKELY)
+    likely = dropouts_to_plan_for(asked, silent, exceeded=LIKELY)
     if privacy is not None and likely > privacy.dropouts:
         enough = dropouts_to_plan_for(asked, silent, exceeded=_SELDOM)
         problems.add(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from sims.deploy.problems import Problems, nearest
 from sims.scenario import cohorts, tails
 from sims.scenario.settings import PrivacySection, Settings
 
+_SUBJECT: Final = re.compile(r"(?:^|; |\bset )(\w+)")
 _SOME_DIM: Final = 10
 _SOME_CLIENTS: Final = 2
 _MOST: Final = 1e6  # above which nothing is learnt, and a step is soon no number of 32 bits
@@ -198,10 +200,15 @@ def _built(entry: Entry, settings: Settings, problems: Problems) -> AnyAlgorithm
         few = error.bits_needed is not None and "bits" in settings.algorithm.parameters
         problems.add("algorithm.bits" if few else _blamed(settings, dim), f"{entry.name}: {error}")
     except SecaggError as error:
-        first = str(error).partition(" ")[0]
-        named = first in entry.parameters and "; " not in str(error)
-        problems.add(f"algorithm.{first}" if named else _blamed(settings, dim), f"{entry.name}: {error}")
+        name = _named(entry, str(error))
+        problems.add(f"algorithm.{name}" if name else _blamed(settings, dim), f"{entry.name}: {error}")
     return None
+
+
+def _named(entry: Entry, sentence: str) -> str | None:
+    """The one parameter that a sentence is about: it begins with it, or says what to set it to."""
+    named = [name for name in _SUBJECT.findall(sentence) if name in entry.parameters]
+    return named[0] if len(set(named)) == 1 else None
 
 
 def _attempt(settings: Settings, dim: int) -> AnyAlgorithm:

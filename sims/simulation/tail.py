@@ -55,7 +55,7 @@ class Tail:
         section = settings.tail
         if section is None:
             return None
-        algorithm = Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
+        algorithm = Evaluation(dim=dim, clients=clients, measures=measures(settings, section, clients))
         channel = make(algorithm)
         seen, start = _Seen(channel), ModelState(as_vector([0.0] * dim))
         return cls(section, settings.rounds, algorithm, channel, Run(algorithm, seen, start), seen)
@@ -107,7 +107,8 @@ class _Seen:
         self._channel.finish(turn)
 
 
-def _measures(settings: Settings, section: TailSection, clients: int) -> Measures:
+def measures(settings: Settings, section: TailSection, clients: int) -> Measures:
+    """What is asked of so many clients, with its noise. Raises `ParameterError` where none can be planned."""
     promise = Promise(
         clients=clients,
         dropouts=dropouts_allowed(clients, settings.channel.dropout),
