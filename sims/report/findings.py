@@ -219,7 +219,7 @@ def _left(count: int, rows: int) -> str:
 
 
 def _stage(name: str) -> str:
-    return f"{name} ({STAGES[name].lower()})" if name in STAGES else name
+    return f"{STAGES[name]} ({name})" if name in STAGES else name
 
 
 # --- what was sent ---

@@ -161,7 +161,9 @@ def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
 
 
 def course(chapters: Sequence[Chapter], *, places: int) -> Markup:
-    drawn = (figure(each, places=places) for each in plots(chapters))
+    found = plots(chapters)
+    drawn = (figure(each, places=places) for each in found if each.drawn)
+    missing = [figure(each, places=places) for each in found if not each.drawn]
     hint = element(
         "p",
         "Point at a plot, or move to it with Tab and then with the arrow keys, to read values. Names below a "
@@ -170,7 +172,14 @@ def course(chapters: Sequence[Chapter], *, places: int) -> Markup:
         hidden=True,
     )
     table = tabulated(compared(chapters)) if len(chapters) > 1 else None
-    return _section("course", "What happened", hint, element("div", drawn, class_="figures"), table)
+    return _section(
+        "course", "What happened", hint, element("div", drawn, class_="figures"), _row(missing), table
+    )
+
+
+def _row(missing: Sequence[Markup]) -> Markup | None:
+    """What there was nothing to draw for, each with the reason."""
+    return element("div", missing, class_="figures missing") if missing else None
 
 
 # --- the audit ---

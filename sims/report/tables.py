@@ -78,9 +78,10 @@ def boxed(content: Child, label: str) -> Markup:
 
 
 def _numeric(table: Table) -> Sequence[bool]:
-    """Columns of numbers alone, which stand to the right."""
+    """Columns of numbers alone, which stand to the right; heads of rows never do."""
     return [
-        any(row[at].is_number for row in table.rows)
+        at > 0
+        and any(row[at].is_number for row in table.rows)
         and all(row[at].is_number or row[at].text == numbers.MISSING for row in table.rows)
         for at in range(len(table.columns))
     ]

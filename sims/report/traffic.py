@@ -29,28 +29,30 @@ _BOTH_WAYS: Final = 4  # so many runs at most have a bar for each way
 
 
 def survivors(chapters: Sequence[Chapter]) -> Plot:
-    """Of every sum that was asked: invited, masked, counted; of several runs, the part that was counted."""
+    """Of every sum that was asked: invited, masked, counted; of several runs, who was counted."""
     sums = [[line for line in each.sums if line.get("entry") == "sum"] for each in chapters]
     longest = max((len(each) for each in sums), default=0)
     if len(chapters) == 1:
         return _of_one(sums[0])
     series = tuple(
         Series(
-            each.title, tuple(_part(line) for line in lines) + (None,) * (longest - len(lines)), look, "step"
+            each.title,
+            tuple(_or_gap(line["count"]) for line in lines) + (None,) * (longest - len(lines)),
+            look,
+            "step",
         )
         for look, (each, lines) in enumerate(zip(chapters, sums, strict=True))
     )
     return Plot(
         key="survivors",
         title="Survivors of every sum",
-        note="The part of the invited that each total is made of; a gap is a sum that released nothing.",
+        note="How many clients each total is made of; a gap is a sum that released nothing.",
         x="Sum",
-        y="Counted, % of the invited",
+        y="Clients",
         places=tuple(float(place + 1) for place in range(longest)),
         series=series,
         place="Sum {}",
-        form=numbers.hundredths,
-        most=100.0,
+        whole=True,
         empty="Nothing was asked.",
     )
 
@@ -84,10 +86,6 @@ def _of_one(sums: Sequence[Any]) -> Plot:
 
 def _or_gap(count: int | None) -> float:
     return math.nan if count is None else float(count)
-
-
-def _part(line: Any) -> float:
-    return 100 * _or_gap(line["count"]) / line["invited"] if line["invited"] else math.nan
 
 
 # --- bytes ---
@@ -219,7 +217,7 @@ def steps(chapters: Sequence[Chapter]) -> Iterable[Drawable]:
         names,
         least=0.0,
     )
-    way: Way = "columns" if len(names) == 1 else "step"
+    way: Way = "columns" if len(names) <= 3 else "step"
     yield replace(plot, series=tuple(replace(each, way=way) for each in plot.series), whole=True)
 
 
