@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from secagg.errors import LedgerError
 from secagg.hashing import digest
@@ -20,7 +19,8 @@ from sims.audit.audit import Integrity
 from sims.audit.evidence import HEAD, LEDGER, SEAL, Evidence
 from sims.audit.records import Records, reconciled
 from sims.deploy.problems import ConfigError
-from sims.rundir.signing import AlteredLedger, Verified, verify
+from sims.rundir import RunDirectory
+from sims.rundir.signing import AlteredLedger, Verified, read_heads, verify
 from sims.words import counted
 
 _FINGERPRINT = 16  # characters; as many as a person compares
@@ -102,7 +102,7 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
 def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verified | None:
     run = evidence.directory
     try:
-        if not _is_as_written(run / HEAD):
+        if not _is_as_written(run):
             problems.append(f"{run / HEAD} was altered: it is not as it was written")
         return verify(run, reading.rows, digest=str(evidence.run.get("digest", "")))
     except AlteredLedger as error:
@@ -112,14 +112,11 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
     return None
 
 
-def _is_as_written(path: Path) -> bool:
+def _is_as_written(run: RunDirectory) -> bool:
     """A text that means the same, such as one with other spaces, is not what was written, either."""
-    try:
-        data = path.read_bytes()
-        content = json.loads(data)
-    except (OSError, ValueError):
-        return True  # whoever reads it says what is wrong
-    return data == data.lower() and data == json.dumps(content, indent=1).encode() + b"\n"
+    *earlier, last = read_heads(run)
+    content = {**last.body(), "earlier": [each.body() for each in earlier]}
+    return (run / HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
 
 
 def _remarks(

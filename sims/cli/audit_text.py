@@ -152,7 +152,7 @@ def _spending(found: "Spending") -> Iterator[str]:
     noisy = found.server.rho or (found.most is not None and found.most.rho)
     if noisy:
         meaning = MEANINGS[found.adjacency]
-        yield f"what noise hides ({found.adjacency} adjacency): {meaning}; epsilon is at delta {found.delta:g}"
+        yield f"noise hides ({found.adjacency} adjacency): {meaning}; epsilon is at delta {found.delta:g}"
     yield f"by the server's count, a client in every released sum: {_spent(found.server)}"
     if found.most is not None and found.least is not None:
         yield f"by their own count, the client that spent most: {_spent(found.most)}"
