@@ -32,6 +32,7 @@ Row = Mapping[str, Any]
 class Evidence:
     """All files that an audit looks at, but for the ledger itself.
 
+    `resumed`  where the run went on after it was stopped, and which rows of the ledger were lost to that.
     `missing`  files that should be there, as far as the run has come, and are not.
     """
 
@@ -39,6 +40,7 @@ class Evidence:
     run: Row
     sessions: tuple[Row, ...]
     sums: tuple[Row, ...]
+    resumed: tuple[Row, ...]
     metrics: tuple[Row, ...]
     spend: Row | None
     canaries: Row | None
@@ -63,6 +65,7 @@ class Evidence:
             run=run,
             sessions=sessions,
             sums=sums,
+            resumed=tuple(row for row in lines if row.get("entry") == "resumed"),
             metrics=tuple(directory.read_lines(METRICS)),
             spend=_optional(directory, SPEND),
             canaries=_optional(directory, CANARIES),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.ledger import Reading
+from secagg.ledger import Row as LedgerRow
 from sims.audit.evidence import TRAINING, Evidence, Row
 
 Key = tuple[str, int]  # a session's id, and the index of the sum in it
@@ -26,6 +27,7 @@ class Entry:
     asked: Row | None
     logged: Row | None
     released: Row | None
+    place: int = -1  # of the question in the ledger
 
     @property
     def round(self) -> int:
@@ -73,29 +75,39 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
     """Every sum of either record. Without a ledger, the log is all there is."""
     if reading is None:
         return Records(tuple(Entry(None, row, None) for row in evidence.sums), (), 0)
-    asked, released = _by_key(reading, "asked"), _by_key(reading, "released")
+    released = {_key(row): row.body for row in reading.rows if row.body["entry"] == "released"}
     logged = _logged(evidence, reading)
-    entries = [Entry(row, logged.pop(key, None), released.get(key)) for key, row in asked.items()]
-    problems = [_unknown(row) for row in logged.values()]
-    problems += [problem for entry in entries for problem in _disagreements(entry)]
+    entries = [
+        Entry(row.body, logged.pop(_key(row), None), released.get(_key(row)), row.number)
+        for row in reading.rows
+        if row.body["entry"] == "asked"
+    ]
     lost = [entry for entry in entries if entry.logged is None]
-    if lost and not _may_lose(evidence):
-        problems += [
-            f"{_name(entry.round, entry.kind)} is in the ledger, but not in sums.jsonl" for entry in lost
-        ]
+    problems = [
+        f"{_name(row['number'], row['kind'])} is in sums.jsonl, but not in the ledger"
+        for row in logged.values()
+    ]
+    problems += [problem for entry in entries for problem in _disagreements(entry)]
+    problems += [
+        f"{_name(entry.round, entry.kind)} is in the ledger, but not in sums.jsonl"
+        for entry in lost
+        if not _may_be_lost(entry, entries, evidence)
+    ]
     unasked = [Entry(None, row, None) for row in evidence.sums if row["sum"] is None]
     return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
 
 
-def _may_lose(evidence: Evidence) -> bool:
-    """A run that was killed, or was and went on, has sums in its ledger of rounds that were never over."""
-    cut_off = any(row.get("lost") for row in evidence.metrics) or bool(evidence.run.get("resumed"))
-    return cut_off or not evidence.finished
+def _may_be_lost(entry: Entry, entries: list[Entry], evidence: Evidence) -> bool:
+    """A run that was killed has sums in its ledger of a round that was never over."""
+    for row in evidence.resumed:
+        if row["ledger_rows"] is not None and row["checkpoint_rows"] <= entry.place < row["ledger_rows"]:
+            return True
+    last = max((each.place for each in entries if each.logged is not None), default=-1)
+    return not evidence.finished and entry.place > last
 
 
-def _by_key(reading: Reading, entry: str) -> dict[Key, Row]:
-    rows = (row.body for row in reading.rows if row.body["entry"] == entry)
-    return {(body["session"], body["sum index"]): body for body in rows}
+def _key(row: LedgerRow) -> Key:
+    return row.body["session"], row.body["sum index"]
 
 
 def _logged(evidence: Evidence, reading: Reading) -> dict[Key, Row]:
@@ -125,10 +137,6 @@ def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) ->
         after = [k for k, each in enumerate(found) if each.logged and places[id(each.logged)] < own]
         found.insert(max(after, default=-1) + 1, entry)
     return tuple(found)
-
-
-def _unknown(row: Row) -> str:
-    return f"{_name(row['number'], row['kind'])} is in sums.jsonl, but not in the ledger"
 
 
 def _disagreements(entry: Entry) -> Iterator[str]:

@@ -24,6 +24,7 @@ from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
 from secagg.net.keyfiles import read_key
+from sims.audit.kinds import described
 from sims.deploy.problems import ConfigError
 from sims.rundir import RunDirectory
 from sims.rundir.checkpoint import NAME as CHECKPOINT
@@ -184,6 +185,8 @@ class Keeper:
             "server_key": None if self.ledger is None else self._identity.public.hex(),
             "algorithm": given.algorithm.name,
             "command": f"secagg simulate {self._directory / 'scenario.toml'}",
+            "sums": described(world.algorithm)
+            + ([] if world.tail is None else described(world.tail.algorithm, extra=True)),
         }
 
     def resumed(self) -> None:
