@@ -62,6 +62,11 @@ class Sum:
     `seldom`        how often in a round an optional field of the query is sent, where that is not always.
     `binds`         whether a client's memory depends on its answer being counted; not so where a model is
                     only evaluated.
+
+    >>> from protocols.averaged import Update
+    >>> spec = SumSpec(parts=(Part(name="update", size=3, bits=32, bound=L2(1.0)),))
+    >>> Sum(query=Update, spec=spec, reveals="the sum of all updates").singles_out
+    False
     """
 
     query: type[Query]
@@ -97,6 +102,16 @@ class Algorithm(ABC, Generic[S, M]):
 
     `dim`      parameters of the model.
     `clients`  most clients that are in a sum together.
+
+    Raises `ParameterError` or `SpecError` at once where parameters make no sense.
+
+    >>> from protocols.fedavg import FedAvg
+    >>> algorithm = FedAvg(dim=3, clients=10, clip=1.0)
+    >>> list(algorithm.table), algorithm.most_sums
+    (['update'], 1)
+    >>> steps = algorithm.round(algorithm.start(np.zeros(3)))
+    >>> next(steps).model  # what the server asks
+    array([0., 0., 0.])
     """
 
     memory_type: ClassVar[type] = NoMemory

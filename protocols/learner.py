@@ -18,6 +18,9 @@ class Steering:
     `pull`, `anchor`  a proximal term pull / 2 * |w - anchor|^2 (FedProx, FedBC, Ditto, pFedMe).
     `correction`      a constant added to every gradient (SCAFFOLD).
     `mix`, `target`   the mixing of Fed+ after every step; `mix` is its sigma.
+
+    >>> Steering(pull=0.1, anchor=np.zeros(3)).mix
+    0.0
     """
 
     pull: float = 0.0

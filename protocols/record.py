@@ -35,21 +35,35 @@ class RecordError(LocalError):
 
 
 def as_vector(values: ArrayLike) -> Vector:
-    """`values` as a vector of its own that nobody can change any more."""
+    """`values` as a vector of its own that nobody can change any more.
+
+    >>> as_vector([1, 2]).dtype
+    dtype('float64')
+    """
     vector = np.array(values, np.float64)
     vector.setflags(write=False)
     return vector
 
 
 def pack(record: object) -> bytes:
-    """The bytes of a record. Raises `RecordError` where a value is not what its declaration says."""
+    """The bytes of a record. Raises `RecordError` where a value is not what its declaration says.
+
+    >>> from protocols.algorithm import ModelState
+    >>> len(pack(ModelState(as_vector([1.0, 2.0]))))
+    19
+    """
     kind = type(record)
     data: bytes = msgpack.packb(_plain(kind, record, kind.__name__))
     return data
 
 
 def unpack(kind: type[T], data: bytes) -> T:
-    """The record of type `kind` that has these bytes."""
+    """The record of type `kind` that has these bytes. Raises `RecordError` if they are something else.
+
+    >>> from protocols.algorithm import ModelState
+    >>> unpack(ModelState, pack(ModelState(as_vector([1.0, 2.0])))).model
+    array([1., 2.])
+    """
     try:
         plain = msgpack.unpackb(data, use_list=True, raw=False, strict_map_key=True)
     except (TypeError, ValueError, RecursionError, msgpack.UnpackException):

@@ -38,6 +38,9 @@ class Report:
     `sums`     queries that were answered, by kind.
     `clients`  how many were in its last sum.
     `failure`  why it was given up; the state is then what it was before.
+
+    >>> Report(number=3, sums={"update": 1}, clients=98).completed
+    True
     """
 
     number: int
@@ -58,7 +61,23 @@ class _Saved:
 
 
 class Run(Generic[S]):
-    """The server's side. `state` and `turn` are all it has; both are values, and both are saved."""
+    """The server's side. `state` and `turn` are all it has; both are values, and both are saved.
+
+    `round` returns a `Report`, and never raises because a sum failed. Raises `TypeError` or `ParameterError`
+    for a state that is not the algorithm's.
+
+    >>> from protocols.fedavg import FedAvg
+    >>> from protocols.quadratic import QuadraticLearner
+    >>> from sims.channels import Setting, insecure_plain_sum
+    >>> algorithm = FedAvg(dim=2, clients=3, clip=10.0)
+    >>> learners = {k: QuadraticLearner(np.array([1.0, float(k)])) for k in range(3)}
+    >>> run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))
+    >>> reports = [run.round() for _ in range(20)]
+    >>> reports[-1].completed, reports[-1].sums
+    (True, {'update': 1})
+    >>> run.model.round(3)  # the mean of what clients would have
+    array([1., 1.])
+    """
 
     def __init__(
         self, algorithm: Algorithm[S, Any], channel: Channel, state: S, turn: Turn | None = None

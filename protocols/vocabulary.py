@@ -33,14 +33,24 @@ _REMEMBERED: Final = 63  # earlier rounds of which a turn says whether they were
 
 @dataclass(frozen=True)
 class Query:
-    """A question to all clients. Subclasses are frozen records, and `kind` is the name of their sum."""
+    """A question to all clients. Subclasses are frozen records, and `kind` is the name of their sum.
+
+    >>> @dataclass(frozen=True)
+    ... class Assign(Query):
+    ...     kind: ClassVar[str] = "assign"
+    ...     centres: Vector
+    """
 
     kind: ClassVar[str]
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """What a round led to. `facts` are worth reporting: why it stopped, how far it moved."""
+    """What a round led to. `facts` are worth reporting: why it stopped, how far it moved.
+
+    >>> Outcome("the next state", {"moved": 0.5}).facts["moved"]
+    0.5
+    """
 
     state: S
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -53,7 +63,16 @@ Ask: TypeAlias = Callable[[Query], Total]
 
 
 def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
-    """Answer every query of a round through `ask`, whose failures surface at the round's `yield`."""
+    """Answer every query of a round through `ask`, whose failures surface at the round's `yield`.
+
+    Returns what the generator returns; raises what it does not catch.
+
+    >>> from protocols.fedavg import FedAvg
+    >>> algorithm = FedAvg(dim=2, clients=3, clip=1.0, weighted=False)
+    >>> total = Total({"update": np.array([3.0, 6.0])}, count=3, invited=3)
+    >>> run_round(algorithm.round(algorithm.start(np.zeros(2))), lambda query: total).state.model
+    array([1., 2.])
+    """
     advance: Callable[[Any], Query] = steps.send
     value: object = None
     with closing(steps):
@@ -87,6 +106,12 @@ class Turn:
 
     Every query carries it: clients that answered in an earlier round learn from it whether the memory that
     they made then is to be kept.
+
+    Raises `RecordError` for a number or a history that cannot be.
+
+    >>> turn = Turn().next(completed=True)
+    >>> turn.number, turn.completed(0)
+    (1, True)
     """
 
     number: int = 0

@@ -49,14 +49,30 @@ _OVERHEAD: Final = 256  # generous room for a frame's small fields
 
 @dataclass(frozen=True)
 class Answer:
-    """A masked input to send, and which parts had to be clipped (which stays here)."""
+    """A masked input to send, and which parts had to be clipped (which stays here).
+
+    What `ClientMachine.answer` returns.
+    """
 
     frame: bytes = field(repr=False)
     clipped: Mapping[str, float] = field(repr=False)
 
 
 class ClientMachine(OneTime):
-    """One client in one session."""
+    """One client in one session.
+
+    `receive` takes frames of the server and returns frames to send and events; `answer` and `decline` are for
+    an `Asked` among these. Raises `LocalError` where its parameters do not fit together, and `PeerError` for
+    whatever a client refuses; after that it is `FAILED` for good.
+
+    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
+    >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
+    >>> policy = Policy(**terms, max_sums=1, unnoised_sums=1)
+    >>> client = ClientMachine(member=5, table=table, policy=policy, memory=VolatileMemory())
+    >>> step = client.receive(ServerMachine(table=table, sums=1, dropout=0, **terms).invitation)
+    >>> client, len(step.frames)
+    (ClientMachine(member=5, state=advertised), 1)
+    """
 
     _random: Random = staticmethod(secrets.token_bytes)
 

@@ -120,7 +120,12 @@ def _u32(value: int) -> bytes:
 
 
 class Identity:
-    """A long-term Ed25519 signing key. Every signature says what it is for."""
+    """A long-term Ed25519 signing key. Every signature says what it is for.
+
+    >>> identity = Identity.generate()
+    >>> len(identity.public)
+    32
+    """
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key

@@ -41,7 +41,11 @@ from secagg.transitions import ClientState, ServerState
 
 
 class Stage(Enum):
-    """Where a client can go missing: it neither hears nor answers this stage's message."""
+    """Where a client can go missing: it neither hears nor answers this stage's message.
+
+    >>> [stage.value for stage in Stage]
+    ['advertise', 'share', 'mask', 'confirm', 'reveal']
+    """
 
     ADVERTISE = "advertise"
     SHARE = "share"
@@ -96,6 +100,16 @@ def local_machines(
     and unless `unnoised_sums` says otherwise it leaves no sum without noise. Without a budget, clients answer
     as many sums without noise in their life as this session has. `enrolled` are all who are in the registry,
     where there is one; the members, by default. Clients that remember expect the same one in every session.
+
+    Returns the server and a dictionary of clients, both for a `LocalSession`. Raises `ParameterError` or
+    `SpecError` where no session could work.
+
+    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
+    >>> server, clients = local_machines(
+    ...     table=table, trust="curious_server", members=[4, 5, 6], corrupt=1, dropout=0, sums=1
+    ... )
+    >>> sorted(clients)
+    [4, 5, 6]
     """
     trust, size = Trust.parse(trust), len(members)
     enrolled = members if enrolled is None else enrolled
@@ -161,7 +175,22 @@ def _identities(
 
 
 class LocalSession:
-    """Drives one server and its clients, stage by stage."""
+    """Drives one server and its clients, stage by stage.
+
+    `answer(member, asked)` gives the values of one client, or None if it declines; `absent(member, stage,
+    sum_index)` says who is missing.
+
+    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
+    >>> server, clients = local_machines(
+    ...     table=table, trust="curious_server", members=[4, 5, 6], corrupt=1, dropout=0, sums=1
+    ... )
+    >>> session = LocalSession(server, clients, lambda member, asked: {"x": [float(member)]})
+    >>> session.open()
+    >>> total = session.ask("mean", b"what the server broadcasts", round_number=0)
+    >>> total["x"].round(6), total.count
+    (array([15.]), 3)
+    >>> session.end()
+    """
 
     def __init__(
         self,

@@ -82,6 +82,8 @@ class Memory(Protocol):
     to spend later would let two processes spend the same remainder. A memory that processes share also
     refuses there what one of them has answered meanwhile.
     `note_confirmed` is for those who read the ledger later, and never raises because it could not be written.
+
+    `ClientLedger` is one that outlives the process, `VolatileMemory` one that does not.
     """
 
     def check_owner(self, member: int, public_key: bytes) -> None: ...
@@ -101,7 +103,11 @@ class Memory(Protocol):
 
 
 class VolatileMemory:
-    """Memory that ends with the process: for simulations and tests."""
+    """Memory that ends with the process: for simulations and tests.
+
+    >>> VolatileMemory().spend.unnoised
+    0
+    """
 
     def __init__(self) -> None:
         self._live = False

@@ -38,6 +38,14 @@ class Policy:
                          for one sum; over L sums with different absentees, L times that.
 
     A cohort of more than 1024 clients meets on a ring, and only under `curious_server`.
+
+    Raises `ParameterError` where it would protect nobody.
+
+    >>> Policy(
+    ...     trust="curious_server", corrupt=1, min_cohort=3, max_cohort=50, min_contributors=3,
+    ...     max_sums=4, unnoised_sums=100,
+    ... ).trust
+    <Trust.CURIOUS: 'curious_server'>
     """
 
     trust: Trust

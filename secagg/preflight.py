@@ -39,6 +39,8 @@ class Preflight:
 
     With fewer than `quorum` clients to its end, no sum is released. `margin` is how many may leave: all
     others, and on a ring fewer, or somebody may by chance be left with too few neighbours.
+
+    What `preflight` returns.
     """
 
     clients: int
@@ -68,7 +70,16 @@ def preflight(
     sums: int,
     graph: GraphChoice | str = GraphChoice.AUTO,
 ) -> Preflight:
-    """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients."""
+    """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients.
+
+    Returns all that it found, problems among it. Raises `ParameterError` only for numbers that no session
+    has.
+
+    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1000, bits=6, bound=LInf(9.0)),))})
+    >>> found = preflight(table, clients=100, corrupt=5, dropout=0.1, trust="malicious_server", sums=1)
+    >>> found.ok, found.problems
+    (False, ("kind 'mean': part 'x' has 6 bits, but 100 clients need 8",))
+    """
     trust, graph = Trust.parse(trust), GraphChoice.parse(graph)
     for name, value in (("clients", clients), ("corrupt", corrupt), ("sums", sums)):
         check_whole(name, value)

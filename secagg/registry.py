@@ -33,6 +33,12 @@ class Registry:
     """Version and members (id -> Ed25519 public key) of a deployment, and when it expires.
 
     `expires` is in seconds of Unix time; 0 is never.
+
+    Raises `ParameterError` for a member that cannot be, or two with the same key.
+
+    >>> members = {number: Identity.generate().public for number in (1, 2, 3)}
+    >>> sorted(Registry(1, members).members)
+    [1, 2, 3]
     """
 
     version: int
@@ -105,7 +111,17 @@ class SignedRegistry:
 
 
 def verify_registry(data: bytes, *, authority: bytes) -> Registry:
-    """The registry in `data`; raises `WrongRegistry` unless `authority` signed it."""
+    """The registry in `data`; raises `WrongRegistry` unless `authority` signed it.
+
+    >>> authority, somebody = Identity.generate(), Identity.generate()
+    >>> data = Registry(1, {7: somebody.public}).sign(authority)
+    >>> verify_registry(data, authority=authority.public).version
+    1
+    >>> verify_registry(data, authority=somebody.public)
+    Traceback (most recent call last):
+        ...
+    secagg.errors.WrongRegistry: ...
+    """
     return SignedRegistry.parse(data).verified(authority=authority)
 
 

@@ -46,7 +46,17 @@ _S: Final = ServerState
 
 
 class ServerMachine:
-    """One session with one cohort."""
+    """One session with one cohort.
+
+    Send `invitation` to everybody; `receive` takes what clients send, and `close_stage`, `ask`, `abandon` and
+    `end` return frames to send and events. Raises `LocalError` where its parameters do not fit together.
+    Misbehaviour of clients becomes events.
+
+    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
+    >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
+    >>> ServerMachine(table=table, sums=1, dropout=0, **terms)
+    ServerMachine(state=inviting, next_sum=0)
+    """
 
     _random: Random = staticmethod(secrets.token_bytes)
 

@@ -22,7 +22,14 @@ _KIND = "sum"
 
 @dataclass(frozen=True, eq=False)
 class SecureSum:
-    """The total of the clients that stayed, and who was clipped, by which factor."""
+    """The total of the clients that stayed, and who was clipped, by which factor.
+
+    What `sum_securely` returns.
+
+    >>> vectors = [[3.0, 4.0], [0.0, 1.0]]
+    >>> sum_securely(vectors, bound=L2(1.0), bits=32, trust="curious_server", corrupt=0).clipped
+    {0: 0.2}
+    """
 
     values: Values
     count: int
@@ -45,6 +52,13 @@ def sum_securely(
     `preflight(...).margin` says how many there may be. More than 1024 clients meet on a ring, which needs a
     `curious_server`. Raises `SpecError` if the total could wrap,
     `InputError` for a bad vector, `SumFailed` if too few remain.
+
+    >>> vectors = {1: [1.0, 2.0], 2: [3.0, 4.0], 3: [5.0, 6.0]}
+    >>> total = sum_securely(
+    ...     vectors, bound=LInf(10.0), bits=32, trust="malicious_server", corrupt=0, missing=[3]
+    ... )
+    >>> total.values.round(6), total.count
+    (array([4., 6.]), 2)
     """
     named = _named(vectors)
     if not isinstance(missing, Collection) or not set(missing) <= set(named):

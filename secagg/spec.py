@@ -54,7 +54,13 @@ def _real_limit(limit: object) -> float:
 
 @dataclass(frozen=True)
 class L2:
-    """A real vector; one whose Euclidean norm exceeds `limit` is scaled down to it."""
+    """A real vector; one whose Euclidean norm exceeds `limit` is scaled down to it.
+
+    Raises `SpecError` unless the limit is a number above zero.
+
+    >>> L2(2)
+    L2(limit=2.0)
+    """
 
     limit: float
 
@@ -64,7 +70,13 @@ class L2:
 
 @dataclass(frozen=True)
 class LInf:
-    """A real vector; coordinates beyond +-`limit` are clipped to it."""
+    """A real vector; coordinates beyond +-`limit` are clipped to it.
+
+    Raises `SpecError` unless the limit is a number above zero.
+
+    >>> LInf(0.5)
+    LInf(limit=0.5)
+    """
 
     limit: float
 
@@ -78,6 +90,10 @@ class Count:
 
     `total` bounds what one client's numbers add up to: 1 for a histogram to which everyone adds one count. It
     says how far one client can move the sum, which decides how much noise hides it.
+
+    Raises `SpecError` unless limits are whole numbers, and the total is no less than the limit.
+
+    >>> histogram = Count(1, total=1)
     """
 
     limit: int
@@ -91,7 +107,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Residue:
-    """Elements of Z / 2^b themselves. The total wraps by definition: parities, checksums, hashes."""
+    """Elements of Z / 2^b themselves. The total wraps by definition: parities, checksums, hashes.
+
+    >>> sum_securely([[7], [5]], bound=Residue(), bits=3, trust="curious_server", corrupt=0).values
+    array([4], dtype=uint64)
+    """
 
 
 Bound: TypeAlias = L2 | LInf | Count | Residue
@@ -108,7 +128,13 @@ def bits_for_cohort(bound: Bound, cohort: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A named vector of `size` elements in Z / 2^`bits`, sent as exactly `bits` bits each."""
+    """A named vector of `size` elements in Z / 2^`bits`, sent as exactly `bits` bits each.
+
+    Raises `SpecError` for a name, a size, bits or a bound that cannot be.
+
+    >>> Part(name="update", size=1000, bits=32, bound=L2(1.0)).bits_needed(cohort=100)
+    8
+    """
 
     name: str
     size: int
@@ -185,6 +211,7 @@ class Part:
             )
 
     def canonical(self) -> list[Any]:
+        """All that the digest of a spec covers of it."""
         limit = getattr(self.bound, "limit", 0)
         value = limit if isinstance(self.bound, Count) else float(limit)
         row = [self.name, self.size, self.bits, type(self.bound).__name__, value]
@@ -201,6 +228,12 @@ class SumSpec:
     `group`  sums with one group name carry the *same private vector*: within a round, clients insist
              on one survivor set for all of them. A kind is a group of its own by default.
     `promise`  for whom the noise of its parts is planned; needed if any of them has noise.
+
+    Raises `SpecError` where parts do not go together.
+
+    >>> update = Part(name="update", size=1000, bits=20, bound=L2(1.0))
+    >>> SumSpec(parts=(update,), times=3, group="model").packed_bytes  # with the hidden count
+    2508
     """
 
     parts: tuple[Part, ...]
@@ -263,7 +296,14 @@ class SumSpec:
 
 @dataclass(frozen=True)
 class Table(Mapping[str, SumSpec]):
-    """The sums of an algorithm by name: all that its server can ever ask for."""
+    """The sums of an algorithm by name: all that its server can ever ask for.
+
+    A mapping from kinds to specs. Raises `SpecError` if it is empty or a name is none.
+
+    >>> table = Table({"step": SumSpec(parts=(Part(name="x", size=2, bits=16, bound=LInf(1.0)),), times=3)})
+    >>> table["step"].times
+    3
+    """
 
     kinds: Mapping[str, SumSpec] = field()
 
@@ -320,7 +360,13 @@ Values: TypeAlias = NDArray[np.float64] | NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """All that an algorithm ever learns: the sums of the parts, and over how many clients."""
+    """All that an algorithm ever learns: the sums of the parts, and over how many clients.
+
+    `total["name"]` is a part: floats for vectors, unsigned whole numbers for counts and residues.
+
+    >>> Total({"x": np.array([6.0, 1.5])}, count=3, invited=4)["x"]
+    array([6. , 1.5])
+    """
 
     parts: Mapping[str, Values]
     count: int

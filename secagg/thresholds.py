@@ -22,7 +22,13 @@ MAX_COMPLETE: Final = 1024
 
 
 class Trust(StrEnum):
-    """What the server may do."""
+    """What the server may do.
+
+    `Trust.parse` raises `ParameterError` for any other name.
+
+    >>> Trust.parse("malicious_server") is Trust.MALICIOUS
+    True
+    """
 
     CURIOUS = "curious_server"
     MALICIOUS = "malicious_server"

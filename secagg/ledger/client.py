@@ -25,7 +25,17 @@ from secagg.noise.accounting import Adjacency
 
 
 class ClientLedger(Ledger):
-    """Implements `Memory`."""
+    """Implements `Memory`.
+
+    A file that `create` makes once and `open` opens from then on; both raise `LedgerError`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with ClientLedger.create(Path(place, "ledger"), member=5) as ledger:
+    ...         ledger.spend.unnoised
+    0
+    """
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._known = VolatileMemory()

@@ -39,6 +39,15 @@ def read_ledger(path: Path | str) -> Reading:
 
     Nothing is written to a ledger that rests, nor beside it. One that is in use, or has a log because its
     last user was killed, can only be read together with that log: SQLite may leave the log's index beside it.
+
+    Returns its owner, its rows and the head of their chain, all of them verified.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     ClientLedger.create(Path(place, "ledger"), member=5).close()
+    ...     [row.body["entry"] for row in read_ledger(Path(place, "ledger")).rows]
+    ['created']
     """
     path = one_path(path)
     reading = _read_at_rest(path)

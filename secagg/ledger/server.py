@@ -26,7 +26,17 @@ from secagg.spec import Table
 
 
 class ServerLedger(Ledger):
-    """One object keeps the record of one session at a time; several may write to one file."""
+    """One object keeps the record of one session at a time; several may write to one file.
+
+    `create` makes its file once, `open` opens it from then on; both raise `LedgerError`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with ServerLedger.create(Path(place, "ledger")) as ledger:
+    ...         ledger.spend.rho
+    0.0
+    """
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._spend = Spend()

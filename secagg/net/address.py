@@ -15,7 +15,13 @@ from secagg.errors import ParameterError
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """Where a server listens.
+
+    `parse` raises `ParameterError` for what is no address.
+
+    >>> Address.parse("[::1]:7443")
+    Address(host='::1', port=7443)
+    """
 
     host: str
     port: int

@@ -65,7 +65,11 @@ def _is_invitation(frame: bytes) -> bool:
 
 
 class Client:
-    """Made by `open_client`."""
+    """Made by `open_client`.
+
+    An iterator over the questions, each of which is to be answered or declined. It ends by raising the
+    `SecaggError` with which this side can go on no longer.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,12 @@ def to_log(event: str, facts: Mapping[str, Fact]) -> None:
 
 
 class Journal:
-    """Writes entries to a sink."""
+    """Writes entries to a sink.
+
+    >>> journal = Journal(lambda event, facts: print(event, dict(facts)))
+    >>> journal.note("connected", member=5)
+    connected {'member': 5}
+    """
 
     def __init__(self, sink: Sink = to_log) -> None:
         self._sink = sink

@@ -286,6 +286,28 @@ async def open_server(
     `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, everybody on
     this machine is believed to be whoever it says, and the address must be a loopback one. Port 0 takes a
     free one; `server.address` tells which. Raises `OSError` if the address cannot be listened on.
+
+    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
+    >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
+    >>> policy = Policy(**terms, max_sums=1, unnoised_sums=1)
+    >>> async def take_part(member, address):
+    ...     who = {"member": member, "table": table, "policy": policy, "memory": VolatileMemory()}
+    ...     async with open_client(address, **who, insecure_plain_tcp=True) as client:
+    ...         async for asked in client:
+    ...             await client.answer(asked, {"x": [float(member)]})
+    >>> async def main():
+    ...     members = dict.fromkeys((1, 2, 3), bytes(32))
+    ...     machine = ServerMachine(table=table, sums=1, dropout=0, **terms)
+    ...     async with trio.open_nursery() as nursery:
+    ...         async with open_server("127.0.0.1:0", members=members, insecure_plain_tcp=True) as server:
+    ...             for member in members:
+    ...                 nursery.start_soon(take_part, member, server.address)
+    ...             async with server.session(machine, expected=3) as session:
+    ...                 total = await session.ask("mean")
+    ...         nursery.cancel_scope.cancel()
+    ...     return total["x"].round(6)
+    >>> trio.run(main)
+    array([6.])
     """
     address = Address.parse(listen) if isinstance(listen, str) else listen
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
@@ -312,6 +334,8 @@ async def serve_sums(
     """Run `conduct(server)` on a server that listens, as one task of your own nursery.
 
     `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns the address.
+
+    Raises what `open_server` and `conduct` raise.
     """
     async with open_server(listen, **settings) as server:
         task_status.started(server.address)

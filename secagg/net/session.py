@@ -40,7 +40,10 @@ def unobserved(_event: ServerEvent) -> None:
 
 
 class Session:
-    """Made by `Server.session`."""
+    """Made by `Server.session`.
+
+    `ask` returns a `Total`, or raises `SumFailed`.
+    """
 
     def __init__(
         self,

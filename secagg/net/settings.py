@@ -20,6 +20,11 @@ class Deadlines:
     `mask`     they compute and upload their masked input: local training is in here.
     `confirm`  under `malicious_server`, they confirm who is in the sum.
     `reveal`   they reveal shares.
+
+    Raises `ParameterError` for what is no number of seconds.
+
+    >>> Deadlines(mask=3600.0).mask
+    3600.0
     """
 
     join: float = 60.0
@@ -32,6 +37,7 @@ class Deadlines:
         _check_seconds(self)
 
     def of(self, state: ServerState) -> float:
+        """That of the stage which a server is in."""
         return {
             ServerState.INVITING: self.join,
             ServerState.SHARING: self.share,
@@ -49,6 +55,11 @@ class Patience:
     `silence`    without a sign of life, after which a connection is taken for dead.
     `grace`      without a connection, after which a client has left the session.
     `farewell`   until everybody has read that the server shuts down.
+
+    Raises `ParameterError` for what is no number of seconds.
+
+    >>> Patience().grace
+    10.0
     """
 
     handshake: float = 10.0
@@ -68,6 +79,11 @@ class Capacity:
                 more than the clients that may collude, these can keep others waiting.
     `slowest`   bytes per second below which an upload makes room for others that wait.
     `strangers` connections whose clients are not known yet. When one more comes, the oldest has to go.
+
+    Raises `ParameterError` for what is no such number.
+
+    >>> Capacity(uploads=16).uploads
+    16
     """
 
     uploads: int = 8

@@ -31,7 +31,18 @@ _DESCRIPTORS: Final = "/dev/fd"
 
 
 def server_context(identity: Identity, certificate: bytes, clients: Sequence[bytes]) -> ssl.SSLContext:
-    """A server with this identity, for clients that have one of these certificates (PEM) and its key."""
+    """A server with this identity, for clients that have one of these certificates (PEM) and its key.
+
+    The context is for `open_server`. Raises `CertificateError` for what is no certificate, and
+    `ParameterError` for that of another identity, or no clients at all.
+
+    >>> import time
+    >>> from secagg.net.certificates import make_certificate
+    >>> server, client = Identity.generate(), Identity.generate()
+    >>> pem = {each: make_certificate(each, now=int(time.time())) for each in (server, client)}
+    >>> server_context(server, pem[server], [pem[client]]).minimum_version.name
+    'TLSv1_3'
+    """
     if not clients:
         raise ParameterError("a server without clients' certificates would refuse everybody")
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity, certificate, clients)
@@ -41,7 +52,18 @@ def server_context(identity: Identity, certificate: bytes, clients: Sequence[byt
 
 
 def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl.SSLContext:
-    """A client with this identity, for the one server that has the certificate `server` (PEM) and its key."""
+    """A client with this identity, for the one server that has the certificate `server` (PEM) and its key.
+
+    The context is for `open_client`. Raises `CertificateError` for what is no certificate, and
+    `ParameterError` for that of another identity.
+
+    >>> import time
+    >>> from secagg.net.certificates import make_certificate
+    >>> server, client = Identity.generate(), Identity.generate()
+    >>> pem = {each: make_certificate(each, now=int(time.time())) for each in (server, client)}
+    >>> client_context(client, pem[client], pem[server]).minimum_version.name
+    'TLSv1_3'
+    """
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity, certificate, [server])
 
 

@@ -60,6 +60,9 @@ class Adjacency(StrEnum):
     `REPLACE`     one client's vector is replaced by another one. Real vectors may point in opposite
                   directions, and are twice as far apart as either is long. Counts are not negative: the
                   square of their distance is twice the square of their norm at most.
+
+    >>> [str(each) for each in Adjacency]
+    ['zero-out', 'add-remove', 'replace']
     """
 
     ZERO_OUT = "zero-out"
@@ -162,6 +165,14 @@ def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO
     """The zCDP of one sum over `roster` clients, as long as its promise holds; None if a part has no noise.
 
     It counts on the promised noise alone, whoever drops out or colludes within the promise.
+
+    Raises `ParameterError` for more clients than promised.
+
+    >>> promise = Promise(clients=20, dropouts=2, colluders=1)
+    >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
+    >>> spec = SumSpec(parts=(plan.part("update"),), promise=promise)
+    >>> round(sum_rho(spec, roster=20), 3)
+    0.5
     """
     adjacency = arguments.one_of(Adjacency, adjacency, "adjacency")
     promise = spec.promise

@@ -54,6 +54,13 @@ def calibrate_vector(
     More bits mean a finer grid and less noise. Without `bits`, it takes the fewest with which rounding adds
     2 % to the norm at most, and every component of the noise has a standard deviation of four grid points.
     Raises `SpecError` with `bits_needed` if `bits` are too few.
+
+    Returns a `Plan`; raises `SpecError` if 64 bits are not enough, and `ParameterError` for what is no size.
+
+    >>> promise = Promise(clients=100, dropouts=10, colluders=5)
+    >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
+    >>> plan.bits, round(plan.sigma_central, 2)
+    (12, 1.02)
     """
     check_plannable(promise, goal)
     size, stddevs = checked_size(size), checked_stddevs(stddevs)

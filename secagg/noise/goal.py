@@ -26,6 +26,9 @@ class Orders(StrEnum):
 
     `INTEGER`     2 to 128, and 256.
     `CONTINUOUS`  all real orders.
+
+    >>> [str(each) for each in Orders]
+    ['integer', 'continuous']
     """
 
     INTEGER = "integer"
@@ -40,6 +43,11 @@ class Goal:
     `rho`               zero-concentrated differential privacy.
     `sums`              how many sums share it in equal parts.
     `adjacency`, `orders`  may be given by name.
+
+    Raises `ParameterError` for anything but one of the two.
+
+    >>> Goal(rho=0.5, sums=10).rho_per_sum
+    0.05
     """
 
     epsilon: float | None = None

@@ -53,6 +53,13 @@ def calibrate_counts(
 
     The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
     noise below zero and above the largest total of honest clients.
+
+    Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
+
+    >>> promise = Promise(clients=100, dropouts=10, colluders=5)
+    >>> plan = calibrate_counts(promise=promise, goal=Goal(rho=0.5), bins=16, limit=1, total=1)
+    >>> round(plan.sigma_central, 2)
+    1.0
     """
     check_plannable(promise, goal)
     bins, stddevs = checked_size(bins), checked_stddevs(stddevs)
@@ -79,6 +86,13 @@ def calibrate_elements(
 
     The limit is a whole number of grid points, a power of two. The bits are the fewest that leave room for
     `stddevs` standard deviations of noise beyond the largest total of honest clients.
+
+    Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
+
+    >>> promise = Promise(clients=100, dropouts=10, colluders=5)
+    >>> plan = calibrate_elements(promise=promise, goal=Goal(rho=0.5), size=4, limit=1.0)
+    >>> round(plan.sigma_central, 2)
+    2.0
     """
     check_plannable(promise, goal)
     size, stddevs = checked_size(size), checked_stddevs(stddevs)

@@ -23,6 +23,9 @@ class Plan:
     `norm2`     the square of the largest norm of one client's grid points. Clients enforce the whole number
                 below it, which may cost a little less.
     `stddevs`   standard deviations of the total that the ring has room for.
+
+    What `calibrate_vector`, `calibrate_counts` and `calibrate_elements` return; `part` makes a part of a sum
+    of it.
     """
 
     promise: Promise

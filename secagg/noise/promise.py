@@ -29,6 +29,11 @@ class Noise:
 
     `scale`     grid points per unit of the part; a whole number for counts.
     `variance`  of the noise on the total that honest contributors add, at least; in grid points squared.
+
+    Raises `SpecError` for a scale or a variance that is not above zero.
+
+    >>> Noise(scale=16.0, variance=Fraction(400)).scale
+    16.0
     """
 
     scale: float
@@ -58,6 +63,11 @@ class Promise:
     `dropouts`   most of the roster that may send nothing; beyond it, nothing is released.
     `colluders`  most contributors whose noise the adversary knows.
     `removable`  whether surplus noise is removed once it is known who stayed.
+
+    Raises `SpecError` if nobody honest would be sure to stay.
+
+    >>> Promise(clients=20, dropouts=3, colluders=1, removable=True).least_roster
+    5
     """
 
     clients: int

@@ -179,6 +179,7 @@ class SessionChannel:
     # --- what a run calls ---
 
     def begin(self, turn: Turn) -> None:
+        """A round begins, if need be in a new session. Raises `SumFailed` if too few come."""
         again = self._setting.insecure_replay and self._forget(turn)
         self._turn, self._next_sum, self._groups, self._left = turn, 0, set(), set()
         members = self._invited(turn)
@@ -191,6 +192,7 @@ class SessionChannel:
             self._open(self._algorithm.table, members)
 
     def ask(self, query: Query) -> Total:
+        """The total of the answers. Raises `SumFailed` if there is none."""
         if self._session is None:
             raise TooFewClients("there is no session")
         payload = encode_query(self._turn.telling(self._unheard), query)

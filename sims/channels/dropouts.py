@@ -24,6 +24,8 @@ class Law:
     `between`   from a later sum of a round that is in no group with an earlier one.
     `group`     between two sums of one group, which closes that group.
     `reveal`    after masking, and before revealing.
+
+    Raises `ParameterError` for a chance that is not from 0 to below 1.
     """
 
     seed: bytes

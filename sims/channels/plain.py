@@ -47,7 +47,19 @@ _NO_SESSION = bytes(32)
 def insecure_plain_sum(
     algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting
 ) -> SessionChannel:
-    """A channel that adds up what clients answer, in the open."""
+    """A channel that adds up what clients answer, in the open.
+
+    Raises `ParameterError` where algorithm, learners and setting do not go together.
+
+    >>> from protocols.fedavg import FedAvg
+    >>> from protocols.quadratic import QuadraticLearner
+    >>> from protocols.run import Run
+    >>> algorithm = FedAvg(dim=2, clients=3, clip=10.0)
+    >>> learners = {k: QuadraticLearner(np.array([1.0, float(k)])) for k in range(3)}
+    >>> channel = insecure_plain_sum(algorithm, learners, Setting())
+    >>> Run(algorithm, channel, algorithm.start(np.zeros(2))).round().clients
+    3
+    """
     return SessionChannel(algorithm, learners, setting, PlainSession)
 
 

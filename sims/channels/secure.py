@@ -24,7 +24,20 @@ from sims.channels.tampering import InsecureRepeatableTamperingClient, Tamper, T
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
-    """A channel whose server machine sees random residues and totals, and nothing else."""
+    """A channel whose server machine sees random residues and totals, and nothing else.
+
+    Raises `ParameterError` where algorithm, learners and setting do not go together.
+
+    >>> from protocols.fedavg import FedAvg
+    >>> from protocols.quadratic import QuadraticLearner
+    >>> from protocols.run import Run
+    >>> algorithm = FedAvg(dim=2, clients=3, clip=10.0)
+    >>> learners = {k: QuadraticLearner(np.array([1.0, float(k)])) for k in range(3)}
+    >>> channel = secure_sum(algorithm, learners, Setting(trust="malicious_server"))
+    >>> Run(algorithm, channel, algorithm.start(np.zeros(2))).round().clients
+    3
+    >>> channel.close()
+    """
     return SessionChannel(algorithm, learners, setting, SecureSessions(tuple(learners), setting))
 
 

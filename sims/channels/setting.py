@@ -28,6 +28,7 @@ _MANY: Final = 1 << 62
 
 
 def nobody_missing(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
+    """The fate of a cohort in which everybody stays: returns False."""
     return False
 
 
@@ -55,6 +56,11 @@ class Setting:
                         knows it.
     `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. Whoever
                         repeats a round over other clients learns what the difference contributed.
+
+    Raises `ParameterError` for what cannot be.
+
+    >>> Setting(trust="malicious_server", corrupt=2, dropout=0.1).unnoised_sums > 10**9
+    True
     """
 
     trust: Trust | str = Trust.CURIOUS
