@@ -17,6 +17,7 @@ from sims.rundir.lines import read_lines
 
 FORMAT: Final = 1
 RUN: Final = "run.json"
+_LOCK: Final = ".lock"  # not the directory itself, which ledgers lock while they are made
 RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "failed"
 # All that a run leaves, and so all that is removed when it begins anew.
 NAMES: Final = (
@@ -79,7 +80,7 @@ class RunDirectory:
         """The directory itself, if there is none. Raises `ConfigError` if it holds anything else."""
         with told(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
-            strangers = sorted(set(os.listdir(self.path)) - set(NAMES) - {_draft(name) for name in NAMES})
+            strangers = sorted(set(os.listdir(self.path)) - {*NAMES, *map(_draft, NAMES), _LOCK})
         if strangers and not self.exists:
             raise ConfigError(
                 f"{self.path} holds something else than a run, such as {strangers[0]}: take another --out"
@@ -92,6 +93,13 @@ class RunDirectory:
                 with suppress(FileNotFoundError):
                     (self / name).unlink()
 
+    def remove(self) -> None:
+        """The directory itself as well, if it holds nothing else."""
+        self.clear()
+        with told(self.path, "removed"):
+            (self / _LOCK).unlink(missing_ok=True)
+            self.path.rmdir()
+
     def write(self, name: str, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
         replace_file(self / name, data, mode=mode, sync=sync)
 
@@ -102,7 +110,7 @@ class RunDirectory:
     def locked(self) -> Iterator[Self]:
         """Nobody else writes here meanwhile. The lock ends with the process, however that ends."""
         with told(self.path, "opened"):
-            handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(self / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

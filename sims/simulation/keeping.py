@@ -73,8 +73,7 @@ def _leave_nothing(directory: RunDirectory) -> None:
     """Where there is nothing to go on from."""
     if not (directory / CHECKPOINT).exists():
         with suppress(ConfigError, OSError):
-            directory.clear()
-            directory.path.rmdir()
+            directory.remove()
 
 
 class Keeper:
@@ -99,7 +98,8 @@ class Keeper:
         self._metrics = self._lines(METRICS, stack)
         self.lines = directory.read_lines(METRICS)
         self.sessions = sum(1 for each in directory.read_lines(SUMS) if each["entry"] == "session")
-        self.ledger = self._open_ledger(stack)
+        self._stack = stack
+        self.ledger = self._make_ledger()
         # Whether somebody was asked something after the checkpoint, as far as anybody can know.
         self.cut_off = saved is not None and (asked > saved.lines[SUMS] or bool(self.lost_rows()))
         self._graph: dict[str, Any] | None = self._facts.get("graph")
@@ -111,12 +111,20 @@ class Keeper:
         stack.callback(file.close)
         return file
 
-    def _open_ledger(self, stack: ExitStack) -> ServerLedger | None:
+    def _make_ledger(self) -> ServerLedger | None:
+        """The one that this keeper reads."""
         if self._settings.channel.kind == "plain":
             return None
-        path = self._directory / LEDGER
-        ledger = ServerLedger.create(path) if self.saved is None else ServerLedger.open(path)
-        return stack.enter_context(ledger)
+        if self.saved is None:
+            ServerLedger.create(self._directory / LEDGER).close()
+        return self._opened()
+
+    def _opened(self) -> ServerLedger:
+        return self._stack.enter_context(ServerLedger.open(self._directory / LEDGER))
+
+    def open_ledger(self) -> ServerLedger | None:
+        """Another one to write to the same file; None where nothing is noted."""
+        return None if self.ledger is None else self._opened()
 
     # --- going on ---
 

@@ -25,7 +25,7 @@ from sims.simulation.keeping import Keeper, Origin, keeping
 from sims.simulation.moment import Moment, Watch, nobody_watches
 from sims.simulation.spending import Spending, delta_of, spend_facts
 from sims.simulation.story import Line, Story
-from sims.simulation.world import World
+from sims.simulation.world import World, no_ledger
 from sims.sweep.cell import Cell
 from sims.sweep.tasks import Explained, Stopped
 
@@ -102,8 +102,8 @@ class Simulation:
         self._before: Mapping[str, float] = {} if saved is None else saved.seconds
         self._spendings: dict[str, Spending] = {}
         self._sessions = 0
-        ledger = None if keeper is None else keeper.ledger
-        self.world = World.of(settings, root, make_log=self._hear, ledger=ledger)
+        open_ledger = no_ledger if keeper is None else keeper.open_ledger
+        self.world = World.of(settings, root, make_log=self._hear, open_ledger=open_ledger)
         self._story = Story(
             self.world,
             self._spendings["training"],

@@ -12,9 +12,13 @@ from typing import Any
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     """Names of columns are paths, such as `measured.common.mean_accuracy`; what a line lacks is empty."""
     rows = [dict(_flat(line, "")) for line in lines]
-    columns = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row)
+    parents = {name.rpartition(".")[0] for name in names}  # of tables that some lines do not have
+    columns = [
+        name for name in names if not any(each == name or each.startswith(f"{name}.") for each in parents)
+    ]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -31,6 +31,14 @@ from sims.simulation.watched import Watched, watch
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], Log]
 
 
+# One for each conversation: a ledger keeps the record of one session at a time.
+OpenLedger: TypeAlias = Callable[[], ServerLedger | None]
+
+
+def no_ledger() -> None:
+    return None
+
+
 def nobody_hears(_part: str, _algorithm: AnyAlgorithm) -> Log:
     return nobody_logs
 
@@ -61,7 +69,7 @@ class World:
         root: Path,
         *,
         make_log: MakeLog = nobody_hears,
-        ledger: ServerLedger | None = None,
+        open_ledger: OpenLedger = no_ledger,
     ) -> World:
         """As it is before the first round."""
         federation, who = population.corrupt(settings, population.federation(settings, root))
@@ -81,7 +89,7 @@ class World:
             },
         )
         learners = make_learners(settings, crowd, who)
-        lines = _Lines(settings, federation, learners, who, make_log, ledger)
+        lines = _Lines(settings, federation, learners, who, make_log, open_ledger)
         channel = lines.training(algorithm)
         watched = (
             watch(channel, algorithm, settings.channel.trust) if isinstance(channel, SessionChannel) else {}
@@ -116,7 +124,7 @@ class _Lines:
     learners: Mapping[int, Any]
     who: frozenset[int]
     make_log: MakeLog
-    ledger: ServerLedger | None
+    open_ledger: OpenLedger
 
     def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
         draw = _draw(self.settings, tuple(self.learners))
@@ -140,12 +148,12 @@ class _Lines:
             corrupt=given.corrupt,
             dropout=given.dropout,
             graph=given.graph,
-            sums=given.sums,
+            sums=algorithm.most_sums if more["each_round"] else given.sums,
             law=_law(self.settings, part),
             insecure_seed=_seed(self.settings, part),
             tamper=make_tamper(self.settings, self.who),
             log=self.make_log(part, algorithm),
-            ledger=self.ledger,
+            ledger=self.open_ledger(),
             **more,
         )
         if given.kind == "processes":
