@@ -121,6 +121,11 @@ class ProcessesChannel(SessionChannel):
         """Of every worker, those that have ended too, by its place among the workers; for an observer."""
         return () if self._office is None else self._office.pids()
 
+    @property
+    def forks_pid(self) -> int:
+        """Of the process that starts workers."""
+        return self._running().crew.forks_pid
+
     def _running(self) -> Office:
         if self._office is None:
             saved = {}

@@ -1,0 +1,297 @@
+"""Sums among real processes: the same numbers as elsewhere, whoever drops out or is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedplus import FedPlus
+from protocols.rfa import RFA
+from protocols.run import Run
+from secagg.errors import ParameterError
+from secagg.local import Stage
+from secagg.thresholds import Trust
+from sims.channels import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.channels.processes import ProcessesChannel, WorkersFailed
+from sims.processes.census import Individual
+from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
+from tests.sims.test_crew_orphans import ROOT, survivors
+
+SLOW = pytest.mark.slow
+SEED = b"processes"
+FEDAVG = FedAvg(dim=DIM, clients=CLIENTS, clip=10.0)
+RFA3 = RFA(dim=DIM, clients=CLIENTS, nu=0.1, steps=3)
+FEDPLUS = FedPlus(dim=DIM, clients=CLIENTS, steps=3, psi="norm", tolerance=0.0)
+LAW = Law(seed=b"1", training=0.15, group=0.03, reveal=0.05)
+USUAL: dict[str, Any] = {"insecure_seed": SEED, "dropout": 0.34, "sums": 4}
+
+
+@contextmanager
+def opened(algorithm: AnyAlgorithm, **more: Any) -> Iterator[ProcessesChannel]:
+    channel = channel_of(algorithm, **more)
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+def run_of(algorithm: AnyAlgorithm, channel: SessionChannel) -> Run[Any]:
+    return Run(algorithm, channel, algorithm.start(np.zeros(DIM)))
+
+
+def outcome(algorithm: AnyAlgorithm, channel: SessionChannel, rounds: int) -> tuple[Any, ...]:
+    """Everything that must not depend on what carries the sums."""
+    run = run_of(algorithm, channel)
+    reports = [run.round() for _ in range(rounds)]
+    told = [(each.clients, dict(each.sums), str(each.failure)) for each in reports]
+    return run.model.tobytes(), told, channel.asked, channel.save(), channel.spends()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(FEDAVG, marks=SLOW), RFA3, pytest.param(FEDPLUS, marks=SLOW)],
+    ids=["fedavg", "rfa", "fedplus"],
+)
+def test_numbers_are_those_of_the_other_channels_whoever_drops_out(algorithm: AnyAlgorithm) -> None:
+    more: dict[str, Any] = {**USUAL, "law": LAW, "each_round": True}
+    plain = outcome(algorithm, insecure_plain_sum(algorithm, learners(), Setting(**more)), 6)
+    secure = outcome(algorithm, secure_sum(algorithm, learners(), Setting(**more)), 6)
+    with opened(algorithm, **more) as channel:
+        assert outcome(algorithm, channel, 6) == secure
+    assert secure[:3] == plain[:3]
+    assert {clients for clients, _, _ in secure[1]} > {CLIENTS}  # somebody dropped out
+
+
+class Lines:
+    """A log of sessions and sums, without what takes time; `at` a stage, something is done."""
+
+    def __init__(self, at: Mapping[tuple[int, int, Stage], Callable[[], None]] | None = None) -> None:
+        self.lines: list[Any] = []
+        self.at = dict(at or {})
+
+    def session(self, **facts: Any) -> None:
+        self.lines.append(facts)
+
+    def sum(self, **facts: Any) -> None:
+        self.lines.append({name: fact for name, fact in facts.items() if name != "seconds"})
+
+    def stage(self, **facts: Any) -> None:
+        self.lines.append(facts)
+        act = self.at.pop((facts["round"], facts["sum"], facts["stage"]), None)
+        if act is not None:
+            act()
+
+
+@pytest.mark.parametrize("trust", [pytest.param(Trust.CURIOUS, marks=SLOW), Trust.MALICIOUS], ids=str)
+def test_the_log_has_the_same_sessions_sums_bytes_and_frames_as_that_of_machines_in_one_process(
+    trust: Trust,
+) -> None:
+    logs = Lines(), Lines()
+    more: dict[str, Any] = {**USUAL, "trust": trust}
+    outcome(RFA3, secure_sum(RFA3, learners(), Setting(**more, log=logs[0])), 2)
+    with opened(RFA3, **more, log=logs[1]) as channel:
+        outcome(RFA3, channel, 2)
+    assert logs[1].lines == logs[0].lines
+
+
+def test_whoever_drops_out_at_a_stage_is_back_in_the_next_round() -> None:
+    stages = list(Stage)
+
+    def fate(member: int, stage: Stage, number: int, _sum: int) -> bool:
+        return member == 1 + number % 2 and number < len(stages) and stage is stages[number]
+
+    with opened(FEDAVG, trust=Trust.MALICIOUS, fate=fate, dropout=0.2) as channel:
+        run = run_of(FEDAVG, channel)
+        reports = [run.round() for _ in range(len(stages) + 1)]
+    assert all(each.completed for each in reports)
+    # From confirming on, who goes is in the sum.
+    assert [each.clients for each in reports] == [CLIENTS - 1] * 3 + [CLIENTS] * 3
+
+
+@pytest.mark.parametrize("stage", [Stage.MASK, pytest.param(Stage.REVEAL, marks=SLOW)], ids=str)
+def test_a_worker_that_is_killed_is_a_drop_out_and_is_back_in_the_next_round(stage: Stage) -> None:
+    told: list[str] = []
+    pids: list[int] = []
+
+    def kill() -> None:
+        pids.append(channel.pids[1][-1])
+        os.kill(pids[0], signal.SIGKILL)
+
+    log = Lines({(1, 1, stage): kill})
+    more: dict[str, Any] = {"told": told, "log": log, "dropout": 0.5, "workers": 3}
+    with opened(FEDPLUS, **more) as channel:
+        run = run_of(FEDPLUS, channel)
+        first = run.round()
+        memory = channel.memories()[2].model
+        second, third, fourth = run.round(), run.round(), run.round()
+        assert len(channel.pids[1]) == 2
+        assert not Individual.of(pids[0]).exists()
+        assert [each.completed for each in (first, second, third, fourth)] == [True] * 4
+        assert [first.clients, third.clients, fourth.clients] == [CLIENTS] * 3
+        assert second.clients == CLIENTS  # of its last sum that was released: the group closed after it
+        assert second.sums != first.sums or stage is Stage.REVEAL
+        assert not np.array_equal(channel.memories()[2].model, memory)
+        assert {spend.unnoised for spend in channel.spends().values()} != {0}
+    assert ["is started again" in line for line in told] == [False, True], told
+    assert "killed by SIGKILL" in told[0]
+
+
+@SLOW
+def test_a_round_for_which_too_many_are_killed_is_given_up_and_the_next_goes_on() -> None:
+    log = Lines({(1, 0, Stage.MASK): lambda: os.kill(channel.pids[0][-1], signal.SIGKILL)})
+    with opened(RFA3, log=log) as channel:
+        run = run_of(RFA3, channel)
+        reports = [run.round() for _ in range(3)]
+    assert [each.completed for each in reports] == [True, False, True]
+    assert "only 3 clients sent inputs" in str(reports[1].failure)
+    assert reports[2].clients == CLIENTS
+
+
+@SLOW
+def test_answers_of_a_killed_worker_are_not_forgotten() -> None:
+    """A client that was killed after it had answered has spent what that answer cost."""
+    log = Lines({(1, 0, Stage.REVEAL): lambda: os.kill(channel.pids[0][-1], signal.SIGKILL)})
+    with opened(FEDAVG, log=log, workers=3, dropout=0.4) as channel:
+        run = run_of(FEDAVG, channel)
+        for expected in (1, 2, 3):
+            run.round()
+            assert {spend.unnoised for spend in channel.spends().values()} == {expected}
+
+
+@contextmanager
+def program() -> Iterator[tuple[subprocess.Popen[str], list[Individual]]]:
+    """Rounds in a process of their own, in the midst of one, and the processes that work for it."""
+    code = "from tests.sims.process_clients import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            crew = [Individual.of(int(pid)) for pid in process.stdout.readline().split()]
+            assert len(crew) == 3
+            process.stderr.readline()
+            assert all(one.runs() for one in crew)
+            yield process, crew
+        finally:
+            process.kill()
+
+
+def test_killing_the_parent_leaves_no_process() -> None:
+    with program() as (process, crew):
+        process.kill()
+        assert survivors(crew) == []
+
+
+@SLOW
+def test_an_interruption_reaches_no_worker() -> None:
+    with program() as (process, crew):
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        assert said.split() == ["stopped", "True", str(CLIENTS), "1", "1"]
+        assert survivors(crew) == []
+
+
+@SLOW
+def test_an_exception_that_comes_again_is_told_with_its_place() -> None:
+    told: list[str] = []
+    more: dict[str, Any] = {"workers": 0, "dropout": 0.4, "told": told, "shared": {"fails": 0, "how": "bug"}}
+    with opened(FEDAVG, **more) as channel:
+        run = run_of(FEDAVG, channel)
+        reports = [run.round() for _ in range(3)]
+        with pytest.raises(
+            WorkersFailed, match=r"has ended twice .*ZeroDivisionError at process_clients\.py"
+        ):
+            run.round()
+    assert [each.clients for each in reports] == [CLIENTS, CLIENTS - 1, CLIENTS - 1]
+    assert "secret" not in " ".join(told)
+
+
+def test_a_worker_that_cannot_start_is_told_at_once() -> None:
+    said = r"did not start: ZeroDivisionError at process_clients\.py"
+    with opened(FEDAVG, shared={"start": 4}) as channel, pytest.raises(WorkersFailed, match=said):
+        run_of(FEDAVG, channel).round()
+
+
+@SLOW
+def test_what_a_client_s_own_work_says_is_an_error_of_the_simulation() -> None:
+    with opened(FEDAVG, shared={"fails": 3, "how": "data"}) as channel:
+        run = run_of(FEDAVG, channel)
+        run.round()
+        with pytest.raises(WorkersFailed, match="its data is gone"):
+            run.round()
+
+
+@SLOW
+def test_a_run_goes_on_from_what_was_saved_in_other_processes() -> None:
+    with opened(FEDPLUS, **USUAL, workers=3) as channel:
+        run = run_of(FEDPLUS, channel)
+        for _ in range(2):
+            run.round()
+        saved, server = channel.save(), run.save()
+        for _ in range(2):
+            run.round()
+    with opened(FEDPLUS, **USUAL, workers=1) as again:
+        again.restore(saved, sessions=channel.sessions)
+        resumed = Run.resume(FEDPLUS, again, server, interrupted=False)
+        for _ in range(2):
+            resumed.round()
+        assert resumed.model.tobytes() == run.model.tobytes()
+        assert np.array_equal(again.memories()[5].model, channel.memories()[5].model)
+
+
+@SLOW
+def test_a_closed_channel_leaves_nothing_and_begins_anew_with_the_next_round() -> None:
+    with opened(FEDPLUS, **USUAL) as channel:
+        run = run_of(FEDPLUS, channel)
+        run.round()
+        crew = [Individual.of(pid) for (pid,) in channel.pids]
+        channel.close()
+        channel.close()
+        assert survivors(crew) == []
+        run.round()
+    undisturbed = outcome(FEDPLUS, secure_sum(FEDPLUS, learners(), Setting(**USUAL)), 2)
+    assert run.model.tobytes() == undisturbed[0]
+
+
+@SLOW
+def test_local_training_needs_no_sum() -> None:
+    algorithm = LocalTraining(dim=DIM, clients=CLIENTS)
+    with opened(algorithm) as channel:
+        run = run_of(algorithm, channel)
+        assert run.round().completed
+        memories = channel.memories()
+    plain = insecure_plain_sum(algorithm, learners(), Setting())
+    run_of(algorithm, plain).round()
+    assert all(np.array_equal(memories[k].model, plain.memories()[k].model) for k in range(CLIENTS))
+
+
+def test_some_are_drawn_and_some_tamper_as_elsewhere() -> None:
+    def draw(number: int) -> list[int]:
+        return [(number + k) % CLIENTS for k in range(4)]
+
+    algorithm = FedAvg(dim=DIM, clients=4, clip=10.0)
+    more: dict[str, Any] = {**USUAL, "draw": draw, "tamper": {2: negated}}
+    with opened(algorithm, shared={"tamper": (2,)}, **more) as channel:
+        found = outcome(algorithm, channel, 4)
+    assert found == outcome(algorithm, secure_sum(algorithm, learners(), Setting(**more)), 4)
+
+
+def test_what_cannot_work_is_said_before_anything_is_started() -> None:
+    with pytest.raises(ParameterError, match="cannot be repeated"):
+        channel_of(FEDAVG, insecure_replay=True)
