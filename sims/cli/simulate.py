@@ -3,7 +3,10 @@
 import argparse
 import json
 import os
+import shlex
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +15,12 @@ from sims.cli.errors import UserError
 from sims.cli.extras import require
 from sims.cli.options import Whole
 from sims.cli.registry import Subparsers
+from sims.cli.terminal import INTERRUPTED
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario
     from sims.sweep import Results, Summary
+    from sims.sweep.places import Task
 
 CELLS_FAILED = 1
 DATA_VARIABLE = "SECAGG_DATA"
@@ -26,8 +31,9 @@ def add(subparsers: Subparsers) -> None:
         "simulate",
         help="run federated training as a scenario describes it",
         description="Run the simulation that SCENARIO describes, or one for every cell of its [sweep]. A "
-        "finished cell is a line in a file of results and is not run again: whoever interrupts a sweep goes "
-        "on with the same command.",
+        "finished cell is a line in a file of results and is not run again. Unless the scenario says "
+        "otherwise, every cell has a directory with its ledger, its metrics and a checkpoint: Ctrl-C stops "
+        "after the round (and at once if pressed again), and --resume goes on, after a crash as well.",
         epilog="The exit status is 1 if a cell failed, or all rounds of one, and 2 if something is wrong "
         "with the scenario.",
     )
@@ -60,6 +66,17 @@ def add(subparsers: Subparsers) -> None:
         f"{DATA_VARIABLE} says it, and otherwise it is here. A result that is known stays what it is if data "
         "changes: take another --out then (default None)",
     )
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with runs that are not finished, from their checkpoints (default no)",
+    )
+    again.add_argument(
+        "--restart",
+        action="store_true",
+        help="begin anew with runs that are not finished, or are of other settings (default no)",
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -84,9 +101,12 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("secagg simulate: --prune goes by the scenario as it is in its file: leave out --set")
     try:
         scenario, results = _prepared(args)
-        summary = _swept(args, scenario, results)
+        tasks = _planned(args, scenario, results)
+        summary = _swept(args, scenario, results, tasks)
     except LocalError as error:
         raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
+    if summary.stopped:
+        return _tell_stopped(args, summary, tasks)
     _show(args, scenario, results, summary)
     return CELLS_FAILED if not summary.complete or in_vain(summary) else 0
 
@@ -121,32 +141,84 @@ def _data(args: argparse.Namespace) -> Path:
     return args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
 
 
-def _swept(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "Summary":
-    from sims.bench.progress import bar
-    from sims.simulation import simulate
+def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "dict[str, Task]":
+    from sims.sweep import cells
+    from sims.sweep.places import plan_tasks
+
+    return plan_tasks(
+        cells(scenario),
+        results,
+        out=args.out,
+        name=scenario.name,
+        resume=args.resume,
+        restart=args.restart,
+    )
+
+
+def _swept(
+    args: argparse.Namespace, scenario: "Scenario", results: "Results", tasks: "Mapping[str, Task]"
+) -> "Summary":
+    from sims.simulation.running import run_task
     from sims.sweep import cells, run_sweep
+    from sims.sweep.progress import shown
+    from sims.sweep.signals import stopped_by_signals
+    from sims.sweep.tasks import Stopping
     from sims.words import counted
 
-    own = cells(scenario)
+    own, stopping = cells(scenario), Stopping()
+    kept = any(task.place is not None for task in tasks.values())
     try:
-        with bar() as progress:
+        with (
+            stopped_by_signals(stopping, _tell_stopping) if kept else nullcontext(),
+            shown(_say) as progress,
+        ):
             return run_sweep(
                 own,
                 results,
-                function=partial(simulate, root=_data(args)),
+                function=partial(run_task, root=_data(args)),
                 jobs=args.jobs,
                 progress=progress,
                 tell=lambda cell, failure: _say(f"{cell}: {failure}"),
                 prune=args.prune,
+                task=lambda cell: tasks[cell.digest],
+                stopping=stopping,
             )
     except KeyboardInterrupt:
         done = results.read()
         finished = sum(cell.digest in done for cell in own)
+        how = "the same command with --resume" if kept else "the same command"
         _say(
-            f"interrupted; {finished} of {counted(len(own), 'cell')} are in {results.path}, and the same "
-            "command goes on with the rest"
+            f"interrupted; {finished} of {counted(len(own), 'cell')} are in {results.path}, and {how} "
+            "goes on with the rest"
         )
         raise
+
+
+def _tell_stopping() -> None:
+    _say("stopping after this round; once more stops at once, and loses the round")
+
+
+def _tell_stopped(args: argparse.Namespace, summary: "Summary", tasks: "Mapping[str, Task]") -> int:
+    """Where everything is, and how to go on."""
+    for cell in summary.stopped:
+        place = tasks[cell.digest].place
+        assert place is not None  # only these can be stopped
+        facts = place.facts()
+        _say(f"{cell}: stopped after {facts['done']} of {facts['rounds']} rounds, and saved in {place}")
+    _say(f"to go on: {_again(args)}")
+    return INTERRUPTED
+
+
+def _again(args: argparse.Namespace) -> str:
+    """The command that goes on."""
+    words = ["secagg", "simulate", str(args.scenario), "--resume"]
+    for change in args.set or ():
+        words += ["--set", change]
+    for name in ("out", "data", "jobs"):
+        if getattr(args, name) not in (None, Path("results"), 1):
+            words += [f"--{name}", str(getattr(args, name))]
+    words += ["--quick"] if args.quick else []
+    return shlex.join(words)
 
 
 def _say(text: str) -> None:

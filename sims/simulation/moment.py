@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -20,6 +20,26 @@ class Moment:
     accuracy: float | None = None  # when it was last measured
     epsilon: float | None = None
     bytes: int = 0  # that all clients have sent
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self._where(), *self._facts())))
+
+    def _where(self) -> str:
+        """Round, sum within the round, stage."""
+        if self.done == self.rounds or not self.stage:
+            return f"round {self.done} of {self.rounds} over"
+        which = "set-up" if self.sum is None else f"sum {self.sum} ({self.kind})"
+        return f"round {self.done + 1} of {self.rounds}, {which}, {self.stage}"
+
+    def _facts(self) -> Iterator[str]:
+        if self.survivors is not None:
+            yield f"{self.survivors} in the last sum"
+        if self.accuracy is not None:
+            yield f"accuracy {self.accuracy:.1%}"
+        if self.epsilon is not None:
+            yield f"epsilon {self.epsilon:.3g}"
+        if self.bytes:
+            yield f"{self.bytes / 1e6:.1f} MB sent"
 
     def now(self, **changes: Any) -> Moment:
         return replace(self, **changes)

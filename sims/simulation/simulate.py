@@ -160,6 +160,7 @@ class Simulation:
             line = self._story.after(number, report, 0.0)
         if world.tail is not None and world.tail.is_due(number):
             line["tail"] = self._ask_tail()
+            line |= self._story.traffic()
         line["seconds"] = round(time.perf_counter() - started, 4)
         self._done = number
         self._keep(line)

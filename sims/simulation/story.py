@@ -92,8 +92,7 @@ class Story:
         found = {
             **_NOTHING,
             **line,
-            "bytes_up": sum(self.sent("bytes_up").values()),
-            "bytes_down": sum(self.sent("bytes_down").values()),
+            **self.traffic(),
             "rho": spending.rho,
             "epsilon": spending.epsilon(delta_of(self._world.settings)),
             "unnoised": spending.unnoised,
@@ -103,6 +102,10 @@ class Story:
         }
         self.lines.append(found)
         return found
+
+    def traffic(self) -> dict[str, int]:
+        """What all clients have sent, and been sent, so far."""
+        return {way: sum(self.sent(way).values()) for way in ("bytes_up", "bytes_down")}
 
     def sent(self, way: str) -> Counter[str]:
         """Of `bytes_up` or `bytes_down`, all so far over all channels, by stage."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sims.bench.progress import Progress, quiet
 from sims.sweep.cell import Cell
 from sims.sweep.results import Record, Results
-from sims.sweep.tasks import Function, run_tasks
+from sims.sweep.tasks import Function, Stopping, run_tasks
 from sims.words import counted
 
 Tell: TypeAlias = Callable[[Cell, str], None]  # (what failed, and why)
@@ -20,6 +20,7 @@ class Summary:
     """`records` and `failures` are by the digests of cells; `known` cells had results before.
 
     `removed`  how many results of other cells are gone; None if none was to go.
+    `stopped`  cells that can go on later, as somebody wanted to stop; others may not even have begun.
     """
 
     cells: tuple[Cell, ...]
@@ -27,10 +28,15 @@ class Summary:
     failures: Mapping[str, str]
     known: int
     removed: int | None = None
+    stopped: tuple[Cell, ...] = ()
 
     @property
     def complete(self) -> bool:
         return not self.failures
+
+
+def settings_of(cell: Cell) -> Any:
+    return cell.settings
 
 
 def nobody_hears(_cell: Cell, _failure: str) -> None:
@@ -46,19 +52,26 @@ def run_sweep(
     progress: Progress = quiet,
     tell: Tell = nobody_hears,
     prune: bool = False,
+    task: Callable[[Cell], Any] = settings_of,
+    stopping: Stopping | None = None,
 ) -> Summary:
     """Run what is missing with `function`, which takes settings, and keep every result as it comes.
 
     A cell that fails is told of at once with `tell`, and in the summary; the others go on. An interruption
-    keeps what is done. With `prune`, results of other cells are removed at the end.
+    keeps what is done, and so does `stopping`, when cells come to where they can go on later. With `prune`,
+    results of other cells are removed at the end. `task` is what the function takes, if not settings.
     """
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
     failures: dict[str, str] = {}
+    stopped: list[Cell] = []
     meter = _Meter(missing, progress)
     try:
-        for done in run_tasks(function, [cell.settings for cell in missing], jobs, meter.watch):
+        for done in run_tasks(function, [task(cell) for cell in missing], jobs, meter.watch, stopping):
             cell = missing[done.index]
+            if done.stopped:
+                stopped.append(cell)
+                continue
             meter.finished(done.index)
             if done.failure is None:
                 records[cell.digest] = results.add(cell, done.result)
@@ -67,8 +80,9 @@ def run_sweep(
                 tell(cell, done.failure)
     finally:
         results.sort(cells)
-    removed = results.sort(cells, prune=True) if prune else None
-    return Summary(tuple(cells), records, failures, len(cells) - len(missing), removed)
+    removed = results.sort(cells, prune=True) if prune and not stopped else None
+    known = len(cells) - len(missing)
+    return Summary(tuple(cells), records, failures, known, removed, tuple(stopped))
 
 
 class _Meter:
@@ -80,9 +94,12 @@ class _Meter:
         self._progress = progress
         self._left = len(cells)
 
-    def watch(self, index: int, rounds: int) -> None:
-        self._rounds[index] = rounds
-        self._progress(f"{counted(self._left, 'cell')} left", sum(self._rounds), sum(self._of))
+    def watch(self, index: int, steps: Any) -> None:
+        """`steps` are rounds, or something that knows how many are done, and has more to say."""
+        self._rounds[index] = steps if isinstance(steps, int) else steps.done
+        more = "" if isinstance(steps, int) else f"; {steps}"
+        text = f"{counted(self._left, 'cell')} left{more}"
+        self._progress(text, sum(self._rounds), sum(self._of))
 
     def finished(self, index: int) -> None:
         self._left -= 1
