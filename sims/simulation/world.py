@@ -136,10 +136,11 @@ class _Lines:
 
     @property
     def _each_round(self) -> bool:
-        """Noise is made of a session's secrets in part, and who left one comes back with the next. So under a
-        seed every round has its own, and is the same if it is repeated after a crash."""
+        """Who left a session comes back with the next, so where clients drop out, every round has its own. And
+        noise is made of a session's secrets in part: under a seed, a round is then the same if it is repeated
+        after a crash."""
         given = self.settings
-        return given.seeded and (given.privacy is not None or given.dropout.happens)
+        return given.dropout.happens or (given.seeded and given.privacy is not None)
 
     def _made(self, part: str, algorithm: AnyAlgorithm, **more: Any) -> ObservedChannel:
         given = self.settings.channel
