@@ -37,6 +37,8 @@ _FEW: Final = 4
 class OverheadSetting:
     """How many clients, in how many sums, and for whom the graph is found.
 
+    `runs`  sessions of plain sums and of a ring, of which medians are taken; the others take long, and are
+            run once.
     `flower_clients`, `flower_rounds`  of the comparison with Flower, which has `flower_python` run it.
     """
 
@@ -171,11 +173,11 @@ def measure(setting: OverheadSetting, progress: Progress) -> OverheadReport:
     graphs = {way: _graph(way, setting) for way in WAYS}
     with one_thread():
         _warm_up(setting)
-        for number in range(setting.runs):
-            for place, way in enumerate(WAYS):
-                progress(way.name, number * len(WAYS) + place, setting.runs * len(WAYS))
-                found, models[way] = run_rounds(task, way, setting)
-                runs[way].append(found)
+        turns = [PLAIN, RING] * (setting.runs - 1) + list(WAYS)
+        for done, way in enumerate(turns):
+            progress(way.name, done, len(turns))
+            found, models[way] = run_rounds(task, way, setting)
+            runs[way].append(found)
     costs = [WayCosts(way, graphs[way], _medians(runs[way]), models[way]) for way in WAYS]
     progress("Flower", 0, 1)
     return OverheadReport(setting, len(task.start()), costs, _flower(setting))

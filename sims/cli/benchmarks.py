@@ -353,7 +353,9 @@ OVERHEAD_OPTIONS = (
     Whole("--steps", 1, 10_000, 5, "local steps of each client"),
     DROPOUT_ALLOWED,
     CORRUPT,
-    Whole("--runs", 1, MOST_RUNS, 3, "sessions of each kind, the medians of which are printed"),
+    Whole(
+        "--runs", 1, MOST_RUNS, 3, "sessions of plain sums and of a ring, the medians of which are printed"
+    ),
     Whole("--flower-clients", 0, 512, 20, "clients of the comparison with Flower; with 0, there is none"),
     Whole("--flower-rounds", 2, 10_000, 40, "rounds of that comparison that are timed"),
     Number(

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,23 @@ def test_all_ways_train_the_same_model_over_the_graphs_that_are_named(
     assert (ring.is_ring, complete.is_ring, complete.neighbours) == (True, False, 5)
     assert ring.neighbours < 5
     assert found.flower == "it was not asked for"
+
+
+def test_plain_sums_and_rings_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def counted(_task: object, way: Way, _setting: object) -> tuple[dict[Part, float], Any]:
+        ran.append(way.name)
+        return dict.fromkeys(Part, float(len(ran))), np.zeros(2)
+
+    monkeypatch.setattr(overhead, "_warm_up", lambda _setting: None)
+    monkeypatch.setattr(overhead, "run_rounds", counted)
+
+    found = measure(replace(SMALL, runs=3), quiet)
+
+    assert ran == ["plain", "ring"] * 3 + ["complete", "malicious"]
+    assert found.of("plain").milliseconds[Part.MASK] == 3.0  # of 1, 3 and 5
+    assert found.of("malicious").milliseconds[Part.MASK] == 8.0
 
 
 def test_the_graph_is_the_one_that_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,3 +348,12 @@ def test_what_flower_says_last_is_why_it_did_not_finish(
     monkeypatch.setattr(flower_rounds, "check_there", lambda _python: None)
     with pytest.raises(FlowerError, match="Flower did not finish: the ray is out"):
         compare(Comparison(clients=3, rounds=2, steps=1, python=sys.executable))
+
+
+@pytest.mark.slow  # starts Ray
+@pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation is not installed")
+def test_flower_itself_trains_the_same_model() -> None:
+    found = compare(Comparison(clients=3, rounds=2, steps=2))
+
+    assert found.difference < 1e-4
+    assert found.flower > 0
