@@ -136,9 +136,9 @@ class _Lines:
 
     @property
     def _each_round(self) -> bool:
-        """Who left a session comes back with the next, so where clients drop out, every round has its own. And
-        noise is made of a session's secrets in part: under a seed, a round is then the same if it is repeated
-        after a crash."""
+        """Who left a session comes back with the next, so where clients drop out, every round has its own.
+        And noise is made of a session's secrets in part: under a seed, a round is then the same if it is
+        repeated after a crash."""
         given = self.settings
         return given.dropout.happens or (given.seeded and given.privacy is not None)
 
