@@ -96,7 +96,8 @@ class Release:
                None without noise.
     `rho`      what it cost a client that is in it, `epsilon` the same at the audit's delta; None if some
                part has no noise.
-    `rho_so_far`, `epsilon_so_far`  of all noisy sums up to this one together.
+    `rho_so_far`, `epsilon_so_far`  of all noisy sums of the same budget up to this one together: of those of
+               the algorithm, or of those that are asked beside it, at the delta of either.
     """
 
     number: int
@@ -138,12 +139,13 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What was spent, by who keeps count. Epsilons are at `delta`, and of all sums with noise together.
+    """What the sums of the algorithm have cost, by who keeps count. Epsilons are at `delta`.
 
     `server`         of a client that was in every released sum.
     `most`, `least`  of the clients' own ledgers; None where there is no record of them.
     `larger`         "server", "clients" or "equal", and `why` in a sentence.
-    `of_budgets`     what each budget comes to by itself: "algorithm", and "tail" at a delta of its own.
+    `of_budgets`     what each budget comes to by itself: "algorithm", and, if there is one, "tail" at a delta
+                     of its own; then also "together".
     """
 
     adjacency: str

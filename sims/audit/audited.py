@@ -13,7 +13,7 @@ from sims.audit.evidence import Evidence, Row
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
 from sims.audit.kinds import kinds_of
-from sims.audit.learned import Accounts, releases, stretches, wrong_charges
+from sims.audit.learned import Accounts, Books, releases, stretches, wrong_charges
 from sims.audit.losses import losses
 from sims.audit.spending import adjacency_of, delta_of, spending
 from sims.audit.steps import groups
@@ -40,25 +40,20 @@ def audited(
     chosen, remark = delta_of(evidence, settings, delta)
     adjacency = adjacency_of(evidence, records)
     accounts = Accounts(adjacency, chosen)
-    beside = settings.get("tail", {}).get("delta")
+    beside = settings.get("tail", {}).get("delta") if delta is None else None
+    books = Books(accounts, accounts if beside is None else Accounts(adjacency, beside))
     written = evidence.run.get("sums") or ()
     described = {row["kind"]: row for row in written}
     kinds = kinds_of(written, records.entries)
-    learned = releases(records, described, accounts)
+    extra = {kind.kind for kind in kinds if kind.extra}
+    learned = releases(records, described, books)
     return Audit(
         subject=_subject(evidence),
         integrity=_with(found.integrity, tuple(wrong_charges(records, accounts))),
         kinds=kinds,
         releases=learned,
-        stretches=stretches(learned),
-        spending=spending(
-            evidence,
-            records,
-            kinds,
-            learned,
-            accounts=accounts,
-            tail=None if beside is None or delta is not None else Accounts(adjacency, beside),
-        ),
+        stretches=stretches(learned, extra),
+        spending=spending(evidence, records, extra, learned, books),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -93,41 +94,51 @@ class Accounts:
         return self._known[rho]
 
 
-def releases(records: Records, described: Mapping[str, Row], accounts: Accounts) -> tuple[Release, ...]:
+@dataclass(frozen=True)
+class Books:
+    """Accounts of the algorithm, and of what is asked beside it, which has a budget of its own."""
+
+    algorithm: Accounts
+    tail: Accounts
+
+    def of(self, *, extra: bool) -> Accounts:
+        return self.tail if extra else self.algorithm
+
+
+def releases(records: Records, described: Mapping[str, Row], books: Books) -> tuple[Release, ...]:
     """All that were released, in order. `described` has kinds as `run.json` does, for what has no ledger."""
-    return tuple(_released(records.entries, described, accounts))
+    costs: dict[bool, list[float]] = {False: [], True: []}
+    found: list[Release] = []
+    for entry in records.entries:
+        if entry.contributors is not None:
+            own = costs[entry.extra]
+            found.append(_release(entry, len(found) + 1, described, books.of(extra=entry.extra), own))
+    return tuple(found)
 
 
-def _released(
-    entries: Iterable[Entry], described: Mapping[str, Row], accounts: Accounts
-) -> Iterator[Release]:
-    costs: list[float] = []
-    number = 0
-    for entry in entries:
-        source = described.get(entry.kind) if entry.asked is None else entry.asked
-        if entry.contributors is None:
-            continue
-        spec = None if source is None else spec_of(source)
-        rho = None if spec is None else accounts.rho(spec, entry.invited)
-        costs += [] if rho is None else [rho]
-        so_far = math.fsum(costs)
-        number += 1
-        yield Release(
-            number=number,
-            session=-1 if entry.logged is None else entry.logged["session"],
-            sum=_index(entry),
-            round=entry.round,
-            kind=entry.kind,
-            invited=entry.invited,
-            contributors=entry.contributors,
-            sigmas=()
-            if spec is None
-            else sigmas(spec, roster=entry.invited, contributors=entry.contributors),
-            rho=rho,
-            epsilon=None if rho is None else accounts.epsilon(rho),
-            rho_so_far=so_far,
-            epsilon_so_far=accounts.epsilon(so_far) if costs else None,
-        )
+def _release(
+    entry: Entry, number: int, described: Mapping[str, Row], accounts: Accounts, costs: list[float]
+) -> Release:
+    """One of them; `costs` are those before it, to which its own is added."""
+    source = described.get(entry.kind) if entry.asked is None else entry.asked
+    spec = None if source is None else spec_of(source)
+    rho = None if spec is None else accounts.rho(spec, entry.invited)
+    costs += [] if rho is None else [rho]
+    so_far, count = math.fsum(costs), entry.contributors or 0
+    return Release(
+        number=number,
+        session=-1 if entry.logged is None else entry.logged["session"],
+        sum=_index(entry),
+        round=entry.round,
+        kind=entry.kind,
+        invited=entry.invited,
+        contributors=count,
+        sigmas=() if spec is None else sigmas(spec, entry.invited, count),
+        rho=rho,
+        epsilon=None if rho is None else accounts.epsilon(rho),
+        rho_so_far=so_far,
+        epsilon_so_far=accounts.epsilon(so_far) if costs else None,
+    )
 
 
 def _index(entry: Entry) -> int:
@@ -152,14 +163,17 @@ def wrong_charges(records: Records, accounts: Accounts) -> Iterator[str]:
 # --- stretches --------------------------------------------------------------------------------------
 
 
-def stretches(found: Sequence[Release]) -> tuple[Stretch, ...]:
-    """Rounds in a row in which as many sums of each kind were released."""
+def stretches(found: Sequence[Release], extra: Container[str]) -> tuple[Stretch, ...]:
+    """Rounds in a row in which as many sums of each kind were released; `extra` ones are beside the training.
+
+    What they cost so far is that of the algorithm, where it has a sum in them.
+    """
     rounds: dict[int, list[Release]] = {}
     for release in found:
         rounds.setdefault(release.round, []).append(release)
     made: list[Stretch] = []
     for number, own in rounds.items():
-        one = _stretch(number, own)
+        one = _stretch(number, own, extra)
         last = made[-1] if made else None
         if last is not None and last.last + 1 == number and last.sums == one.sums:
             made[-1] = _joined(last, one)
@@ -168,16 +182,17 @@ def stretches(found: Sequence[Release]) -> tuple[Stretch, ...]:
     return tuple(made)
 
 
-def _stretch(number: int, own: Sequence[Release]) -> Stretch:
+def _stretch(number: int, own: Sequence[Release], extra: Container[str]) -> Stretch:
     counts = [release.contributors for release in own]
+    last = ([release for release in own if release.kind not in extra] or list(own))[-1]
     return Stretch(
         first=number,
         last=number,
         sums=dict(Counter(release.kind for release in own)),
         least_contributors=min(counts),
         most_contributors=max(counts),
-        rho_so_far=own[-1].rho_so_far,
-        epsilon_so_far=own[-1].epsilon_so_far,
+        rho_so_far=last.rho_so_far,
+        epsilon_so_far=last.epsilon_so_far,
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from secagg.noise.accounting import Adjacency
-from sims.audit.audit import Kind, Release, Spending, Spent
+from sims.audit.audit import Release, Spending, Spent
 from sims.audit.evidence import Evidence, Row
-from sims.audit.learned import Accounts
+from sims.audit.learned import Accounts, Books
 from sims.audit.records import Records
 from sims.words import counted
 
 ALGORITHM: Final = "algorithm"
 TAIL: Final = "tail"
+TOGETHER: Final = "together"
 DELTA: Final = 1e-5
 _SAME: Final = 1e-9  # a ledger rounds every charge up, by less than a unit of 2^-40
 
@@ -39,23 +40,18 @@ def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
 
 
 def spending(
-    evidence: Evidence,
-    records: Records,
-    kinds: Iterable[Kind],
-    found: Sequence[Release],
-    *,
-    accounts: Accounts,
-    tail: Accounts | None,
+    evidence: Evidence, records: Records, extra: Container[str], found: Sequence[Release], books: Books
 ) -> Spending:
-    """`tail` are the accounts of extra kinds, which have a budget of their own."""
-    server = _spent(found, accounts)
-    most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
-    larger, why = _compared(server, most, records, evidence)
-    extra = {kind.kind for kind in kinds if kind.extra}
+    """`extra` kinds are beside the training, and have a budget of their own."""
+    accounts = books.algorithm
     own = [release for release in found if release.kind not in extra]
     beside = [release for release in found if release.kind in extra]
-    budgets = {ALGORITHM: _spent(own, accounts)} if own else {}
-    budgets |= {TAIL: _spent(beside, tail or accounts)} if beside else {}
+    server = _spent(own, accounts)
+    most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
+    larger, why = _compared(server, most, records, evidence)
+    budgets = {ALGORITHM: server}
+    if beside:
+        budgets |= {TAIL: _spent(beside, books.tail), TOGETHER: _spent(found, accounts)}
     return Spending(
         adjacency=str(adjacency_of(evidence, records)),
         delta=accounts.delta,
@@ -88,7 +84,8 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
     """A client charges before its input leaves and never takes it back; a server counts what came of it."""
     if most is None:
         return "equal", "nobody wrote down what clients have spent, so there is nothing to compare with"
-    in_vain = sum(entry.contributors is None and bool(_masked(entry.logged)) for entry in records.entries)
+    own = [entry for entry in records.entries if not entry.extra]
+    in_vain = sum(entry.contributors is None and bool(_masked(entry.logged)) for entry in own)
     same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
     if same and server.unnoised == most.unnoised:
         return "equal", "some client was in every sum that was released, and in no other"

@@ -164,10 +164,11 @@ def _spending(found: "Spending") -> Iterator[str]:
         yield found.why
     if found.max_rho is not None:
         yield f"clients spend rho {found.max_rho:.4g} in their life, and no more"
-    if len(found.of_budgets) > 1:
-        for name, own in found.of_budgets.items():
-            at = "" if own.delta in (None, found.delta) else f" (delta {own.delta:g})"
-            yield f"the budget of the {name} alone: {_spent(own)}{at}"
+    for name, words in (("tail", "what is asked beside the training"), ("together", "all of it together")):
+        if name in found.of_budgets:
+            own = found.of_budgets[name]
+            at = "" if own.delta in (None, found.delta) else f" (at delta {own.delta:g})"
+            yield f"{words}: {_spent(own)}{at}"
 
 
 def _spent(found: "Spent") -> str:
