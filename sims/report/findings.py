@@ -114,7 +114,8 @@ def _spent(name: str, spent: Spent) -> tuple[Cell, ...]:
 
 
 def _budget(name: str) -> str:
-    return {"algorithm": "The training by itself", "tail": "The histogram of errors by itself"}.get(
+    words = {"algorithm": "The training by itself", "tail": "The histogram of errors by itself"}
+    return (words | {"together": "Both together, for a client in all of it"}).get(
         name, name
     )
 

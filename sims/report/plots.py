@@ -39,7 +39,7 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
     else:
         kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, numbers.plain
     if len(chapters) == 1:
-        curves = {MEASURES.get(name, name): chapters[0].curve(name, key) for name in chapters[0].measures}
+        curves = _told_apart(chapters[0], key)
         note = "Mean over clients, each on data of its own that it did not train on."
         yield over_rounds("accuracy", f"{kind} by round", note, y, curves, scale=scale, form=form)
         return
@@ -55,7 +55,23 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
             curves,
             scale=scale,
             form=form,
+            order=_titles(chapters),
         )
+
+
+def _told_apart(chapter: Chapter, key: str) -> dict[str, Curve]:
+    """By what was measured; personal models that are the common one are not drawn over it."""
+    curves = {name: chapter.curve(name, key) for name in chapter.measures}
+    same = {name for name in curves if curves[name] == curves.get(name.replace("personal", "common"), {})}
+    return {
+        MEASURES.get(name, name): curve
+        for name, curve in curves.items()
+        if "personal" not in name or name not in same
+    }
+
+
+def _titles(chapters: Sequence[Chapter]) -> tuple[str, ...]:
+    return tuple(each.title for each in chapters)
 
 
 # --- clients' errors ---
@@ -64,9 +80,10 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
 def _histogram(chapters: Sequence[Chapter]) -> Plot:
     errors = _errors(chapters)
     few = len(errors) <= 3
+    order = list(_titles(chapters)) if len(chapters) > 1 else list(errors)
     series = tuple(
-        Series(name, _counts(values), look, "columns" if few else "step")
-        for look, (name, values) in enumerate(errors.items())
+        Series(name, _counts(values), order.index(name), "columns" if few else "step")
+        for name, values in errors.items()
     )
     whom = "benign clients" if any(each.attacked for each in chapters) else "clients"
     return _over_errors(
@@ -84,6 +101,8 @@ def _errors(chapters: Sequence[Chapter]) -> dict[str, list[float]]:
         (only,) = chapters
         names = {"Common model": "common", "Personal models": "personal"}
         found = {name: only.errors(measure) for name, measure in names.items()}
+        if found["Common model"] == found["Personal models"]:
+            del found["Personal models"]
     else:
         found = {each.title: each.errors(each.headline or "common") for each in chapters}
     return {name: values for name, values in found.items() if values}
@@ -104,9 +123,10 @@ def _private(chapters: Sequence[Chapter]) -> Iterable[Plot]:
     if len(chapters) == 1 and found:
         true = _counts(chapters[0].errors("common", everybody=True), bins)
         found = {"Released, with noise": found.popitem()[1], "As it is, for an observer": true}
+    order = list(_titles(chapters)) if len(chapters) > 1 else list(found)
     series = tuple(
-        Series(name, heights, look, "columns" if len(found) <= 3 else "step")
-        for look, (name, heights) in enumerate(found.items())
+        Series(name, heights, order.index(name), "columns" if len(found) <= 3 else "step")
+        for name, heights in found.items()
         if len(heights) == bins
     )
     if series:
@@ -151,10 +171,8 @@ def _tail(chapters: Sequence[Chapter]) -> Iterable[Plot]:
         note = f"{whom}: the error that one client in ten exceeds, and the mean error of that tenth."
         yield _errors_by_round("tail", "The tail of clients' errors", note, curves)
         return
-    ninety = {each.title: _ninety(each) for each in chapters}
-    yield _errors_by_round(
-        "tail", "90th percentile of clients' errors", "One client in ten does worse.", ninety
-    )
+    ninety, title = {each.title: _ninety(each) for each in chapters}, "90th percentile of clients' errors"
+    yield _errors_by_round("tail", title, "One client in ten does worse.", ninety)
     worst = {each.title: _worst(each) for each in chapters}
     yield _errors_by_round("worst", "The worst tenth of clients", "Mean error of that tenth.", worst)
 
@@ -174,4 +192,14 @@ def _worst(chapter: Chapter) -> Curve:
 
 def _errors_by_round(key: str, title: str, note: str, curves: Mapping[str, Curve]) -> Plot:
     shown = {name: curve for name, curve in curves.items() if curve}
-    return over_rounds(key, title, note, "Error, %", shown, scale=100.0, form=numbers.hundredths, least=0.0)
+    return over_rounds(
+        key,
+        title,
+        note,
+        "Error, %",
+        shown,
+        scale=100.0,
+        form=numbers.hundredths,
+        least=0.0,
+        order=tuple(curves),
+    )

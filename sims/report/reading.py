@@ -31,8 +31,9 @@ def write_report(path: Path, output: Path | None = None) -> Path:
 
 def read_chapters(path: Path) -> tuple[Chapter, ...]:
     """One for every run in the directory. Raises `ConfigError` if there is none, or one is not understood."""
-    runs = find_runs(path)
-    facts = [run.facts() for run in runs]
+    found = [(run, run.facts()) for run in find_runs(path)]
+    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))  # as they were run
+    runs, facts = [run for run, _ in found], [own for _, own in found]
     return tuple(
         _chapter(run, own, title) for run, own, title in zip(runs, facts, _titles(facts), strict=True)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from sims.report import numbers
@@ -25,12 +25,17 @@ def over_rounds(
     form: Callable[[float | None], str] = numbers.plain,
     least: float | None = None,
     empty: str = _NOBODY,
+    order: Sequence[str] = (),
 ) -> Plot:
-    """One line for each curve. Rounds that only some of them have are places of the others, too."""
+    """One line for each curve. Rounds that only some of them have are places of the others, too.
+
+    `order` are the names of all curves of a page: with it, each looks the same in all plots.
+    """
+    names = list(order) or list(curves)
     places = tuple(sorted({place for curve in curves.values() for place in curve}))
     series = tuple(
-        Series(name, tuple(_scaled(curve.get(place), scale) for place in places), look)
-        for look, (name, curve) in enumerate(curves.items())
+        Series(name, tuple(_scaled(curve.get(place), scale) for place in places), names.index(name))
+        for name, curve in curves.items()
     )
     return Plot(
         key=key,

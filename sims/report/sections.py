@@ -144,7 +144,8 @@ def exposed(chapters: Sequence[Chapter]) -> Markup:
     for each in chapters:
         for exposure in each.audit.exposures:
             found.setdefault(exposure, []).append(each.title)
-    entries = [_exposure(exposure, titles, len(chapters)) for exposure, titles in found.items()]
+    order = sorted(found, key=lambda exposure: exposure.kind is None)  # what a kind of sum shows comes first
+    entries = [_exposure(exposure, found[exposure], len(chapters)) for exposure in order]
     content = (
         element("ul", entries, class_="exposures") if entries else element("p", "The audit found nothing.")
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
 from sims.report import numbers
-from sims.report.chapter import Chapter
+from sims.report.chapter import MEASURES, Chapter
 from sims.words import counted
 
 _APART: Final = 0.05  # accuracies that differ by less tell no story of one falling behind
@@ -117,35 +117,37 @@ def _privacy(chapter: Chapter) -> str:
 
 
 def figures(chapters: Sequence[Chapter]) -> tuple[Figure, ...]:
-    """The cards at the top: of one run, or of the best of several, with the range of the others."""
+    """The cards at the top: of one run, or of several together, where the best one speaks for itself."""
     best = max(chapters, key=lambda each: each.final("mean_accuracy") or -1.0)
-    among = {each.title: each for each in chapters}
-    return (*_results(best, among), *_cost(chapters), _integrity(chapters))
+    of = f"{best.title}; " if len(chapters) > 1 else ""
+    released = sum(len(each.audit.releases) for each in chapters)
+    asked = sum(line.get("entry") == "sum" for each in chapters for line in each.sums)
+    return (
+        *_results(best, of),
+        Figure("Sums released", f"{released:,}", f"of {asked:,} that were asked"),
+        _epsilon(chapters),
+        *_sent(best, of),
+        _integrity(chapters),
+    )
 
 
-def _results(best: Chapter, among: Mapping[str, Chapter]) -> list[Figure]:
-    of = f"{best.title}, " if len(among) > 1 else ""
-    whom = "benign clients" if best.attacked else "mean of clients"
+def _results(best: Chapter, of: str) -> list[Figure]:
     if (accuracy := best.final("mean_accuracy")) is None:
-        return [Figure("Loss", numbers.plain(best.final("pooled_loss")), of.removesuffix(", "))]
+        return [Figure("Loss", numbers.plain(best.final("pooled_loss")), of.removesuffix("; "))]
+    name = MEASURES.get(best.headline or "", "")
     worst = best.final("worst_tenth")
     return [
-        Figure("Accuracy", numbers.percent(accuracy), f"{of}{whom}"),
-        Figure("Worst tenth of clients", numbers.percent(worst), f"{of}mean accuracy"),
+        Figure("Accuracy", numbers.percent(accuracy), f"{of}{name[:1].lower()}{name[1:]}"),
+        Figure("Worst tenth", numbers.percent(worst), f"{of}mean accuracy of these clients"),
     ]
 
 
-def _cost(chapters: Sequence[Chapter]) -> list[Figure]:
-    released = sum(len(each.audit.releases) for each in chapters)
-    asked = sum(line.get("entry") == "sum" for each in chapters for line in each.sums)
-    figures = [Figure("Sums released", f"{released:,}", f"of {asked:,} that were asked")]
-    figures.append(_epsilon(chapters))
-    sent = [each.audit.traffic for each in chapters if each.audit.traffic is not None]
-    if each := [found for found in sent if found.up]:
-        least, most = min(one.up_per_client for one in each), max(one.up_per_client for one in each)
-        text = numbers.size(most) if least == most else f"{numbers.size(least)} to {numbers.size(most)}"
-        figures.append(Figure("Sent by a client", text, f"plain FedAvg: {numbers.size(each[0].fedavg_up)}"))
-    return figures
+def _sent(best: Chapter, of: str) -> list[Figure]:
+    sent = best.audit.traffic
+    if sent is None or not sent.up:
+        return []
+    remark = f"{of}plain FedAvg: {numbers.size(sent.fedavg_up)}"
+    return [Figure("Sent by a client", numbers.size(sent.up_per_client), remark)]
 
 
 def _epsilon(chapters: Sequence[Chapter]) -> Figure:

@@ -151,31 +151,37 @@ def _share(per_client: float, all_together: int) -> float:
 
 def privacy(chapters: Sequence[Chapter]) -> Plot:
     """Epsilon by round, and the rounds in which sums without noise were released, on the ground."""
-    several = len(chapters) > 1
-    curves = {each.title if several else "Epsilon": _epsilons(each) for each in chapters}
+    curves = _epsilons(chapters)
     plot = over_rounds(
         "epsilon",
         "Epsilon over time",
-        f"What all noisy sums so far have cost a client that was in every one of them.{_only_tail(chapters)}",
+        "What the noisy sums so far have cost a client that was in every one of them.",
         "Epsilon",
         {name: curve for name, curve in curves.items() if curve},
         least=0.0,
         empty=_no_epsilon(chapters),
+        order=list(curves),
     )
     bare = {at for each in chapters for at in _bare_rounds(each)}
     if not plot.drawn or not bare:
         return plot
     marks = tuple(0.0 if place in bare else None for place in plot.places)
-    series = Series("Sums without noise", marks, len(plot.series), "marks")
+    series = Series("Sums without noise", marks, len(curves), "marks")
     return replace(plot, series=(*plot.series, series))
 
 
-def _only_tail(chapters: Sequence[Chapter]) -> str:
-    bare = all(each.training_spent is None for each in chapters)
-    return " Those are the histograms of errors alone: the training carries no noise." if bare else ""
+def _epsilons(chapters: Sequence[Chapter]) -> dict[str, dict[float, float]]:
+    """Of the training, and of a single run's histograms of errors, whose budget is another one."""
+    if len(chapters) > 1:
+        return {each.title: _of_training(each) for each in chapters}
+    (only,) = chapters
+    tails = {at: tail.get("epsilon") for at, tail in only.line("tail").items() if tail}
+    known = {at: float(epsilon) for at, epsilon in tails.items() if epsilon is not None}
+    training = _of_training(only)
+    return {"Training": training, "Histogram of errors": known if training or len(known) > 1 else {}}
 
 
-def _epsilons(chapter: Chapter) -> dict[float, float]:
+def _of_training(chapter: Chapter) -> dict[float, float]:
     if not any(line.get("rho") for line in chapter.metrics):
         return {}
     return {at: float(value) for at, value in chapter.line("epsilon").items() if value is not None}
@@ -190,13 +196,16 @@ def _bare_rounds(chapter: Chapter) -> Iterable[float]:
 
 
 def _no_epsilon(chapters: Sequence[Chapter]) -> str:
-    count = sum(len(each.audit.releases) for each in chapters)
     if any(each.audit.subject.channel == "plain" for each in chapters):
-        return "No sum carries noise, and sums were added up in the open: there is no epsilon to show."
-    return (
-        f"None of the {count:,} released sums carries noise: there is no epsilon to show. What protects a "
-        "client is that only totals are seen."
-    )
+        return "Sums were added up in the open: no epsilon says anything about them."
+    tails = [spent for each in chapters if (spent := each.tail_spent) is not None]
+    beside = max(tails, key=lambda spent: spent.rho, default=None)
+    text = "No sum of the training carries noise, so there is no epsilon to show: what protects a client is "
+    text += "that only totals are seen."
+    if beside is not None:
+        text += f" The histogram of errors does, at an epsilon of {numbers.short(beside.epsilon)}"
+        text += f" and a delta of {numbers.plain(beside.delta)}."
+    return text
 
 
 # --- medians ---
@@ -216,6 +225,7 @@ def steps(chapters: Sequence[Chapter]) -> Iterable[Drawable]:
         "Steps",
         names,
         least=0.0,
+        order=[each.title for each in chapters] if len(chapters) > 1 else (),
     )
     way: Way = "columns" if len(names) <= 3 else "step"
     yield replace(plot, series=tuple(replace(each, way=way) for each in plot.series), whole=True)

@@ -232,7 +232,7 @@ def test_bars_of_a_client_add_up_to_what_it_sent() -> None:
 def test_without_noise_the_page_says_why_there_is_no_epsilon() -> None:
     plot = _plot([chapter()], "epsilon")
     assert not plot.drawn
-    assert "None of the 59 released sums carries noise" in page([chapter()])
+    assert "No sum of the training carries noise" in page([chapter()])
     assert _plot([chapter(noise=True)], "epsilon").drawn
 
 
