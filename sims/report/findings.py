@@ -115,9 +115,7 @@ def _spent(name: str, spent: Spent) -> tuple[Cell, ...]:
 
 def _budget(name: str) -> str:
     words = {"algorithm": "The training by itself", "tail": "The histogram of errors by itself"}
-    return (words | {"together": "Both together, for a client in all of it"}).get(
-        name, name
-    )
+    return (words | {"together": "Both together, for a client in all of it"}).get(name, name)
 
 
 def _canaries(audit: Audit) -> Table:
