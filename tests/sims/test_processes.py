@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -166,6 +168,32 @@ def test_answers_of_a_killed_worker_are_not_forgotten() -> None:
         for expected in (1, 2, 3):
             run.round()
             assert {spend.unnoised for spend in channel.spends().values()} == {expected}
+
+
+@SLOW
+@pytest.mark.parametrize("trust", list(Trust), ids=str)
+def test_kills_at_any_moment_stop_nothing(trust: Trust) -> None:
+    chance, over = random.Random(str(trust)), threading.Event()
+
+    def kill() -> None:
+        while not over.wait(chance.uniform(0.02, 0.4)):
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(channel.pids)[-1], signal.SIGKILL)
+
+    with opened(RFA3, workers=3, dropout=0.2, trust=trust, law=LAW) as channel:
+        run = run_of(RFA3, channel)
+        assert run.round().completed
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            completed = sum(run.round().completed for _ in range(20))
+        finally:
+            over.set()
+            killer.join()
+        assert completed
+        run.round()  # in which somebody may be missing who was killed last
+        crew = [Individual.of(pids[-1]) for pids in channel.pids]
+    assert survivors(crew) == []
 
 
 @contextmanager

@@ -11,8 +11,10 @@ answers nothing, and is what an observer looks at.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
@@ -27,8 +29,12 @@ from sims.channels.processes.session import ProcessSession
 from sims.channels.setting import Setting
 
 
-def unheard(_line: str) -> None:
-    pass
+_logger: Final = logging.getLogger("sims.processes")
+
+
+def to_log(line: str) -> None:
+    """By default, what happens to processes goes to the log, and from there to standard error."""
+    _logger.warning("%s", line)
 
 
 def processes_sum(
@@ -38,7 +44,7 @@ def processes_sum(
     *,
     clients: Clients,
     workers: int = 0,
-    tell: Tell = unheard,
+    tell: Tell = to_log,
 ) -> ProcessesChannel:
     """A channel to clients in `workers` processes; in one for each client, if 0.
 

@@ -52,6 +52,7 @@ T = TypeVar("T")
 PATIENCE: Final = Patience(handshake=120, silence=600, grace=0.05)
 _CAPACITY: Final = Capacity(uploads=8, strangers=4096)
 _DESCRIPTORS: Final = 128  # files, besides some for each client and worker
+_ATTEMPTS: Final = 3  # to start a worker that is killed each time
 _PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", host.__module__)
 
 Tell = Callable[[str], None]
@@ -69,6 +70,7 @@ class Desk:
     indices: list[int] = field(default_factory=list)  # in the crew, of all who have sat here
     gone: Ended | None = None
     settled: bool = False
+    stillborn: int = 0  # workers in a row that did not live to be settled
     reply: Reply | None = None
     saved: Mapping[int, bytes] | None = None
     answered: dict[int, list[AnswerEntry]] = field(default_factory=dict)  # since then
@@ -211,7 +213,7 @@ class Office:
         )
 
     def _journal(self, event: str, facts: Mapping[str, Fact]) -> None:
-        if event in ("excluded", "refused"):
+        if event == "excluded":  # which no client of a simulation should be
             self._tell(" ".join([event, *(f"{key} {value}" for key, value in facts.items())]))
 
     # --- workers ---
@@ -224,9 +226,14 @@ class Office:
                     await self.crew.send(desk.index, Owned(member, self._clients.owned[member]))
         await self.order({self.desks.index(desk): Settle(desk.saved, desk.answered) for desk in desks})
         for desk in desks:
-            if desk.gone is not None:
-                raise WorkersFailed(f"{_named(desk)} did not start: {desk.gone.cause}")
-            desk.settled = True
+            self._check_start(desk)
+
+    def _check_start(self, desk: Desk) -> None:
+        """Who is killed while it starts is not there in the next round. More than so often is no accident."""
+        desk.settled = desk.gone is None
+        desk.stillborn = 0 if desk.gone is None else desk.stillborn + 1
+        if desk.gone is not None and (desk.gone.signal is None or desk.stillborn == _ATTEMPTS):
+            raise WorkersFailed(f"{_named(desk)} did not start: {desk.gone.cause}")
 
     def pids(self) -> tuple[tuple[int, ...], ...]:
         """The processes that have sat at every desk, the last one last."""
@@ -236,7 +243,7 @@ class Office:
     async def revive(self) -> bool:
         """Put a new worker in the place of each that has ended; whether there was any.
 
-        Raises `WorkersFailed` if it ends again.
+        Raises `WorkersFailed` for one that ends in the same way again.
         """
         dead = [desk for desk in self.desks if desk.gone is not None]
         for desk in dead:
