@@ -28,7 +28,6 @@ from sims.channels.processes.orders import BeginRound, Clients, Finished, Finish
 from sims.channels.processes.session import ProcessSession
 from sims.channels.setting import Setting
 
-
 _logger: Final = logging.getLogger("sims.processes")
 
 
