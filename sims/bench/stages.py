@@ -48,7 +48,7 @@ MEANINGS: Final = {
     Part.MASK: "masks of all neighbours, packing",
     Part.COLLECT: "the server adds up masked inputs",
     Part.CONFIRM: "signatures on who is in the sum",
-    Part.REVEAL: "clients send shares",
+    Part.REVEAL: "signatures verified, shares sent",
     Part.UNMASK: "the server removes masks",
     Part.REST: "frames carried, server's algorithm",
 }
