@@ -82,9 +82,15 @@ class Chapter:
     @property
     def headline(self) -> str | None:
         """The measure that a run is judged by: of the models that clients would use, of honest clients."""
-        found = self.measures
+        found = [name for name in self.measures if not self.is_copy(name)]
         order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
         return next((name for name in (*order, "personal", "common") if name in found), None)
+
+    def is_copy(self, measure: str) -> bool:
+        """Whether it is about personal models that are the common one all along."""
+        common = measure.replace("personal", "common")
+        lines = [line.get("measured") or {} for line in self.metrics]
+        return common != measure and all(each.get(measure) == each.get(common) for each in lines)
 
     @property
     def classifies(self) -> bool:
@@ -145,4 +151,5 @@ def judged(chapters: Sequence[Chapter]) -> list[str]:
     """Measures that runs are compared by: of benign clients where somebody attacks, and of all where not."""
     found = dict.fromkeys(name for each in chapters for name in each.measures)
     attacked = any(each.attacked for each in chapters)
-    return [name for name in found if f"{name}_benign" not in found or not attacked] or ["common"]
+    shown = [name for name in found if f"{name}_benign" not in found or not attacked]
+    return [name for name in shown if not all(each.is_copy(name) for each in chapters)] or ["common"]

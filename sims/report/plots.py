@@ -39,7 +39,8 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
     else:
         kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, numbers.plain
     if len(chapters) == 1:
-        curves = _told_apart(chapters[0], key)
+        told = (name for name in chapters[0].measures if not chapters[0].is_copy(name))
+        curves = {MEASURES.get(name, name): chapters[0].curve(name, key) for name in told}
         note = "Mean over clients, each on data of its own that it did not train on."
         yield over_rounds("accuracy", f"{kind} by round", note, y, curves, scale=scale, form=form)
         return
@@ -49,25 +50,14 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
         name = MEASURES.get(measure, measure)
         yield over_rounds(
             f"accuracy-{measure}",
-            f"{kind} by round",
-            f"{name}: mean over clients.",
+            f"{kind}: {name[:1].lower()}{name[1:]}",
+            "Mean over clients, by round.",
             y,
             curves,
             scale=scale,
             form=form,
             order=_titles(chapters),
         )
-
-
-def _told_apart(chapter: Chapter, key: str) -> dict[str, Curve]:
-    """By what was measured; personal models that are the common one are not drawn over it."""
-    curves = {name: chapter.curve(name, key) for name in chapter.measures}
-    same = {name for name in curves if curves[name] == curves.get(name.replace("personal", "common"), {})}
-    return {
-        MEASURES.get(name, name): curve
-        for name, curve in curves.items()
-        if "personal" not in name or name not in same
-    }
 
 
 def _titles(chapters: Sequence[Chapter]) -> tuple[str, ...]:
@@ -100,9 +90,8 @@ def _errors(chapters: Sequence[Chapter]) -> dict[str, list[float]]:
     if len(chapters) == 1:
         (only,) = chapters
         names = {"Common model": "common", "Personal models": "personal"}
-        found = {name: only.errors(measure) for name, measure in names.items()}
-        if found["Common model"] == found["Personal models"]:
-            del found["Personal models"]
+        told = {name: measure for name, measure in names.items() if not only.is_copy(measure)}
+        found = {name: only.errors(measure) for name, measure in told.items()}
     else:
         found = {each.title: each.errors(each.headline or "common") for each in chapters}
     return {name: values for name, values in found.items() if values}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from sims.audit.audit import Exposure, Integrity
@@ -10,7 +12,7 @@ from sims.report import numbers
 from sims.report.chapter import Chapter
 from sims.report.figure import figure
 from sims.report.findings import compared, findings
-from sims.report.markup import Child, Markup, element
+from sims.report.markup import NOTHING, Child, Markup, element
 from sims.report.plots import plots
 from sims.report.story import Figure, figures, sentence
 from sims.report.tables import tabulated
@@ -73,10 +75,8 @@ def banners(chapters: Sequence[Chapter]) -> Iterator[Markup]:
     """What a reader has to know before believing anything below."""
     broken = [each for each in chapters if not each.audit.intact]
     for each in broken:
-        problems = (element("li", problem) for problem in each.audit.integrity.problems)
-        yield _banner(
-            "bad", "The records of this run do not fit together", each, chapters, element("ul", problems)
-        )
+        problems = _list(each.audit.integrity.problems)
+        yield _banner("bad", "The records of this run do not fit together", each, chapters, problems)
     seeded = [each for each in chapters if each.audit.subject.insecure_seed is not None]
     if seeded:
         yield _seed_banner(seeded, chapters)
@@ -204,8 +204,7 @@ def audits(chapters: Sequence[Chapter], *, rows: int) -> Markup:
 def _audit(chapter: Chapter, prefix: str, *, rows: int) -> Iterator[Markup]:
     yield _integrity(chapter.audit.integrity)
     yield from (tabulated(table) for table in findings(chapter, prefix, rows=rows))
-    if chapter.audit.remarks:
-        yield element("ul", (element("li", text) for text in chapter.audit.remarks), class_="remarks")
+    yield _list(chapter.audit.remarks, style="remarks")
 
 
 def _integrity(found: Integrity) -> Markup:
@@ -217,11 +216,10 @@ def _integrity(found: Integrity) -> Markup:
         verdict, tone = "The records are intact.", "good"
     rows = f" {counted(found.rows, 'row')} of the ledger's chain were read." if found.rows is not None else ""
     key = (" Its head is signed by ", element("code", found.fingerprint), ".") if found.fingerprint else None
-    remarks = [*found.problems, *found.remarks]
     return element(
         "div",
         element("p", element("strong", verdict, class_=tone), rows, key),
-        element("ul", (element("li", text) for text in remarks)) if remarks else None,
+        _list((*found.problems, *found.remarks)),
         class_="integrity",
     )
 
@@ -240,14 +238,12 @@ def settings(chapters: Sequence[Chapter]) -> Markup:
 
 
 def _toml(chapter: Chapter) -> Markup:
-    label = f"Scenario of {chapter.title}"
-    return element("pre", element("code", chapter.scenario), tabindex=0, role="region", aria_label=label)
+    return _code(f"Scenario of {chapter.title}", chapter.scenario)
 
 
 def again(chapters: Sequence[Chapter]) -> Markup:
     """The commands that repeat it, and those that look at it."""
     runs = dict.fromkeys(each.audit.subject.command for each in chapters)
-    path = chapters[0].audit.subject.path
     seeded = all(each.audit.subject.insecure_seed is not None for each in chapters)
     same = (
         "Everything follows from the seed: the numbers will be the same."
@@ -260,16 +256,17 @@ def again(chapters: Sequence[Chapter]) -> Markup:
         "again",
         "How to reproduce",
         element("p", same, f" This was {versions}." if versions else None),
-        element("pre", element("code", "\n".join(runs)), tabindex=0, role="region", aria_label="Commands"),
+        _code("Commands that repeat it", *runs),
         element("p", "And to look at what was kept:"),
-        element(
-            "pre",
-            element("code", f"secagg audit {path}\nsecagg report {path}"),
-            tabindex=0,
-            role="region",
-            aria_label="Commands of the audit and of this page",
-        ),
+        _code("Commands that look at it", *_looks([each.audit.subject.path for each in chapters])),
     )
+
+
+def _looks(paths: Sequence[str]) -> tuple[str, str]:
+    if len(paths) == 1:
+        return f"secagg audit {quote(paths[0])}", f"secagg report {quote(paths[0])}"
+    several = " ".join(map(quote, paths))
+    return f"secagg audit --compare {several}", f"secagg report {quote(str(Path(paths[0]).parent))}"
 
 
 def foot() -> Markup:
@@ -281,6 +278,16 @@ def foot() -> Markup:
             "server learned what the audit lists, and nothing else. This page is one file and loads nothing.",
         ),
     )
+
+
+def _list(texts: Sequence[str], style: str | None = None) -> Markup:
+    """What the audit says, as sentences."""
+    entries = [element("li", sentence_of(text)) for text in texts]
+    return element("ul", entries, class_=style) if entries else NOTHING
+
+
+def _code(label: str, *lines: str) -> Markup:
+    return element("pre", element("code", "\n".join(lines)), tabindex=0, role="region", aria_label=label)
 
 
 def _section(key: str, title: str, *content: Child) -> Markup:

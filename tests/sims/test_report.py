@@ -19,6 +19,7 @@ from sims.report.plots import plots
 from sims.report.scale import around
 from sims.report.series import Plot, Series, Stack
 from sims.report.story import figures, sentence
+from tests.sims.audit_run import make_run, noisy
 from tests.sims.report_runs import CLIENTS, CORRUPT, chapter, write_run
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -206,6 +207,27 @@ def test_curves_are_what_was_measured() -> None:
     )
 
 
+def test_personal_models_that_are_the_common_one_are_shown_once() -> None:
+    made = chapter()
+    lines = [
+        {**line, "measured": {"common": m["common"], "personal": m["common"]}}
+        for line in made.metrics
+        if (m := line["measured"])
+    ]
+    same = replace(made, metrics=lines)
+    assert [each.name for each in _plot([same], "accuracy").series] == ["Common model, all clients"]
+    assert same.headline == "common"
+
+
+def test_a_run_looks_the_same_in_all_plots() -> None:
+    runs = _several()
+    runs[0] = replace(runs[0], metrics=[{**line, "facts": {}} for line in runs[0].metrics])
+    looks = {each.name: each.look for each in _plot(runs, "tail").series}
+    steps = {each.name: each.look for each in _plot(runs, "steps").series}
+    assert set(steps) == {"RFA", "FedGeoMed+"}
+    assert steps.items() <= looks.items()
+
+
 def test_the_histogram_counts_every_benign_client_once() -> None:
     (common, personal) = _plot([chapter()], "errors").series
     assert sum(each or 0 for each in common.values) == CLIENTS - CORRUPT
@@ -261,6 +283,23 @@ def test_scales_hold_all_values_and_have_round_ticks(low: float, high: float) ->
     assert 2 <= len(scale.ticks()) <= 7
     assert scale(scale.low) == 200.0
     assert scale(scale.high) == 20.0
+
+
+# --- real records ---
+
+
+def test_the_page_says_whether_the_records_of_a_real_run_are_whole(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", noisy(4))
+    (real,) = read_chapters(run)
+    text = page([real])
+    assert real.training_spent is not None
+    assert "The records are intact." in text
+    assert "sums and sessions agree to the byte" in text
+    head = run / "ledger.head"
+    head.write_text(head.read_text().replace('"rows": ', '"rows": 1'))
+    broken = page(read_chapters(run))
+    assert "The records of this run do not fit together" in broken
+    assert 'class="banner bad"' in broken
 
 
 # --- the command ---
