@@ -172,10 +172,10 @@ def _spending(found: "Spending") -> Iterator[str]:
 
 
 def _spent(found: "Spent") -> str:
-    noised = (
-        "no sum with noise" if found.epsilon is None else f"rho {found.rho:.4g}, epsilon {found.epsilon:.4g}"
-    )
-    return f"{noised}, and {counted(found.unnoised, 'sum')} without noise"
+    bare = f"{counted(found.unnoised, 'sum')} without noise"
+    if found.epsilon is None:
+        return f"{bare}, and none with noise"
+    return f"rho {found.rho:.4g}, epsilon {found.epsilon:.4g}, and {bare}"
 
 
 def _group(found: "GroupSteps") -> Iterator[str]:
