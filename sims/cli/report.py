@@ -25,7 +25,10 @@ def add(subparsers: Subparsers) -> None:
         help="a run directory, such as results/NAME, or one of a sweep's runs",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="where the page is written (default report.html in RUN)"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where the page is written; without, it is report.html in RUN (default None)",
     )
     parser.add_argument("--open", action="store_true", help="show it in a browser, too (default no)")
     parser.set_defaults(run=run, extra="sims")
