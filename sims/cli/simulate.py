@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
     if summary.stopped:
         return _tell_stopped(args, summary, tasks)
-    _show(args, scenario, results, summary)
+    _show(args, scenario, results, summary, tasks)
     return CELLS_FAILED if not summary.complete or in_vain(summary) else 0
 
 
@@ -225,12 +225,21 @@ def _say(text: str) -> None:
     print(f"secagg simulate: {text}", file=sys.stderr)
 
 
-def _show(args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary") -> None:
+def _show(
+    args: argparse.Namespace,
+    scenario: "Scenario",
+    results: "Results",
+    summary: "Summary",
+    tasks: "Mapping[str, Task]",
+) -> None:
     from sims.console import Console
     from sims.sweep.view import as_json, lines, remarks, table, troubles
 
     for remark in remarks(summary):
         _say(remark)
+    if any(cell.digest in tasks and tasks[cell.digest].place for cell in summary.cells):
+        where = args.out / scenario.name
+        _say(f"kept in {where}: see it with secagg report {where}, and check it with secagg audit {where}")
     if args.json:
         print(json.dumps({"name": scenario.name, "results": str(results.path), **as_json(summary)}, indent=2))
     elif sys.stdout.isatty():
