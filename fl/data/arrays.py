@@ -93,3 +93,17 @@ def channels_first(images: Array) -> Array:
     if images.ndim == 4 and images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
         return np.moveaxis(images, 3, 1)
     return images
+
+
+def shrunk(images: Array, by: int) -> Array:
+    """Images (n, c, h, w), averaged over squares of `by` pixels."""
+    if by == 1:
+        return images
+    if images.ndim != 4 or images.dtype.kind != "f" or by < 1 or any(side % by for side in images.shape[2:]):
+        raise DataError(
+            f"inputs of shape {images.shape[1:]} do not shrink by {by}: they must be images, channels first, "
+            "and their sides must be multiples of it"
+        )
+    count, channels, height, width = images.shape
+    squares = images.reshape(count, channels, height // by, by, width // by, by)
+    return np.asarray(squares.mean(axis=(3, 5), dtype=np.float32))

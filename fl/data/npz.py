@@ -51,15 +51,23 @@ def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int 
 
 
 def owned(
-    directory: str | Path, *, file: str, owner: str = "writer", part: str = "all", classes: int | None = None
+    directory: str | Path,
+    *,
+    file: str,
+    owner: str = "writer",
+    part: str = "all",
+    classes: int | None = None,
+    shrink: int = 1,
 ) -> Owned:
     """The samples of a file, with their owners: numbers or names, in an array that is called `owner`.
 
-    In a file of several parts, the owners are in owner_train and owner_test.
+    In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over
+    squares of `shrink` pixels, and come out smaller by that factor.
     """
     path = source.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
     with source.blame(path):
+        samples = Samples(arrays.shrunk(samples.x, shrink), samples.y)
         if who.dtype.kind == "U":
             _check_names(owner, who)
             names, who = np.unique(who, return_inverse=True)

@@ -83,6 +83,20 @@ def test_npz_by_writer(tmp_path: Path) -> None:
     assert len(pooled(tmp_path)) == 6
 
 
+def test_npz_images_are_averaged_over_squares(tmp_path: Path) -> None:
+    save(tmp_path, x=IMAGES, y=LABELS, writer=WRITER)
+    x = owned("npz-owned", tmp_path, file="own.npz", shrink=2).samples.x
+    assert x.shape == (6, 1, 14, 14)
+    assert x[1, 0, 3, 5] == pytest.approx(IMAGES[1, 6:8, 10:12].mean() / 255)
+
+
+@pytest.mark.parametrize("shrink", [0, 3])
+def test_npz_images_that_do_not_shrink_are_refused(tmp_path: Path, shrink: int) -> None:
+    save(tmp_path, x=IMAGES, y=LABELS, writer=WRITER)
+    with pytest.raises(DataError, match=rf"own.npz.* do not shrink by {shrink}"):
+        owned("npz-owned", tmp_path, file="own.npz", shrink=shrink)
+
+
 def test_npz_by_name(tmp_path: Path) -> None:
     save(tmp_path, x=IMAGES, y=LABELS, who=np.array(["bo", "al", "bo", "al", "al", "al"]))
     held = owned("npz-owned", tmp_path, file="own.npz", owner="who")
