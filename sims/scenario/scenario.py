@@ -116,7 +116,7 @@ def _quick(document: Document, problems: Problems, *, quick: bool) -> Assignment
         return {}
     if not quick:
         return {}
-    rounds = document.get("rounds")
+    rounds = document.get("rounds", _QUICK_ROUNDS)  # which may also be for the sweep to say
     fewer = {"rounds": min(rounds, _QUICK_ROUNDS)} if isinstance(rounds, int) else {}
     return {**fewer, **dict(flat(table))}
 
