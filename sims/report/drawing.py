@@ -24,11 +24,12 @@ from sims.report.series import Plot, Series, Stack
 WIDTH: Final = 440.0
 HEIGHT: Final = 275.0
 _LEFT: Final = 50.0
-_RIGHT: Final = 12.0
+_RIGHT: Final = 16.0
 _TOP: Final = 31.0
 _BOTTOM: Final = 44.0
 _ROW: Final = 44.0  # of a stack: its name above its bar
 _BAR: Final = 16.0
+_LONGEST: Final = 46  # characters of a name above a bar
 _DOTS: Final = 40  # a line of up to so many values has a dot at each
 
 
@@ -103,6 +104,8 @@ def _scales(plot: Plot) -> tuple[Scale, Scale]:
     if _columns(plot):
         half = (end - start) / (2 * len(plot.places))
         start, end = start + half, end - half
+    elif plot.ticks:
+        return Scale(plot.ticks[0], plot.ticks[-1], start, end), y
     first, last = plot.places[0], plot.places[-1]
     return Scale(first, last if last > first else first + 1, start, end), y
 
@@ -134,6 +137,9 @@ def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
 
 
 def _short(value: float) -> str:
+    """At a tick there is room for seven characters."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
@@ -235,6 +241,11 @@ def _place(value: float) -> str:
 # --- bars ---
 
 
+def _fitted(name: str) -> str:
+    """As much of it as fits on a phone; the table below the plot has all of it."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
 def _bar(stack: Stack, row: int, x: Scale) -> Markup:
     top, right = _ROW * row + 20, x(0.0)
     parts = []
@@ -247,4 +258,4 @@ def _bar(stack: Stack, row: int, x: Scale) -> Markup:
             parts.append(element("g", shape, class_=f"series {series.style}", data_series=series.name))
             right += width
     total = element("text", stack.form(stack.total(row)), class_="total", x=right + 6, y=top + 12.5)
-    return joined(element("text", stack.rows[row], class_="row", x=2.0, y=top - 5), parts, total)
+    return joined(element("text", _fitted(stack.rows[row]), class_="row", x=2.0, y=top - 5), parts, total)

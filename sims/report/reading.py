@@ -11,6 +11,7 @@ from sims.audit.audited import audited
 from sims.deploy.problems import ConfigError
 from sims.report.chapter import ALGORITHMS, Chapter
 from sims.report.page import page
+from sims.report.wording import values_of
 from sims.rundir import RunDirectory, find_runs
 from sims.rundir.files import read_file, replace_file
 
@@ -60,16 +61,10 @@ def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter
 
 def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What tells the runs apart: the values that were swept, or the algorithm of a single one."""
-    names = [" · ".join(map(_value, (own.get("cell") or {}).items())) or _algorithm(own) for own in facts]
+    names = [" · ".join(values_of(own.get("cell") or {})) or _algorithm(own) for own in facts]
     often = Counter(names)
     for name, own in zip(names, facts, strict=True):
         yield name if often[name] == 1 else f"{name} ({str(own.get('digest'))[:6]})"
-
-
-def _value(item: tuple[str, Any]) -> str:
-    """A label says enough by itself; a number needs its name."""
-    key, value = item
-    return value if isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
 
 
 def _algorithm(facts: Mapping[str, Any]) -> str:

@@ -153,7 +153,8 @@ def exposed(chapters: Sequence[Chapter]) -> Markup:
 
 
 def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
-    which = f"{', '.join(titles)}: " if of > 1 and len(titles) < of else ""
+    few = ", ".join(titles) if len(titles) <= 3 else f"{len(titles)} of {of} runs"
+    which = f"{few}: " if len(titles) < of else ""
     what, why = sentence_of(which + exposure.what), sentence_of(exposure.why)
     return element("li", element("strong", what), " ", element("span", why, class_="why"))
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from sims.report import numbers
 from sims.report.chapter import MEASURES, Chapter
+from sims.report.wording import values_of
 from sims.words import counted
 
 _APART: Final = 0.05  # accuracies that differ by less tell no story of one falling behind
@@ -79,7 +80,7 @@ def _of_several(chapters: Sequence[Chapter]) -> str:
 def _methods(chapters: Sequence[Chapter]) -> list[_Method]:
     grouped: dict[str, list[Chapter]] = {}
     for each in chapters:
-        name = " ".join(str(value) for key, value in each.cell.items() if key != _SEED)
+        name = ", ".join(values_of({key: value for key, value in each.cell.items() if key != _SEED}))
         grouped.setdefault(name or each.algorithm, []).append(each)
     return [_Method(name, runs) for name, runs in grouped.items()]
 

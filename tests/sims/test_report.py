@@ -173,6 +173,20 @@ def test_a_run_that_has_not_begun_or_has_diverged_still_has_a_page() -> None:
         assert "the user pressed Ctrl-C" in text
 
 
+def test_where_nothing_is_right_or_wrong_losses_are_shown() -> None:
+    made = chapter()
+    lines = [
+        {**line, "measured": {"common": {"pooled_loss": 2.0 / (line["round"] + 1)}}} for line in made.metrics
+    ]
+    loss = replace(made, metrics=lines, clients={})
+    assert "came to a loss of 0.09524" in sentence([loss])
+    assert _plot([loss], "accuracy").title == "Loss by round"
+    assert figures([loss])[0].name == "Loss"
+    text = page([loss, replace(loss, title="other")])
+    assert "Loss: common model" in text
+    assert "90th percentile" not in text
+
+
 def test_figures_are_those_of_the_run() -> None:
     found = {each.name: each for each in figures([chapter(noise=True)])}
     assert found["Sums released"].value == "59"
