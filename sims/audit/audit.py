@@ -45,6 +45,7 @@ class Integrity:
     `expected`       whether it is the key that the auditor expects; None if none was given.
     `problems`       what is wrong, one sentence each. Empty if everything fits together.
     `remarks`        what cannot be checked, and why.
+    `lost`           sums that the ledger alone knows, of rounds that were cut off.
     """
 
     rows: int | None
@@ -54,6 +55,7 @@ class Integrity:
     expected: bool | None
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
+    lost: int = 0
 
     @property
     def intact(self) -> bool:

@@ -61,6 +61,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
         expected=None if server_key is None else key == server_key,
         problems=tuple(problems),
         remarks=tuple(remarks),
+        lost=records.lost,
     )
     return Examined(reading, records, integrity)
 
@@ -132,8 +133,8 @@ def _remarks(
         yield f"{keys} keys have signed: the run went on with another one after it was stopped"
     if records.lost:
         yield (
-            f"{counted(records.lost, 'sum')} of rounds that were interrupted are in the ledger alone: what "
-            "was released then counts, though the round was repeated"
+            f"{counted(records.lost, 'sum')} of rounds that were cut off are in the ledger alone: what was "
+            "released then counts, though nothing came of it, and its bytes were not counted"
         )
     if not evidence.finished:
         yield f"the run is {evidence.run['status']}: this is what there is so far"

@@ -64,7 +64,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Records:
-    """All sums in order, what does not agree, and how many the log does not know as a round was lost."""
+    """All sums in order, what does not agree, and how many the log does not know.
+
+    A run that was killed has sums in its ledger of a round that was never over.
+    """
 
     entries: tuple[Entry, ...]
     problems: tuple[str, ...]
@@ -75,12 +78,15 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
     """Every sum of either record. Without a ledger, the log is all there is."""
     if reading is None:
         return Records(tuple(Entry(None, row, None) for row in evidence.sums), (), 0)
-    released = {_key(row): row.body for row in reading.rows if row.body["entry"] == "released"}
     logged = _logged(evidence, reading)
     entries = [
-        Entry(row.body, logged.pop(_key(row), None), released.get(_key(row)), row.number)
-        for row in reading.rows
-        if row.body["entry"] == "asked"
+        Entry(
+            asked.body,
+            None if _was_cut_off(asked.number, evidence) else logged.pop(_key(asked), None),
+            released,
+            asked.number,
+        )
+        for asked, released in _paired(reading)
     ]
     lost = [entry for entry in entries if entry.logged is None]
     problems = [
@@ -88,22 +94,36 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
         for row in logged.values()
     ]
     problems += [problem for entry in entries for problem in _disagreements(entry)]
+    last = max((entry.place for entry in entries if entry.logged is not None), default=-1)
     problems += [
         f"{_name(entry.round, entry.kind)} is in the ledger, but not in sums.jsonl"
         for entry in lost
-        if not _may_be_lost(entry, entries, evidence)
+        if not (_was_cut_off(entry.place, evidence) or (entry.place > last and not evidence.finished))
     ]
     unasked = [Entry(None, row, None) for row in evidence.sums if row["sum"] is None]
     return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
 
 
-def _may_be_lost(entry: Entry, entries: list[Entry], evidence: Evidence) -> bool:
-    """A run that was killed has sums in its ledger of a round that was never over."""
-    for row in evidence.resumed:
-        if row["ledger_rows"] is not None and row["checkpoint_rows"] <= entry.place < row["ledger_rows"]:
-            return True
-    last = max((each.place for each in entries if each.logged is not None), default=-1)
-    return not evidence.finished and entry.place > last
+def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
+    """Every question with what was released of it. Repeated under a seed, a session has the id it had."""
+    found: list[tuple[LedgerRow, Row | None]] = []
+    latest: dict[Key, int] = {}
+    for row in reading.rows:
+        if row.body["entry"] == "asked":
+            latest[_key(row)] = len(found)
+            found.append((row, None))
+        elif row.body["entry"] == "released" and _key(row) in latest:
+            place = latest[_key(row)]
+            found[place] = found[place][0], row.body
+    return found
+
+
+def _was_cut_off(place: int, evidence: Evidence) -> bool:
+    """Whether a row was written after the checkpoint from which the run went on: its line is gone."""
+    return any(
+        row["ledger_rows"] is not None and row["checkpoint_rows"] <= place < row["ledger_rows"]
+        for row in evidence.resumed
+    )
 
 
 def _key(row: LedgerRow) -> Key:

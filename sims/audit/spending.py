@@ -85,17 +85,21 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
     if most is None:
         return "equal", "nobody wrote down what clients have spent, so there is nothing to compare with"
     own = [entry for entry in records.entries if not entry.extra]
-    in_vain = sum(entry.contributors is None and bool(_masked(entry.logged)) for entry in own)
+    in_vain = sum(entry.contributors is None and _masked(entry.logged) for entry in own)
     same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
     if same and server.unnoised == most.unnoised:
         return "equal", "some client was in every sum that was released, and in no other"
     if most.unnoised > server.unnoised or (not same and most.rho > server.rho):
         reason = f"{counted(in_vain, 'sum')} failed after inputs were sent" if in_vain else "some sums failed"
         return "clients", f"a client pays before its input leaves, and is never paid back: {reason}"
+    if records.lost:
+        lost = counted(records.lost, "sum")
+        return "server", f"its ledger also knows {lost} of rounds that were cut off, of which clients do not"
     away = "no client was in every sum that was released"
     drawn = int(evidence.run["per_round"]) < int(evidence.run["clients"])
     return "server", away + (": each round is over a draw of them" if drawn else ", as some were missing")
 
 
-def _masked(logged: Row | None) -> int:
-    return 0 if logged is None else int(logged["masked"])
+def _masked(logged: Row | None) -> bool:
+    """Whether inputs were sent; of a sum that was cut off, nobody knows, so they may have been."""
+    return logged is None or logged["masked"] > 0

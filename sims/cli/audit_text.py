@@ -72,7 +72,8 @@ def _integrity(found: "Integrity") -> Iterator[str]:
     yield from (f"WRONG: {problem}" for problem in found.problems)
     if found.rows is not None and found.head is not None and found.intact:
         yield f"the ledger's chain holds: {counted(found.rows, 'row')}, head {found.head[:16]}..."
-        yield "every sum in the ledger is in sums.jsonl, with the same numbers, and the other way round"
+        every = "every other sum" if found.lost else "every sum"
+        yield f"{every} in the ledger is in sums.jsonl, with the same numbers, and the other way round"
     if found.key is not None:
         yield f"its head is signed by the key {found.key}"
         yield f"fingerprint {found.fingerprint}" + (": the key you expect" if found.expected else "")
