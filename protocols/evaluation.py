@@ -52,8 +52,9 @@ class Errors(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What is asked about a model, in one sum, or in two with the histogram.
+    """What is asked about a model: its accuracy and loss in one sum, a histogram of errors in another.
 
+    `scores`       whether mean accuracy and loss are asked for; False leaves the histogram alone.
     `loss_bound`   losses are clipped to it.
     `cap`          held-out samples beyond which a client counts no more.
     `bins`         of the histogram of errors, from 0 to 1; 0 asks for none.
@@ -63,6 +64,7 @@ class Measures:
                    all samples and the loss share the rest.
     """
 
+    scores: bool = True
     loss_bound: float | None = None
     cap: int = 1000
     bins: int = 20
@@ -72,13 +74,23 @@ class Measures:
 
     def __post_init__(self) -> None:
         checks.truth("personal", self.personal)
-        checks.bound("loss_bound", self.loss_bound, "the largest loss that is told apart, such as 5.0")
+        checks.truth("scores", self.scores)
+        if self.scores:
+            checks.bound("loss_bound", self.loss_bound, "the largest loss that is told apart, such as 5.0")
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("bins", self.bins, 0, 1 << 20)
         for each in self.percentiles:
             checks.whole("a percentile", each, 1, 99)
-        if self.privacy is not None and self.bins and self.privacy.ratio == 1:
+        if not self.scores and not self.bins:
+            raise ParameterError("nothing is asked for: set bins, or leave scores True")
+        if self.privacy is not None and self.bins:
+            self._check_ratio(self.privacy)
+
+    def _check_ratio(self, privacy: PrivateRounds) -> None:
+        if self.scores and privacy.ratio == 1:
             raise ParameterError("of the budget, the histogram must leave something: set a ratio below 1")
+        if not self.scores and privacy.ratio < 1:
+            raise ParameterError("there is nothing but the histogram to spend on: set a ratio of 1")
 
     @property
     def most(self) -> float:
@@ -95,21 +107,16 @@ class Measures:
         """Whether an answer is counted matters to nobody's memory: a model is only looked at."""
         if self.privacy is not None:
             self.privacy.check_clients(clients)
-        scores = Sum(
-            query=Scores,
-            spec=self._spec(self._score_parts(clients)),
-            reveals="how many samples there are, how many are right, and their loss" + self._noise,
-            binds=False,
-        )
-        if not self.bins:
-            return (scores,)
-        errors = Sum(
-            query=Errors,
-            spec=self._spec((self._histogram(clients),)),
-            reveals="how many clients have which error" + self._noise,
-            binds=False,
-        )
-        return (scores, errors)
+        found = []
+        if self.scores:
+            what = "how many samples there are, how many are right, and their loss"
+            found.append(self._sum(Scores, self._score_parts(clients), what))
+        if self.bins:
+            found.append(self._sum(Errors, (self._histogram(clients),), "how many clients have which error"))
+        return tuple(found)
+
+    def _sum(self, query: type[Query], parts: tuple[Part, ...], reveals: str) -> Sum:
+        return Sum(query=query, spec=self._spec(parts), reveals=reveals + self._noise, binds=False)
 
     @property
     def _noise(self) -> str:
@@ -176,7 +183,8 @@ class Measures:
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
         """One conversation for each sum, each with its own facts."""
-        return (self._read_scores(model), self._read_errors(model))[: 2 if self.bins else 1]
+        scores = (self._read_scores(model),) if self.scores else ()
+        return (*scores, self._read_errors(model)) if self.bins else scores
 
     def _read_scores(self, model: Vector) -> Steps[Facts]:
         total = yield Scores(model)

@@ -1,7 +1,7 @@
 """A private histogram of clients' errors, asked over a channel of its own beside the training.
 
 It is a sum with noise, like any other: the server learns heights that nobody's error can be read from. Its
-budget covers what is asked here, the histogram and the mean accuracy and loss, and nothing of the training.
+budget covers the histogram alone, and nothing of the training.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from sims.channels import ObservedChannel
 from sims.scenario.settings import Settings, TailSection
 
 _DIGITS: Final = 6
-_RATIO: Final = 0.5  # of the budget goes to the histogram
-_CAP: Final = 100  # held-out samples of a client that count
-_LOSS_BOUND: Final = 5.0
 
 
 @dataclass(eq=False)
@@ -119,9 +116,9 @@ def measures(settings: Settings, section: TailSection, clients: int) -> Measures
             promise=promise,
             goal=Goal(epsilon=section.epsilon, delta=section.delta),
             rounds=len(_times(section, settings.rounds)),
-            ratio=_RATIO,
+            ratio=1.0,
         )
-        return Measures(loss_bound=_LOSS_BOUND, cap=_CAP, bins=section.bins, privacy=privacy)
+        return Measures(scores=False, bins=section.bins, privacy=privacy)
     except ParameterError as error:
         raise ParameterError(f"tail: {error}") from None
 

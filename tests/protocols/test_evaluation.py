@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,25 @@ def test_means_are_those_over_all_samples(scores: list[Score]) -> None:
     assert facts["accuracy"] == pytest.approx(sum(score.correct for score in scores) / samples)
     loss = sum(score.loss * score.total for score in scores) / samples
     assert facts["loss"] == pytest.approx(loss, abs=1e-9)
+
+
+def test_a_histogram_can_be_all_that_is_asked_for() -> None:
+    cohort = told([Score(90, 100, 1.0)] * 6)
+    alone = evaluation(6, bins=10, scores=False, loss_bound=None)
+    facts = run_of(alone, cohort).round().facts
+    assert [each.query.kind for each in alone.sums()] == ["errors"]
+    assert set(facts) == {"error_mean", "error_p50", "error_p90"}
+    with pytest.raises(ParameterError, match="nothing is asked for"):
+        evaluation(6, bins=0, scores=False)
+
+
+def test_a_budget_for_a_histogram_alone_goes_to_it_whole() -> None:
+    promise, goal = Promise(clients=6, dropouts=0, colluders=0), Goal(rho=1.0)
+    whole = PrivateRounds(promise=promise, goal=goal, rounds=1, ratio=1.0)
+    alone = evaluation(6, bins=4, scores=False, privacy=whole)
+    assert alone.max_rho == pytest.approx(1.0, rel=1e-6)
+    with pytest.raises(ParameterError, match="set a ratio of 1"):
+        evaluation(6, bins=4, scores=False, privacy=replace(whole, ratio=0.5))
 
 
 def test_errors_are_told_to_the_width_of_a_bin() -> None:

@@ -126,16 +126,16 @@ def test_a_histogram_has_a_budget_of_its_own(run: Path) -> None:
     assert 8.9 < (tail.epsilon or 0.0) <= 9.0
     together = audit.spending.of_budgets["together"]
     assert together.rho == pytest.approx(tail.rho + audit.spending.server.rho)
-    assert {kind.kind for kind in audit.kinds if kind.extra} == {"scores", "errors"}
-    assert [release.round for release in audit.releases] == [1, 2, 3, 3, 3]
-    assert any("covers scores and errors alone" in each.why for each in audit.exposures)
+    assert {kind.kind for kind in audit.kinds if kind.extra} == {"errors"}
+    assert [release.round for release in audit.releases] == [1, 2, 3, 3]
+    assert any("covers errors alone" in each.why for each in audit.exposures)
 
 
 def test_bytes_of_a_real_run(run: Path) -> None:
     audit = audited(run)
     assert audit.traffic is not None
     assert audit.traffic.differences == ()
-    assert audit.traffic.exact == audit.traffic.sums == 7
+    assert audit.traffic.exact == audit.traffic.sums == 6
     assert audit.subject.dim == DIM
     assert audit.spending.larger == "equal"
     assert audit.achieved.accuracy is not None
