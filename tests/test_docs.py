@@ -29,6 +29,8 @@ PAGES = (
     "docs/design.md",
     "docs/algorithms.md",
     "docs/training.md",
+    "docs/report.md",
+    "docs/scenarios.md",
     "docs/results.md",
     "docs/deployment.md",
     "docs/embedding.md",
