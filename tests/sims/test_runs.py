@@ -135,7 +135,8 @@ def test_the_private_tail_is_asked_when_it_is_due_and_within_its_budget(private:
 def test_canaries_prove_no_more_than_is_claimed_of_every_noisy_sum(private: RunDirectory) -> None:
     found = private.read_json("canaries.json")
     kinds = [(each["part"], each["kind"]) for each in found["specs"]]
-    assert kinds == [("training", "update"), ("tail", "errors")]
+    assert kinds[0] == ("training", "update")
+    assert ("tail", "errors") in kinds
     for each in found["specs"]:
         assert 0 < each["epsilon_gaussian"] <= each["epsilon"]
         assert each["runs_per_arm"] == 500
