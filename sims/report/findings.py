@@ -90,12 +90,12 @@ def _release(each: Release, audit: Audit) -> tuple[Cell, ...]:
 
 
 def _spending(audit: Audit) -> Table:
-    spending = audit.spending
+    spending, several = audit.spending, len(audit.spending.of_budgets) > 1
     parties: list[tuple[str, Spent | None]] = [
         ("The server's ledger: a client in every sum", spending.server),
         ("The client that spent most, by its own ledger", spending.most),
         ("The client that spent least", spending.least),
-        *((_budget(name), spent) for name, spent in spending.of_budgets.items()),
+        *((_budget(name), spent) for name, spent in spending.of_budgets.items() if several),
     ]
     budget = "" if spending.max_rho is None else f" Clients refuse more than a rho of {spending.max_rho:.4g}."
     return Table(

@@ -50,6 +50,11 @@ def short(value: float | None) -> str:
     )
 
 
+def delta(value: float | None) -> str:
+    """1e-5 with a minus sign, at which no line breaks."""
+    return MISSING if value is None else f"{value:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
+
+
 def duration(seconds: float | None) -> str:
     """In minutes where seconds are too many to picture."""
     if seconds is None:

@@ -109,7 +109,10 @@ def _privacy(chapter: Chapter) -> str:
     audit = chapter.audit
     if audit.subject.channel == "plain":
         return "sums were added up in the open"
-    seen = f"the server saw {counted(len(audit.releases), 'total')} and nobody's own vector"
+    totals = f"the server saw {counted(len(audit.releases), 'total')}"
+    if audit.subject.insecure_seed is not None:
+        return f"{totals}, and whoever has the insecure_seed could see everything"
+    seen = f"{totals} and nobody's own vector"
     spent = chapter.training_spent
     return seen if spent is None else f"{seen}, at an epsilon of {numbers.short(spent.epsilon)}"
 
@@ -159,7 +162,9 @@ def _epsilon(chapters: Sequence[Chapter]) -> Figure:
         most = max(trained, key=lambda spent: spent.rho)
         bare = sum(each.audit.spending.server.unnoised for each in chapters)
         beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
-        return Figure("Epsilon", numbers.short(most.epsilon), f"at a delta of {most.delta:g}{beside}")
+        return Figure(
+            "Epsilon", numbers.short(most.epsilon), f"at a delta of {numbers.delta(most.delta)}{beside}"
+        )
     if tails:
         most = max(tails, key=lambda spent: spent.rho)
         remark = "of the histogram of errors alone: the training carries no noise"

@@ -204,7 +204,7 @@ def _no_epsilon(chapters: Sequence[Chapter]) -> str:
     text += "that only totals are seen."
     if beside is not None:
         text += f" The histogram of errors does, at an epsilon of {numbers.short(beside.epsilon)}"
-        text += f" and a delta of {numbers.plain(beside.delta)}."
+        text += f" and a delta of {numbers.delta(beside.delta)}."
     return text
 
 

@@ -158,6 +158,7 @@ def test_one_run_says_what_the_server_saw() -> None:
     assert "the server saw 59 totals and nobody's own vector" in sentence([chapter()])
     assert "at an epsilon of 4.02" in sentence([chapter(noise=True)])
     assert "added up in the open" in sentence([chapter(channel="plain")])
+    assert "nobody" not in sentence([chapter(seed="ab" * 32)])
 
 
 def test_a_run_that_has_not_begun_or_has_diverged_still_has_a_page() -> None:
