@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -91,6 +92,7 @@ class Plan:
     prepare: Prepare
     absent: Absent
     listener: Listener
+    left: AbstractSet[int]  # who is known to be gone for the rest of the round; it grows meanwhile
 
     @property
     def policy(self) -> Policy:
@@ -181,7 +183,8 @@ class SessionChannel:
     def begin(self, turn: Turn) -> None:
         """A round begins, if need be in a new session. Raises `SumFailed` if too few come."""
         again = self._setting.insecure_replay and self._forget(turn)
-        self._turn, self._next_sum, self._groups, self._left = turn, 0, set(), set()
+        self._turn, self._next_sum, self._groups = turn, 0, set()
+        self._left.clear()
         members = self._invited(turn)
         if self._algorithm.table is None:
             for member in members:
@@ -238,10 +241,10 @@ class SessionChannel:
         self._groups.add(group)
 
     def finish(self, turn: Turn) -> None:
-        """Tell everybody; after a round that failed, the next one begins with a new session."""
+        """Tell everybody; after a round that failed, or that somebody left, a new session begins."""
         told, self._unheard = turn.telling(self._unheard), []  # here, everybody hears it
         self._tell(told)
-        if not turn.completed(self._turn.number):
+        if self._left or not turn.completed(self._turn.number):
             self._end_session()
 
     def _tell(self, turn: Turn) -> None:
@@ -307,6 +310,7 @@ class SessionChannel:
             self._prepare,
             self._absent,
             self._hear,
+            self._left,
         )
         self._session = self._make_session(plan)
         self._answering = {}

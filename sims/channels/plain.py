@@ -120,6 +120,7 @@ class PlainSession:
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         self._agenda.check(kind, payload, round_number)
+        self._gone |= {position for position, k in enumerate(self._cohort) if k in self._plan.left}
         later = self._agenda.later_roster(kind, round_number)
         roster = PositionSet(self._members - self._gone) if later is None else later
         self._check_roster(roster, kind, round_number)

@@ -57,6 +57,7 @@ class ObservedSession(LocalSession):
             listener=plan.listener,
             prepare=plan.prepare,
         )
+        self._left = plan.left
         self.course = Course()
 
     def _see(self, member: int, frame: bytes) -> None:
@@ -70,6 +71,8 @@ class ObservedSession(LocalSession):
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         before = self._sum_index
+        for member in self._left:  # whom a network would have lost by now
+            self._note(self._server.drop(member))
         try:
             return super().ask(kind, payload, round_number=round_number)
         finally:

@@ -20,6 +20,7 @@ from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedplus import FedPlus
 from protocols.rfa import RFA
 from protocols.run import Run
+from protocols.simplicial import SimplicialFL
 from secagg.errors import ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
@@ -34,7 +35,8 @@ SEED = b"processes"
 FEDAVG = FedAvg(dim=DIM, clients=CLIENTS, clip=10.0)
 RFA3 = RFA(dim=DIM, clients=CLIENTS, nu=0.1, steps=3)
 FEDPLUS = FedPlus(dim=DIM, clients=CLIENTS, steps=3, psi="norm", tolerance=0.0)
-LAW = Law(seed=b"1", training=0.15, group=0.03, reveal=0.05)
+SIMPLICIAL = SimplicialFL(dim=DIM, clients=CLIENTS, theta=0.5, clip=10.0, loss_bound=50.0)
+LAW = Law(seed=b"1", training=0.15, between=0.1, group=0.03, reveal=0.05)
 USUAL: dict[str, Any] = {"insecure_seed": SEED, "dropout": 0.34, "sums": 4}
 
 
@@ -61,16 +63,23 @@ def outcome(algorithm: AnyAlgorithm, channel: SessionChannel, rounds: int) -> tu
 
 @pytest.mark.parametrize(
     "algorithm",
-    [pytest.param(FEDAVG, marks=SLOW), RFA3, pytest.param(FEDPLUS, marks=SLOW)],
-    ids=["fedavg", "rfa", "fedplus"],
+    [
+        pytest.param(FEDAVG, marks=SLOW),
+        RFA3,
+        pytest.param(FEDPLUS, marks=SLOW),
+        pytest.param(SIMPLICIAL, marks=SLOW),
+    ],
+    ids=["fedavg", "rfa", "fedplus", "simplicial"],
 )
 def test_numbers_are_those_of_the_other_channels_whoever_drops_out(algorithm: AnyAlgorithm) -> None:
     more: dict[str, Any] = {**USUAL, "law": LAW, "each_round": True}
-    plain = outcome(algorithm, insecure_plain_sum(algorithm, learners(), Setting(**more)), 6)
-    secure = outcome(algorithm, secure_sum(algorithm, learners(), Setting(**more)), 6)
-    with opened(algorithm, **more) as channel:
+    logs = Lines(), Lines(), Lines()
+    plain = outcome(algorithm, insecure_plain_sum(algorithm, learners(), Setting(**more, log=logs[0])), 6)
+    secure = outcome(algorithm, secure_sum(algorithm, learners(), Setting(**more, log=logs[1])), 6)
+    with opened(algorithm, **more, log=logs[2]) as channel:
         assert outcome(algorithm, channel, 6) == secure
     assert secure[:3] == plain[:3]
+    assert logs[0].courses() == logs[1].courses() == logs[2].courses()
     assert {clients for clients, _, _ in secure[1]} > {CLIENTS}  # somebody dropped out
 
 
@@ -80,6 +89,11 @@ class Lines:
     def __init__(self, at: Mapping[tuple[int, int, Stage], Callable[[], None]] | None = None) -> None:
         self.lines: list[Any] = []
         self.at = dict(at or {})
+
+    def courses(self) -> list[Any]:
+        """Of every sum: who was asked, who came, who stayed, and why it failed."""
+        names = ("kind", "invited", "masked", "revealed", "count", "failure")
+        return [[facts[name] for name in names] for facts in self.lines if "masked" in facts]
 
     def session(self, **facts: Any) -> None:
         self.lines.append(facts)
