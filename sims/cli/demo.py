@@ -1,25 +1,54 @@
-"""``secagg demo``: one session, told from the server's side."""
+"""``secagg demo``: what a server sees of secure sums, and then learning under attack over real processes."""
 
 import argparse
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
 
 from sims.cli.errors import UserError
 from sims.cli.options import Whole, add_trust
 from sims.cli.registry import Subparsers
 
 BROKEN_PROMISE = 1
+SUMS, LEARNING = "sums", "learning"
 
 
 def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("demo", help="show secure sums at work, and what the server saw of them")
-    Whole("--clients", 10, 1024, 50, "size of the cohort").add(parser)
-    Whole("--dim", 4, 1 << 24, 1000, "elements of the vectors").add(parser)
+    parser = subparsers.add_parser(
+        "demo",
+        help="show secure sums at work, and training over them while clients attack it",
+        description="Two acts. The first is one session of secure sums in this process, and what its server "
+        "saw of it. In the second, worker processes train together over TLS while some of them attack and "
+        "others vanish; it ends with a report.",
+        epilog="The exit status is 1 if anything came out otherwise than promised.",
+    )
+    parser.add_argument("--only", choices=(SUMS, LEARNING), help="one of the two acts (default None)")
+    Whole("--clients", 10, 1024, 50, "size of the cohort in the first act").add(parser)
+    Whole("--dim", 4, 1 << 24, 1000, "elements of the vectors there").add(parser)
     Whole("--sums", 2, 62, 3, "sums in the session, a mean and then steps of a median").add(parser)
     add_trust(parser)
-    Whole("--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs only").add(parser)
+    Whole("--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs of the first act").add(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="where the second act makes a directory of its own (default results)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two rounds of the second act's first algorithm, among few clients (default no)",
+    )
     parser.set_defaults(run=run, extra="sims")
 
 
 def run(args: argparse.Namespace) -> int:
+    status = 0 if args.only == LEARNING else _sums(args)
+    return status if status or args.only == SUMS else _learning(args)
+
+
+def _sums(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
     from sims.console import Console
@@ -34,3 +63,27 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"secagg demo: {error}") from None
     show(story, console)
     return 0 if story.as_promised else BROKEN_PROMISE
+
+
+def _learning(args: argparse.Namespace) -> int:
+    from secagg.errors import LocalError
+    from sims import cli
+    from sims.console import Console
+    from sims.demo.learning import SCENARIO, Cast, free_directory, outcome, runs_in
+    from sims.demo.learning_view import announce, show
+    from sims.report import write_report
+
+    console, out = Console(), free_directory(args.out)
+    announce(console, out)
+    with redirect_stdout(StringIO()):  # its table says more than anybody wants to know here
+        status = cli.main(["simulate", SCENARIO, "--out", str(out), *(["--quick"] if args.quick else [])])
+    if status:
+        return status
+    try:
+        directory = out / (f"{SCENARIO}-quick" if args.quick else SCENARIO)
+        runs = runs_in(directory)
+        report = write_report(directory)
+        show(console, Cast.of(runs[0]), [outcome(run) for run in runs], report)
+    except LocalError as error:
+        raise UserError(f"secagg demo: {error}") from None
+    return 0
