@@ -35,9 +35,4 @@ COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 def add_all(subparsers: Subparsers) -> None:
     """Add every command's parser to ``subparsers``."""
     for name in COMMANDS:
-        module = f"sims.cli.{name.replace('-', '_')}"
-        try:
-            import_module(module).add(subparsers)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
+        import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)

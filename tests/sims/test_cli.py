@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -218,9 +217,7 @@ def test_no_arguments_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None
 
     out, err = capsys.readouterr()
     assert out.startswith("usage: secagg")
-    there = {name for name in registry.COMMANDS if find_spec(f"sims.cli.{name.replace('-', '_')}")}
-    assert there >= {"simulate", "plan", "serve", "bench"}
-    assert all(name in out for name in there)
+    assert all(name in out for name in registry.COMMANDS)
     assert err == ""
 
 
