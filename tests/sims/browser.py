@@ -32,8 +32,14 @@ KEYS: Final = {"Tab": "\ue004", "Left": "\ue012", "Right": "\ue014", "End": "\ue
 
 def missing() -> str | None:
     """Why there can be no browser here; None if there can."""
-    names = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    found = {"chromium": _chromium(), "chromedriver": shutil.which("chromedriver")}
+    names = [name for name, path in found.items() if path is None]
     return f"{' and '.join(names)} not installed: .ci/run installs both" if names else None
+
+
+def _chromium() -> str | None:
+    """Which of its names it goes by differs between systems."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Browser:
@@ -142,14 +148,14 @@ class Browser:
 def _options() -> dict[str, Any]:
     # The sandbox of Chromium refuses to run as root, which is who tests are in a container.
     root = ("--no-sandbox",) if os.geteuid() == 0 else ()
-    return {"binary": shutil.which("chromium"), "args": [*_ARGUMENTS, *root]}
+    return {"binary": _chromium(), "args": [*_ARGUMENTS, *root]}
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A browser that ends with the block, together with its driver."""
     driver = shutil.which("chromedriver")
-    assert driver is not None, missing()
+    assert driver is not None and _chromium() is not None, missing()  # noqa: PT018
     process = subprocess.Popen(
         [driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
