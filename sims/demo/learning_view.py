@@ -29,9 +29,10 @@ def show(console: Console, cast: Cast, outcomes: Sequence[Outcome], report: Path
     console.print()
     console.print(_table(outcomes))
     console.print(
-        f"Accuracy is that of the {cast.clients - cast.malicious} honest clients of {cast.clients}, each on "
-        f"its own test samples. The server ({cast.trust}) learned totals of {cast.dim} parameters and over "
-        f"how many clients they are; no sum opens with fewer than {cast.threshold} of them.",
+        f"Accuracies of the {cast.clients - cast.malicious} honest clients of {cast.clients}, each on its "
+        f"own test samples, by the common model and by the one that it uses. The server ({cast.trust}) "
+        f"learned totals of {cast.dim} parameters, and over how many clients they are; no sum opens with "
+        f"fewer than {cast.threshold} of them.",
         highlight=False,
     )
     if len(outcomes) > 1:
@@ -45,11 +46,11 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     for column in (
-        "accuracy", "personal\nmodels", "nine in ten\nerr at most", "rounds", "sums", "clients\nin a sum",
+        "common\nmodel", "model\nin use", "nine in ten\nerr at most", "rounds", "sums", "clients\nin a sum",
         "MB sent\nby each",
     ):  # fmt: skip
         table.add_column(column, justify="right", no_wrap=True)
-    best = max(outcomes, key=lambda each: each.common)
+    best = max(outcomes, key=lambda each: each.personal)
     for each in outcomes:
         table.add_row(*_row(each), style="green" if each is best else None)
     return table
@@ -70,10 +71,10 @@ def _row(each: Outcome) -> tuple[str, ...]:
 
 
 def _verdict(outcomes: Sequence[Outcome]) -> str:
-    best, worst = (choose(outcomes, key=lambda each: each.common) for choose in (max, min))
+    best, worst = (choose(outcomes, key=lambda each: each.personal) for choose in (max, min))
     return (
-        f"[green]{best.label} kept {100 * best.common:.1f} %[/green], [red]{worst.label} fell to "
-        f"{100 * worst.common:.1f} %[/red]."
+        f"[green]{best.label} kept {100 * best.personal:.1f} %[/green], [red]{worst.label} fell to "
+        f"{100 * worst.personal:.1f} %[/red]."
     )
 
 
