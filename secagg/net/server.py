@@ -67,6 +67,11 @@ class Server:
         """Clients that have a connection at this moment."""
         return tuple(sorted(member for member, link in self._links.items() if link not in self._fading))
 
+    @property
+    def live(self) -> Session | None:
+        """The session that is being set up or under way, if there is one."""
+        return self._session
+
     async def wait_for_clients(self, count: int) -> None:
         """Until so many are connected."""
         while len(self.connected) < count:

@@ -120,6 +120,19 @@ def test_the_log_has_the_same_sessions_sums_bytes_and_frames_as_that_of_machines
     assert logs[1].lines == logs[0].lines
 
 
+@SLOW
+def test_the_log_has_what_a_session_took_that_could_not_be_set_up() -> None:
+    log = Lines()
+    with opened(
+        FEDAVG, log=log, fate=lambda member, stage, _number, _sum: member and stage is Stage.SHARE
+    ) as channel:
+        report = run_of(FEDAVG, channel).round()
+    assert "dealt shares" in str(report.failure)
+    (line,) = (facts for facts in log.lines if "members" in facts)
+    assert line["failure"] == str(report.failure)
+    assert line["frames_up"] == {"advertise": CLIENTS, "share": 1}
+
+
 def test_whoever_drops_out_at_a_stage_is_back_in_the_next_round() -> None:
     stages = list(Stage)
 

@@ -104,12 +104,11 @@ class ProcessSession:
         )
         try:
             self._session = await self._stack.enter_async_context(opening)
-            self._count(self._session)
         finally:
             self.dropped |= doomed - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
-        """From here on, what is counted is the session's own."""
+        """What is counted is the session's own, also if its set-up fails."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
@@ -169,6 +168,8 @@ class ProcessSession:
         course.refusals = [(each.member, _error(each)) for each in self._office.refused.values()]
 
     def _observe(self, event: ServerEvent) -> None:
+        if self._session is None and (live := self._office.server.live) is not None:
+            self._count(live)
         match event:
             case SessionReady():
                 complete = event.neighbours >= len(self._machine.advertised) - 1

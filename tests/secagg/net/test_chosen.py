@@ -56,6 +56,7 @@ def test_frames_are_counted_beside_their_bytes() -> None:
     async def main(_network: Network) -> None:
         async with world.server() as server, world.everybody():
             async with world.session(server) as session:
+                assert server.live is session
                 await world.ask(session)
                 await world.ask(session)
             counts.extend((session.frames_up, session.frames_down))
