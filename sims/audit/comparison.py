@@ -8,6 +8,7 @@ from typing import Any
 
 from sims.audit.audit import Audit, Growth
 from sims.audit.growth import Load, growth
+from sims.audit.spending import TAIL
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def _names(audits: Sequence[Audit]) -> Iterator[str]:
 
 def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     subject, traffic, tail = audit.subject, audit.traffic, audit.tail
+    beside = audit.spending.of_budgets.get(TAIL)
     yield "algorithm", subject.algorithm
     yield "channel", subject.channel
     yield "status", subject.status
@@ -52,6 +54,7 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "bytes down a client", None if traffic is None else round(traffic.down_per_client)
     yield "epsilon", audit.spending.server.epsilon
     yield "delta", audit.spending.delta if audit.spending.server.epsilon is not None else None
+    yield "epsilon of the private tail", None if beside is None else beside.epsilon
     yield "refusals", len(audit.losses.refused)
     yield "clients missed", sum(each.clients for each in audit.losses.missed)
     yield "seconds", audit.achieved.seconds

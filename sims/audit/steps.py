@@ -52,5 +52,5 @@ def _cut_short(
         failures: list[Any] = [entry.logged["failure"] for entry in own if entry.logged is not None]
         why = next((str(failure) for failure in failures if failure is not None), None)
         if why is not None:
-            lost = ", and the round was given up" if number in given_up else ", and the last total stands"
+            lost = ", and the round was given up" if number in given_up else ""
             yield CutShort(round=number, steps=achieved[number], why=why + lost)

@@ -31,11 +31,13 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if all records fit together, 1 if one of them was altered, and 2 if RUN "
         "is no run directory, or a file of it cannot be read.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the directory of a run")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="the directory of a run, or of a sweep"
+    )
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="put several runs, and all runs of a sweep, beside each other in one table (default one run)",
+        help="put several runs beside each other in one table, as is done with a sweep (default no)",
     )
     parser.add_argument(
         "--server-key",
@@ -61,19 +63,18 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("secagg audit: give one run, or --compare to put several beside each other")
     key = None if args.server_key is None else _key(args.server_key)
     try:
-        audits = [_audited(path, key, args.delta) for path in _paths(args)]
+        paths = _paths(args)
+        audits = [_audited(path, key, args.delta) for path in paths]
     except LocalError as error:
         raise UserError("\n".join(f"secagg audit: {line}" for line in str(error).splitlines())) from None
-    (_compare if args.compare else _show)(args, audits)
+    (_compare if args.compare or len(paths) > 1 else _show)(args, audits)
     return 0 if all(audit.intact for audit in audits) else ALTERED
 
 
 def _paths(args: argparse.Namespace) -> list[Path]:
-    """Of a sweep, all its runs are compared."""
+    """Of a sweep, all its runs."""
     from sims.rundir import find_runs
 
-    if not args.compare:
-        return list(args.runs)
     return [run.path for path in args.runs for run in find_runs(path)]
 
 

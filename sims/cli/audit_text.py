@@ -243,9 +243,11 @@ def _bytes(found: "Traffic | None", subject: "Subject") -> Iterator[str]:
 
 def growth_line(found: "Growth") -> str:
     sizes = ", ".join(f"{size:,}" for size in sorted(set(found.sizes)))
+    few = len(found.sizes) <= 2
+    error = "which any two sizes would fit" if few else f"off by {found.worst:.1%} at most"
     return (
         f"over cohorts m of {sizes}, a round takes {found.log_coefficient:,.4g} m log2 m + "
-        f"{found.size_coefficient:,.4g} m d bytes, off by {found.worst:.1%} at most"
+        f"{found.size_coefficient:,.4g} m d bytes, {error}"
     )
 
 

@@ -75,7 +75,9 @@ def test_runs_in_one_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> No
     heads = out.splitlines()[0].split()
     assert heads == ["private", "robust"]
     assert any(line.split() == ["epsilon", "1.999", "-"] for line in out.splitlines())
-    assert "over cohorts m of 5, 6" in out
+    assert "over cohorts m of 5, 6, a round takes" in out
+    assert "which any two sizes would fit" in out
+    assert ask(capsys, runs) == (0, out, "")
     _, out, _ = ask(capsys, "--compare", "--json", runs / "robust", runs / "private")
     assert list(json.loads(out)["runs"]) == ["robust", "private"]
 
@@ -122,9 +124,8 @@ def test_an_altered_ledger_ends_with_1(
 def test_what_is_no_run(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, sentence in (
-        ([tmp_path / "nowhere"], "is no directory: give that of a run, such as results/NAME"),
-        ([tmp_path / "empty"], "is not the directory of a run: there is no run.json in it"),
-        ([runs], "holds several runs: choose one, or --compare them"),
+        ([tmp_path / "nowhere"], "is no directory; give that of a run, such as results/NAME"),
+        ([tmp_path / "empty"], "there is no run in"),
         ([runs / "private", runs / "robust"], "give one run, or --compare to put several beside each other"),
         (["--compare", tmp_path / "empty"], "there is no run in"),
     ):
