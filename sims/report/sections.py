@@ -22,7 +22,7 @@ from sims.words import counted
 _CHANNELS: Final = {
     "plain": "plain sums, no protection",
     "secure": "secure sums, one process",
-    "processes": "secure sums over TLS, a process for every worker",
+    "processes": "secure sums over TLS, in many processes",
 }
 _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a malicious server"}
 _CONTENTS: Final = {
