@@ -38,17 +38,28 @@ def set_up(session: Row, sizes: Sizes) -> tuple[Expected, Expected]:
     """Bytes up and down of a session's set-up. Of one that failed, nobody knows how far it came."""
     if session["failure"] is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
-    dealt, told = session["frames_up"].get("share", 0), session["frames_down"].get("share", 0)
-    everybody = dealt == sizes.members
-    delivered = sizes.delivery(sizes.neighbours if everybody else dealt - 1)
-    # Whoever hears the keys deals shares, and gets those of the others; on a ring, it matters who did not.
-    whole = told == 2 * dealt and (everybody or not sizes.is_ring)
+    dealt = session["frames_up"].get("share", 0)
     up = {"advertise": sizes.members * sizes.advertisement, "share": dealt * sizes.shares}
     down = {
         "advertise": session["frames_down"].get("advertise", 0) * sizes.invitation,
-        "share": dealt * (sizes.keys + delivered) if whole else None,
+        "share": _told_in_set_up(session, sizes, dealt),
     }
     return up, down
+
+
+def _told_in_set_up(session: Row, sizes: Sizes, dealt: int) -> int | None:
+    """Whoever hears the keys deals shares, and gets those of the others, unless it is killed in between.
+
+    None on a ring where somebody has not dealt: then it matters whose neighbour that was.
+    """
+    told, everybody = session["frames_down"].get("share", 0), dealt == sizes.members
+    if sizes.is_ring and not everybody:
+        return None
+    delivered = sizes.delivery(sizes.neighbours if everybody else dealt - 1)
+    if told == 2 * dealt:
+        return dealt * (sizes.keys + delivered)
+    measured = session["bytes_down"].get("share", 0)
+    return _settled(measured, frames=told, usual=sizes.keys, other=delivered, most=dealt)
 
 
 @dataclass(frozen=True)

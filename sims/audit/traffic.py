@@ -48,7 +48,10 @@ class _Sheet:
         if expected is None:
             self.unknown.add((way, stage))
             if measured:
-                yield f"{name}: the facts do not say what its {measured:,} bytes {way} ({stage}) should be"
+                yield (
+                    f"{name}: {measured:,} bytes {way} ({stage}), and what they should be cannot be told: it "
+                    "failed, or clients were lost in the midst of it"
+                )
             return
         self.expected[way][stage] += expected
         if measured != expected:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocols.fedavg import FedAvg
+from protocols.fedavg import FedAvg, LocalTraining
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.rfa import RFA
 from secagg.local import Stage
@@ -204,6 +204,24 @@ def test_who_was_lost_by_stage_and_round(tmp_path: Path) -> None:
     missed = audited(make_run(tmp_path / "run", algorithm, lost)).losses.missed
     found = [(each.round, each.kind, each.stage, each.clients) for each in missed]
     assert found == [(1, "", "advertise", 1), (2, "update", "mask", 1), (2, "update", "reveal", 1)]
+
+
+def test_a_session_to_which_too_few_come(tmp_path: Path) -> None:
+    away = absent(*((member, Stage.ADVERTISE, 0, -1) for member in range(5)))
+    audit = audited(make_run(tmp_path / "run", FedAvg(dim=DIM, clients=6, clip=1.0), away))
+    assert [(each.round, each.kind) for each in audit.losses.failed] == [(1, "")]
+    assert [release.round for release in audit.releases] == [2]
+    assert audit.intact
+    assert audit.traffic is not None
+    assert audit.traffic.exact == audit.traffic.sums - 1
+    assert "what they should be cannot be told" in audit.traffic.differences[0]
+
+
+def test_clients_that_work_alone_show_nothing(tmp_path: Path) -> None:
+    audit = audited(make_run(tmp_path / "run", LocalTraining(dim=DIM, clients=4), FEW))
+    assert audit.intact
+    assert not (audit.releases or audit.kinds or audit.groups)
+    assert not any(each.kind or "total" in each.what for each in audit.exposures)
 
 
 def test_clients_that_refuse(tmp_path: Path) -> None:

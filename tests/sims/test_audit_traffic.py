@@ -16,6 +16,7 @@ from secagg.local import Stage
 from secagg.thresholds import Trust
 from sims.audit.audit import Audit
 from sims.audit.audited import audited
+from sims.audit.expectation import set_up, sizes_of
 from sims.audit.growth import Load, growth
 from sims.audit.sizes import Sizes, blob, number
 from sims.channels import Fate, Setting
@@ -153,6 +154,40 @@ def test_bytes_per_client_beside_federated_averaging(tmp_path: Path) -> None:
 
 def test_nothing_is_sent_over_a_plain_channel(tmp_path: Path) -> None:
     assert audited(make_run(tmp_path / "run", RFA3, plain=True)).traffic is None
+
+
+# --- set-up -----------------------------------------------------------------------------------------
+
+
+def session(*, told: int, length: int, **more: Any) -> dict[str, Any]:
+    """A set-up of eight clients of whom seven dealt shares, and the frames that were sent to them then."""
+    return {
+        "failure": None,
+        "members": 8,
+        "neighbours": 7,
+        "threshold": 5,
+        "sums": 3,
+        "seeds": 0,
+        "frames_up": {"advertise": 8, "share": 7},
+        "frames_down": {"advertise": 8, "share": told},
+        "bytes_down": {"advertise": 0, "share": length},
+        **more,
+    }
+
+
+def test_a_client_that_dies_after_it_has_heard_the_keys() -> None:
+    sizes = sizes_of(session(told=14, length=0), "curious_server")
+    length = 8 * sizes.keys + 7 * sizes.delivery(6)
+    assert set_up(session(told=15, length=length), sizes)[1]["share"] == length
+    assert set_up(session(told=15, length=length + 1), sizes)[1]["share"] != length + 1
+    assert set_up(session(told=14, length=0), sizes)[1]["share"] == length - sizes.keys
+
+
+def test_what_cannot_be_known_is_not_made_up() -> None:
+    ring = session(told=14, length=9, neighbours=4)
+    assert set_up(ring, sizes_of(ring, "curious_server"))[1]["share"] is None
+    failed = session(told=8, length=9, failure="too few", neighbours=None, threshold=None)
+    assert set_up(failed, sizes_of(failed, "curious_server"))[0] == {"advertise": None, "share": None}
 
 
 # --- lengths ----------------------------------------------------------------------------------------
