@@ -18,6 +18,7 @@ from secagg.ledger import read_ledger
 from secagg.noise.conversion import epsilon
 from sims.cli import main
 from sims.rundir import RunDirectory, find_runs
+from sims.rundir.directory import NAMES
 from sims.rundir.signing import verify
 from sims.rundir.toml import as_toml
 from sims.simulation import simulate
@@ -154,6 +155,12 @@ def test_a_scenario_as_it_was_run_gives_the_same_model_again(scenario: Path) -> 
     once, again = RunDirectory(Path("once/small")), RunDirectory(Path("again/small"))
     assert model(once) == model(again)
     assert once.facts()["digest"] == again.facts()["digest"]
+
+
+def test_the_page_on_runs_names_every_file() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+    hidden = {"ledger-wal", "ledger-shm"}  # SQLite's own, while a run goes on
+    assert [name for name in NAMES if f"`{name}`" not in page] == sorted(hidden, reverse=True)
 
 
 # --- drop-outs by law ---
