@@ -2,7 +2,7 @@
 
 `protocols`, `fl` and `sims` are names that others may have taken as well. Another package of that name
 earlier on the path, or installed over ours, would fail somewhere deep inside, or worse, would not. Nothing of
-ours is imported here: a place is looked up, and the first line of a file is read. `secagg_command` runs this
+ours is imported here: a place is looked up, and the first line of a file is read. `secagg.__main__` runs this
 file before it trusts the name `sims`, so it stands alone.
 """
 

@@ -109,7 +109,7 @@ async def _take_part(
 ) -> None:
     notes, hear = trio.open_memory_channel[Note](64)
     signed = role.policy.trust is Trust.MALICIOUS
-    tls = {} if meeting.server is None else {"context": client_context(identity, certificate, meeting.server)}
+    tls = None if meeting.server is None else client_context(identity, certificate, meeting.server)
     async with (
         trio.open_nursery() as nursery,
         open_client(
@@ -125,7 +125,7 @@ async def _take_part(
             progress=role.progress(member),
             insecure_plain_tcp=meeting.server is None,
             work=inline,
-            **tls,
+            context=tls,
         ) as client,
     ):
         nursery.start_soon(_pass_on, hear, line)

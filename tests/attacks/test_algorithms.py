@@ -27,12 +27,13 @@ from protocols.run import Run
 from protocols.vocabulary import Query
 from secagg import messages as m
 from secagg.client import Answer
-from secagg.local import LocalSession, local_machines
+from secagg.local import local_machines
 from secagg.messages import MAX_SUMS
 from secagg.spec import Total
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer
 from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.channels.channel import Plan
+from sims.channels.secure import ObservedSession
 
 CLIENTS, BAD, DIM, ROUNDS = 12, 3, 5, 4  # a quarter is bad: members 0, 1 and 2
 SEED = b"attacks on algorithms"
@@ -177,7 +178,7 @@ class ForgingClient(InsecureRepeatableClient):
         return Answer(m.MaskedInput(message.context, sum_index, encoding.pack(masked)).encode(), {})
 
 
-def forged_session(forgers: frozenset[int], plan: Plan) -> LocalSession:
+def forged_session(forgers: frozenset[int], plan: Plan) -> ObservedSession:
     """Real machines, some of which forge their masked inputs."""
     seed = SEED + bytes([plan.number])
 
@@ -197,7 +198,7 @@ def forged_session(forgers: frozenset[int], plan: Plan) -> LocalSession:
         make_server=partial(InsecureSeededServer, seed=seed),
         make_client=make_client,
     )
-    return LocalSession(server, clients, plan.answer, absent=plan.absent, listener=plan.listener)
+    return ObservedSession(server, clients, plan)
 
 
 class TellingChannel(SessionChannel):

@@ -12,7 +12,7 @@ from typing import Any
 from sims.scenario.settings import Settings
 from sims.sweep.tasks import Explained
 
-Tell = Callable[[int], None]
+Tell = Callable[[int], bool]
 
 
 def work(task: Any, tell: Tell) -> Any:

@@ -220,7 +220,7 @@ def test_a_session_to_which_too_few_come(tmp_path: Path) -> None:
 def test_clients_that_work_alone_show_nothing(tmp_path: Path) -> None:
     audit = audited(make_run(tmp_path / "run", LocalTraining(dim=DIM, clients=4), FEW))
     assert audit.intact
-    assert not (audit.releases or audit.kinds or audit.groups)
+    assert (audit.releases, audit.kinds, audit.groups) == ((), (), ())
     assert not any(each.kind or "total" in each.what for each in audit.exposures)
 
 

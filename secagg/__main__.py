@@ -1,6 +1,7 @@
-"""The command ``secagg`` as it is installed: it looks at the names of its packages before it imports them.
+"""The command ``secagg`` as it is installed, and ``python -m secagg``.
 
-This is not part of ``sims``, because another package of that name may be in its place.
+It looks at the names of its other packages before it imports them. It is not part of ``sims``, because
+another package of that name may be in its place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-_CHECK = Path(__file__).resolve().parent / "sims" / "cli" / "intruders.py"
+_CHECK = Path(__file__).resolve().parents[1] / "sims" / "cli" / "intruders.py"
 _USER_ERROR = 2
 
 
@@ -33,3 +34,7 @@ def _complaint() -> str | None:
     spec.loader.exec_module(module)
     found: str | None = module.complaint()
     return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
