@@ -30,8 +30,8 @@ FEDAVG: Final = "FedAvg"
 PRIVATE: Final = ", private quantile"
 # By samples, as it was published; and with all clients alike, as everything else here, which is theta = 1.
 BASELINES: Final = (FEDAVG, "FedAvg, unweighted")
-THETAS: Final = ("theta 0.8", "theta 0.5")
-METHODS: Final = (*BASELINES, *THETAS, THETAS[0] + PRIVATE)
+THETAS: Final = ("theta 0.8", "theta 0.7", "theta 0.5")
+METHODS: Final = (*BASELINES, *THETAS, "theta 0.7" + PRIVATE)
 _KINDS: Final = {
     "bound": "bound",
     "high": "95 of 100 runs are below",
