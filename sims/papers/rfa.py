@@ -180,7 +180,8 @@ def _attacked(cells: Cells) -> Attacked:
 
 
 def _by_rule(results: Path, name: str) -> Attacked:
-    return {record.cell["rule"]: [record] for record in _records(results, name)}
+    records = sorted(_records(results, name), key=_seed)
+    return {rule: [record for record in records if record.cell["rule"] == rule] for rule in RULES}
 
 
 def _attack_row(name: str, agreement: Sequence[float], cells: Attacked) -> list[str]:
@@ -237,20 +238,22 @@ def _curve(cells: Cells, rule: str, levels: Mapping[str, float]) -> tuple[list[f
 
 
 def _long_panels(cells: Attacked) -> tuple[Panel, Panel]:
-    """Accuracy and agreement by round."""
+    """Accuracy and agreement by round, with a row for each seed."""
     accuracies: dict[str, Any] = {}
     agreements: dict[str, Any] = {}
     for rule in RULES:
-        (record,) = cells[rule]
-        series = record.result["series"]["common"]["pooled_accuracy"]
-        accuracies[rule] = record.result["rounds"], [100 * value for value in series]
-        rounds, values = zip(*record.result["observed"]["agreement"], strict=True)
-        agreements[rule] = rounds, values
+        results = [record.result for record in cells[rule]]
+        series = [result["series"]["common"]["pooled_accuracy"] for result in results]
+        accuracies[rule] = results[0]["rounds"], [[100 * value for value in run] for run in series]
+        observed = [rounds for rounds, _ in results[0]["observed"]["agreement"]]
+        agreements[rule] = observed, [_agreements(record) for record in cells[rule]]
+    title = Labels(x="round", y="accuracy, %", title="omniscient attack, 25 %")
     return (
-        lines(accuracies, Labels(x="round", y="accuracy, %", title="omniscient attack, 25 %"), names=_NAMES),
+        lines(accuracies, title, band="range", names=_NAMES),
         lines(
             agreements,
             Labels(x="round", y="agreement of honest updates"),
+            band="range",
             levels={"as strong as the attack": 1 / 3},
             names=_NAMES,
         ),
