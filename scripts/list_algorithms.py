@@ -1,4 +1,4 @@
-"""Writes the table of algorithms in docs/algorithms.md, from the algorithms themselves.
+"""Writes the tables of algorithms in docs/algorithms.md and README.md, from the algorithms themselves.
 
 python scripts/list_algorithms.py
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 from protocols.algorithm import Sum
 from protocols.catalogue import CATALOGUE, Entry
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "algorithms.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "algorithms.md"
+README = ROOT / "README.md"
 START, STOP = "<!-- table -->\n", "<!-- end of table -->\n"
 CLIENTS = 100
 DIM = 100_003  # a number that nothing else has, so that it can be told from others
@@ -21,14 +23,32 @@ HEAD = (
 )
 
 
+SHORT_HEAD = (
+    "| algorithm | | sums a round | what the totals reveal | private variant |\n|---|---|---|---|---|\n"
+)
+
+
 def table() -> str:
     return HEAD + "".join(row for entry in CATALOGUE.values() for row in _rows(entry))
 
 
-def redraw(page: str) -> str:
-    """The page with the table as it should be."""
+def overview() -> str:
+    """One row for each, for who wants to choose."""
+    return SHORT_HEAD + "".join(map(_row, CATALOGUE.values()))
+
+
+def redraw(page: str, content: str | None = None) -> str:
+    """The page with its table as it should be: by default, the long one."""
     before, rest = page.split(START, 1)
-    return before + START + table() + STOP + rest.split(STOP, 1)[1]
+    return before + START + (table() if content is None else content) + STOP + rest.split(STOP, 1)[1]
+
+
+def _row(entry: Entry) -> str:
+    sums = entry.build(dim=DIM, clients=CLIENTS, **entry.example).sums()
+    number = "up to " * any(each.spec.times > 1 for each in sums) + str(sum(each.spec.times for each in sums))
+    reveals = "; ".join(dict.fromkeys(each.reveals for each in sums)) or "nothing"
+    private = _private(entry) if sums else ""
+    return f"| `{entry.name}` | {entry.summary} | {number} | {reveals} | {private} |\n"
 
 
 def _rows(entry: Entry) -> list[str]:
@@ -65,7 +85,8 @@ def _malicious(each: Sum) -> str:
 
 
 def main() -> int:
-    PAGE.write_text(redraw(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, content in ((PAGE, table()), (README, overview())):
+        path.write_text(redraw(path.read_text(encoding="utf-8"), content), encoding="utf-8")
     return 0
 
 

@@ -31,6 +31,8 @@ PAGES = (
     "docs/training.md",
     "docs/report.md",
     "docs/scenarios.md",
+    "docs/runs.md",
+    "docs/sums.md",
     "docs/results.md",
     "docs/deployment.md",
     "docs/embedding.md",
@@ -47,30 +49,43 @@ def section(page: str, start: str, stop: str) -> str:
     return read(page).split(start, 1)[1].split(stop, 1)[0]
 
 
-# --- the README's examples ---------------------------------------------------------------------------
+# --- examples of the README and of the page on sums --------------------------------------------------
 
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", read("README.md"), re.DOTALL | re.MULTILINE)
-
-
-def test_readme_has_examples() -> None:
-    assert len(EXAMPLES) >= 2
-
-
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_readme_example_runs(number: int) -> None:
-    code = compile(EXAMPLES[number], f"README.md, example {number}", "exec")
-    exec(code, {"__name__": "__example__"})  # noqa: S102  (the repository's own text)
+BY_HAND = ("README.md", "docs/sums.md")
+EXAMPLES = [
+    (page, code)
+    for page in BY_HAND
+    for code in re.findall(r"^```python\n(.*?)^```$", read(page), re.DOTALL | re.MULTILINE)
+]
+_NUMBERED = [f"{page}-{number}" for number, (page, _) in enumerate(EXAMPLES)]
 
 
-SHOWN = re.findall(r"^    \$ secagg (.*)\n((?:    (?!\$).+\n)+)", read("README.md"), re.MULTILINE)
+def test_both_pages_have_examples() -> None:
+    assert [page for page, _ in EXAMPLES] == ["README.md"] * 2 + ["docs/sums.md"] * 3
 
 
-def test_there_is_a_command_with_its_output() -> None:
-    assert SHOWN
+def test_the_first_example_is_20_lines_at_most() -> None:
+    assert sum(bool(line.strip()) for line in EXAMPLES[0][1].splitlines()) <= 20
+
+
+@pytest.mark.parametrize(("page", "code"), EXAMPLES, ids=_NUMBERED)
+def test_an_example_runs(page: str, code: str) -> None:
+    exec(compile(code, page, "exec"), {"__name__": "__example__"})  # noqa: S102  (the repository's own text)
+
+
+SHOWN = [
+    found
+    for page in BY_HAND
+    for found in re.findall(r"^    \$ secagg (.*)\n((?:    (?!\$).+\n)+)", read(page), re.MULTILINE)
+]
+
+
+def test_there_are_commands_with_their_output() -> None:
+    assert {command.split()[0] for command, _ in SHOWN} == {"plan", "noise", "params"}
 
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN)
-def test_a_command_prints_what_the_readme_shows(
+def test_a_command_prints_what_a_page_shows(
     command: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command.split()) == 0
@@ -120,6 +135,11 @@ def test_the_new_algorithm_works_as_the_page_says() -> None:
 def test_the_table_of_algorithms_is_current() -> None:
     page = read("docs/algorithms.md")
     assert list_algorithms.redraw(page) == page, "run python scripts/list_algorithms.py"
+
+
+def test_the_overview_in_the_readme_is_current() -> None:
+    page = read("README.md")
+    assert list_algorithms.redraw(page, list_algorithms.overview()) == page, "run scripts/list_algorithms.py"
 
 
 def test_a_stale_table_of_algorithms_is_noticed() -> None:
@@ -254,10 +274,9 @@ def numbers_on(page: str) -> set[str]:
     return set(re.findall(r"\b\d[\d,]*\b", read(page)))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/protocol.md"])
 @pytest.mark.parametrize("trust", list(Trust))
-def test_bytes_per_client(page: str, trust: Trust) -> None:
-    assert {f"{figure:,}" for figure in per_client(frames(trust))} - numbers_on(page) == set()
+def test_bytes_per_client(trust: Trust) -> None:
+    assert {f"{figure:,}" for figure in per_client(frames(trust))} - numbers_on("docs/protocol.md") == set()
 
 
 def test_bytes_per_client_on_a_ring() -> None:
