@@ -44,5 +44,11 @@ def _canaries(content: Row) -> Iterator[Canary]:
             claimed=row["epsilon"],
             delta=row["delta"],
             confidence=row["confidence"],
-            holds=row["holds"],
+            holds=bool(row["holds"]) and not _refutes(row),
         )
+
+
+def _refutes(row: Row) -> bool:
+    """Whether a bound is above what is claimed, whatever verdict was written down beside it."""
+    bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
+    return any(bound is not None and bound > row["epsilon"] for bound in bounds)

@@ -261,6 +261,7 @@ class Traffic:
 
     `sums`, `exact`     sums and sessions that were compared, and those that agree to the byte.
     `differences`       the others, one sentence each.
+    `wrong`             how many of them contradict the protocol; of the rest, it cannot be told.
     `up_per_client`, `down_per_client`  of a whole run: all bytes over the clients of a round.
     `fedavg_up`, `fedavg_down`          the same of plain federated averaging, 4 bytes for each parameter.
     `growth`            how bytes grow with the cohort, where the run has cohorts of several sizes.
@@ -277,6 +278,7 @@ class Traffic:
     fedavg_up: float
     fedavg_down: float
     growth: Growth | None
+    wrong: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,3 +333,9 @@ class Audit:
     def intact(self) -> bool:
         """Whether the records fit together: an audit of others proves nothing."""
         return self.integrity.intact
+
+    @property
+    def sound(self) -> bool:
+        """Whether, besides, no bytes contradict the protocol, and no canary the noise that was promised."""
+        wrong = 0 if self.traffic is None else self.traffic.wrong
+        return self.intact and not wrong and all(each.holds for each in self.canaries)

@@ -19,6 +19,7 @@ from sims.audit.spending import adjacency_of, delta_of, spending
 from sims.audit.steps import groups
 from sims.audit.traffic import traffic
 from sims.deploy.config import toml_tables
+from sims.deploy.problems import ConfigError
 from sims.rundir import RunDirectory
 
 
@@ -33,7 +34,18 @@ def audited(
     Raises `ConfigError` if it is no run directory, or if a file of it cannot be understood. A ledger that was
     altered is no error: it is what `Audit.integrity` says.
     """
-    evidence = Evidence.of(run.path if isinstance(run, RunDirectory) else run)
+    path = run.path if isinstance(run, RunDirectory) else run
+    try:
+        return _audit(path, server_key, delta)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} holds something that no run writes, and that cannot be understood: "
+            f"{type(error).__name__}, {error}"
+        ) from error
+
+
+def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
+    evidence = Evidence.of(path)
     settings = _settings(evidence)
     found = examined(evidence, server_key)
     records = found.records
@@ -113,7 +125,7 @@ def _subject(evidence: Evidence) -> Subject:
 def as_json(audit: Audit) -> dict[str, Any]:
     """For a program; names are those of the fields."""
     found = asdict(audit)
-    found["intact"] = audit.intact
+    found |= {"intact": audit.intact, "sound": audit.sound}
     for group, own in zip(found["groups"], audit.groups, strict=True):
         group["mean"] = own.mean
         group["rounds"] = {str(steps): often for steps, often in own.rounds.items()}

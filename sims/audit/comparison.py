@@ -42,7 +42,7 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "algorithm", subject.algorithm
     yield "channel", subject.channel
     yield "status", subject.status
-    yield "records", "intact" if audit.intact else "ALTERED"
+    yield "records", ("intact" if audit.sound else "WRONG") if audit.intact else "ALTERED"
     yield "accuracy", audit.achieved.accuracy
     yield "error of the 90th percentile", audit.achieved.error_90
     yield "accuracy of the worst tenth", audit.achieved.worst_tenth

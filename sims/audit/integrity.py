@@ -3,7 +3,8 @@
 The ledger is a chain of hashes, so that no row can be changed without changing all that follow; its head is
 signed. A signature proves that the holder of a key vouches for the ledger. Whose key it is, it does not say:
 an auditor who knows the server's key from elsewhere gives it, and then a ledger that was written anew and
-signed by somebody else is noticed, too.
+signed by somebody else is noticed, too. A key that follows from insecure_seed is everybody's, and its
+signature proves nothing. What is not in the ledger is not signed: see `sims.audit.statements`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from secagg.ledger import Reading, read_ledger
 from sims.audit.audit import Integrity
 from sims.audit.evidence import HEAD, LEDGER, SEAL, Evidence
 from sims.audit.records import Records, reconciled
+from sims.audit.statements import impossible_spends, misstatements, settings_of
 from sims.deploy.problems import ConfigError
 from sims.rundir import RunDirectory
 from sims.rundir.signing import AlteredLedger, Verified, read_heads, verify
+from sims.scenario.seed import insecure_server
 from sims.words import counted
 
 _FINGERPRINT = 16  # characters; as many as a person compares
@@ -43,7 +46,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
     reading = _read(evidence, problems)
     signed = None if reading is None else _signed(evidence, reading, problems)
     records = reconciled(evidence, reading)
-    problems += records.problems
+    problems += [*records.problems, *misstatements(evidence), *impossible_spends(evidence, records)]
     remarks = list(_remarks(evidence, records, signed, server_key))
     if reading is not None and signed is not None and signed.unsigned:
         late = f"the last {counted(signed.unsigned, 'row')} of the ledger came after the last signature"
@@ -73,14 +76,16 @@ def fingerprint(key: bytes) -> str:
 
 def _plain(evidence: Evidence, server_key: bytes | None) -> Examined:
     remark = "a plain channel keeps no ledger: nothing vouches for what sums.jsonl says"
-    problems = () if server_key is None else ("there is no ledger that the server's key could have signed",)
+    problems = list(misstatements(evidence))
+    if server_key is not None:
+        problems.append("there is no ledger that the server's key could have signed")
     integrity = Integrity(
         rows=None,
         head=None,
         key=None,
         fingerprint=None,
         expected=None if server_key is None else False,
-        problems=problems,
+        problems=tuple(problems),
         remarks=(remark,),
     )
     return Examined(None, reconciled(evidence, None), integrity)
@@ -129,6 +134,13 @@ def _remarks(
             "server's, or give the server's public key with --server-key; without, somebody who rewrote the "
             "whole ledger could have signed it with another key"
         )
+    if signed is not None:
+        yield (
+            "the signature covers the ledger and, by their digest, the settings; sums.jsonl, spend.json and "
+            "run.json have to fit to these; what else they say is not signed, nor are metrics and canaries"
+        )
+    if signed is not None and _is_everybodys(signed.keys[-1], evidence):
+        yield "the key that signed follows from insecure_seed: anybody who has it can sign another ledger"
     if signed is not None and (keys := len(set(signed.keys))) > 1:
         yield f"{keys} keys have signed: the run went on with another one after it was stopped"
     if records.lost:
@@ -138,3 +150,8 @@ def _remarks(
         )
     if not evidence.finished:
         yield f"the run is {evidence.run['status']}: this is what there is so far"
+
+
+def _is_everybodys(key: bytes, evidence: Evidence) -> bool:
+    settings = settings_of(evidence)
+    return settings is not None and settings.seeded and key == insecure_server(settings.seed).public

@@ -6,6 +6,7 @@ took. Each sum has to be in both, with the same numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,16 +29,18 @@ class Entry:
     logged: Row | None
     released: Row | None
     place: int = -1  # of the question in the ledger
+    number: int = 0  # of the round of the training, where only the ledger knows of it
+    beside: bool = False  # the training, where only the ledger knows of it
 
     @property
     def round(self) -> int:
         """Of the training, from 1."""
-        return int(self._known["round"]) + 1 if self.logged is None else int(self.logged["number"])
+        return self.number if self.logged is None else int(self.logged["number"])
 
     @property
     def extra(self) -> bool:
         """Whether it was asked beside the training."""
-        return self.logged is not None and self.logged.get("part", TRAINING) != TRAINING
+        return self.beside if self.logged is None else self.logged.get("part", TRAINING) != TRAINING
 
     @property
     def kind(self) -> str:
@@ -78,18 +81,11 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
     """Every sum of either record. Without a ledger, the log is all there is."""
     if reading is None:
         return Records(tuple(Entry(None, row, None) for row in evidence.sums), (), 0)
+    problems = list(_unfounded(evidence))
     logged = _logged(evidence, reading)
-    entries = [
-        Entry(
-            asked.body,
-            None if _was_cut_off(asked.number, evidence) else logged.pop(_key(asked), None),
-            released,
-            asked.number,
-        )
-        for asked, released in _paired(reading)
-    ]
+    entries = list(_entries(evidence, reading, logged))
     lost = [entry for entry in entries if entry.logged is None]
-    problems = [
+    problems += [
         f"{_name(row['number'], row['kind'])} is in sums.jsonl, but not in the ledger"
         for row in logged.values()
     ]
@@ -100,8 +96,30 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
         for entry in lost
         if not (_was_cut_off(entry.place, evidence) or (entry.place > last and not evidence.finished))
     ]
-    unasked = [Entry(None, row, None) for row in evidence.sums if row["sum"] is None]
+    unasked = [Entry(None, {**row, "count": None}, None) for row in evidence.sums if row["sum"] is None]
     return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
+
+
+def _unfounded(evidence: Evidence) -> Iterator[str]:
+    """Lines that no run writes: the same sum twice, or a total of a sum that nobody was asked for."""
+    often = Counter((row["session"], row["sum"]) for row in evidence.sums if row["sum"] is not None)
+    for row in evidence.sums:
+        name = _name(row["number"], row["kind"])
+        if row["sum"] is None and row["count"] is not None:
+            yield f"{name} was released by sums.jsonl, though nobody was asked for it"
+        elif often.pop((row["session"], row["sum"]), 1) > 1:
+            yield f"{name} is in sums.jsonl more than once"
+
+
+def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, Row]) -> Iterator[Entry]:
+    """Every sum of the ledger; its line is taken out of `logged`."""
+    beside = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
+    number = 0
+    for asked, released in _paired(reading):
+        extra = asked.body["kind"] in beside
+        number = number if extra else int(asked.body["round"]) + 1
+        line = None if _was_cut_off(asked.number, evidence) else logged.pop(_key(asked), None)
+        yield Entry(asked.body, line, released, asked.number, number, extra)
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
@@ -151,10 +169,11 @@ def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) ->
     if not unasked:
         return tuple(entries)
     places = {id(row): place for place, row in enumerate(evidence.sums)}
+    own = [place for place, row in enumerate(evidence.sums) if row["sum"] is None]
     found = list(entries)
-    for entry in unasked:
-        own = places[id(entry.logged)]
-        after = [k for k, each in enumerate(found) if each.logged and places[id(each.logged)] < own]
+    for place, entry in zip(own, unasked, strict=True):
+        places[id(entry.logged)] = place
+        after = [k for k, each in enumerate(found) if each.logged and places[id(each.logged)] < place]
         found.insert(max(after, default=-1) + 1, entry)
     return tuple(found)
 

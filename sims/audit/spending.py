@@ -25,7 +25,7 @@ def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[fl
     if given is not None:
         return given, ""
     spend = evidence.spend or {}
-    for table in (spend, settings.get("privacy", {}), settings.get("tail", {})):
+    for table in (settings.get("privacy", {}), settings.get("tail", {}), spend):  # the first are signed
         if isinstance(table.get("delta"), float):
             return table["delta"], ""
     return DELTA, f"neither the scenario nor --delta names a delta: epsilons are for {DELTA:g}"

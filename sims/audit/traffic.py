@@ -28,6 +28,7 @@ class _Sheet:
     compared: int = 0
     exact: int = 0
     differences: list[str] = field(default_factory=list)
+    wrong: int = 0
 
     def add(self, name: str, row: Row, expected: Mapping[str, Expected]) -> None:
         """One set-up, or one sum."""
@@ -55,6 +56,7 @@ class _Sheet:
             return
         self.expected[way][stage] += expected
         if measured != expected:
+            self.wrong += 1
             yield f"{name}: {measured:,} bytes {way} ({stage}), but the protocol says {expected:,}"
 
     def stages(self) -> Iterator[StageBytes]:
@@ -112,6 +114,7 @@ def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> Traffi
         fedavg_up=plain,
         fedavg_down=plain,
         growth=growth(loads),
+        wrong=sheet.wrong,
     )
 
 

@@ -16,7 +16,7 @@ from sims.cli.registry import Subparsers
 if TYPE_CHECKING:
     from sims.audit.audit import Audit
 
-ALTERED = 1
+WRONG = 1
 _NARROW = 40
 HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -28,8 +28,9 @@ def add(subparsers: Subparsers) -> None:
         description="Look at what a run has left in RUN, and at nothing else: whether its ledger is the one "
         "that was signed, every sum that was released and what a server learned from it, what that cost in "
         "privacy, what is not private and why, who was lost, and whether every byte is accounted for.",
-        epilog="The exit status is 0 if all records fit together, 1 if one of them was altered, and 2 if RUN "
-        "is no run directory, or a file of it cannot be read.",
+        epilog="The exit status is 0 if all records fit together, 1 if one of them was altered, if bytes are "
+        "not what the protocol says, or if a canary refutes the noise that was promised, and 2 if RUN is no "
+        "run directory, or a file of it cannot be read.",
     )
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="the directory of a run, or of a sweep"
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     except LocalError as error:
         raise UserError("\n".join(f"secagg audit: {line}" for line in str(error).splitlines())) from None
     (_compare if args.compare or len(paths) > 1 else _show)(args, audits)
-    return 0 if all(audit.intact for audit in audits) else ALTERED
+    return 0 if all(audit.sound for audit in audits) else WRONG
 
 
 def _paths(args: argparse.Namespace) -> list[Path]:
@@ -86,14 +87,14 @@ def _audited(path: Path, key: bytes | None, delta: float | None) -> "Audit":
 
 def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
     from sims.audit.audited import as_json
-    from sims.cli.audit_text import lines
+    from sims.cli.audit_text import lines, printable
 
     (audit,) = audits
     if args.json:
         print(json.dumps(as_json(audit), indent=2))
         return
     for line in lines(audit, everything=args.all):
-        print(_wrapped(line))
+        print(_wrapped(printable(line)))
 
 
 def _wrapped(line: str) -> str:
@@ -107,10 +108,10 @@ def _wrapped(line: str) -> str:
 
 def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
     from sims.audit.comparison import as_json, compared
-    from sims.cli.audit_text import table
+    from sims.cli.audit_text import printable, table
 
     found = compared(audits)
-    print(json.dumps(as_json(found), indent=2) if args.json else "\n".join(table(found)))
+    print(json.dumps(as_json(found), indent=2) if args.json else "\n".join(map(printable, table(found))))
 
 
 # --- arguments --------------------------------------------------------------------------------------

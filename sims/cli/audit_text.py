@@ -42,6 +42,11 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
     yield from _section("Canaries", _canaries(audit))
 
 
+def printable(line: str) -> str:
+    """A line that moves no cursor and hides nothing: names in a run directory are whoever's wrote it."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+
+
 def _section(title: str, content: Iterator[str]) -> Iterator[str]:
     """Without content, nothing at all."""
     for number, line in enumerate(content):
@@ -226,6 +231,8 @@ def _bytes(found: "Traffic | None", subject: "Subject") -> Iterator[str]:
         yield f"all {found.sums:,} set-ups and sums take what the protocol says, to the byte"
     else:
         yield f"{found.exact:,} of {found.sums:,} set-ups and sums take what the protocol says, to the byte"
+    if found.wrong:
+        yield f"WRONG: {counted(found.wrong, 'count')} of bytes contradict the protocol"
     yield from found.differences
     yield (
         f"each of {subject.per_round:,} clients of a round: {found.up_per_client:,.0f} bytes up and "

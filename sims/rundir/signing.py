@@ -94,10 +94,16 @@ def read_heads(run: RunDirectory) -> list[SignedHead]:
 
 def _parse(run: RunDirectory, body: Any) -> SignedHead:
     try:
-        head = Head(int(body["rows"]), _hex(body["hash"], DIGEST_BYTES))
+        head = Head(_rows(body["rows"]), _hex(body["hash"], DIGEST_BYTES))
         return SignedHead(head, _hex(body["key"], KEY_BYTES), _hex(body["signature"], _SIGNATURE_BYTES))
     except (KeyError, TypeError, ValueError):
         raise AlteredLedger(f"{run / NAME} is damaged: it holds no signed head of a ledger") from None
+
+
+def _rows(number: Any) -> int:
+    if not 0 <= int(number) < 1 << 63:
+        raise ValueError
+    return int(number)
 
 
 def _hex(text: str, size: int) -> bytes:

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
 from secagg.net.keyfiles import read_key
@@ -33,8 +32,8 @@ from sims.rundir.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUN, RU
 from sims.rundir.lines import LinesFile
 from sims.rundir.signing import SignedHead, write_head
 from sims.rundir.toml import as_toml
+from sims.scenario.seed import insecure_seed, insecure_server
 from sims.scenario.settings import Settings
-from sims.simulation.streams import insecure_seed
 from sims.simulation.table import as_csv
 from sims.simulation.world import World
 
@@ -276,5 +275,5 @@ def _identity(settings: Settings) -> Identity:
     if settings.output.identity is not None:
         return read_key(Path(settings.output.identity))
     if settings.seeded:
-        return Identity.from_secret(digest("insecure identity of a server", insecure_seed(settings.seed)))
+        return insecure_server(settings.seed)
     return Identity.generate()

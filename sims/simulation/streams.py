@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 
 import numpy as np
+
+from sims.scenario.seed import insecure_seed
+
+__all__ = ["insecure_seed", "stream"]
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:
     """The generator of that purpose, under that seed; of that round, or whatever `more` counts."""
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *more])
-
-
-def insecure_seed(seed: int) -> bytes:
-    """What makes rounding and keys repeatable, and everything computable by whoever reads this line."""
-    return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()

@@ -27,10 +27,12 @@ from sims.channels import Setting, insecure_plain_sum, secure_sum
 from sims.rundir import RunDirectory
 from sims.rundir.lines import LinesFile
 from sims.rundir.signing import SignedHead, write_head
+from sims.rundir.toml import as_toml
+from sims.scenario.settings import Settings
+from sims.sweep.cell import Cell
 
 DIM = 3
 DELTA = 1e-5
-DIGEST = "0123456789abcdef"
 
 
 def identity() -> Identity:
@@ -47,6 +49,24 @@ def noisy(
         rounds=rounds,
     )
     return FedAvg(dim=DIM, clients=clients, clip=1.0, weighted=False, privacy=privacy)
+
+
+def _scenario(algorithm: AnyAlgorithm, setting: Setting, rounds: int, *, plain: bool) -> dict[str, Any]:
+    """One that says of a run what its `run.json` says, and has its digest."""
+    return {
+        "rounds": rounds,
+        "insecure_seed": False,
+        "data": {"kind": "digits"},
+        "model": {"kind": "softmax"},
+        "training": {"rate": 0.5, "steps": 1},
+        "algorithm": {"name": type(algorithm).__name__},
+        "channel": {"kind": "plain" if plain else "secure", "trust": str(setting.trust)},
+    }
+
+
+def digest_of(path: Path) -> str:
+    """Of the run in that directory."""
+    return str(RunDirectory(path).facts()["digest"])
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,9 @@ def make_run(
     count = algorithm.clients if clients is None else clients
     run = RunDirectory(path)
     run.make()
+    document = _scenario(algorithm, setting, rounds, plain=plain)
+    digest = Cell({}, Settings.model_validate(document)).digest
+    run.write("scenario.toml", as_toml({"name": path.name, **document}).encode())
     lines, metrics = (LinesFile.create(run / name) for name in ("sums.jsonl", "metrics.jsonl"))
     ledger = None if plain else ServerLedger.create(run / "ledger", identity=identity().public)
     setting = replace(setting, log=Log(lines), ledger=ledger)
@@ -105,7 +128,7 @@ def make_run(
     channel.close()
     spends = sorted(channel.spends().values(), key=lambda spend: (spend.charge, spend.unnoised))
     if ledger is not None:
-        write_head(run, SignedHead.make(ledger.head, run=DIGEST, identity=identity()))
+        write_head(run, SignedHead.make(ledger.head, run=digest, identity=identity()))
         ledger.close()
     most, least = ({"rho": each.rho, "unnoised": each.unnoised} for each in (spends[-1], spends[0]))
     run.write_json(
@@ -124,7 +147,7 @@ def make_run(
             "format": 1,
             "name": path.name,
             "label": path.name,
-            "digest": DIGEST,
+            "digest": digest,
             "channel": "plain" if plain else "secure",
             "trust": str(setting.trust),
             "insecure_seed": None,

@@ -257,7 +257,7 @@ def test_runs_beside_each_other(private: Path, tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_audited_as_far_as_it_came(tmp_path: Path) -> None:
-    path = change(make_run(tmp_path / "run", RFA3, FEW), status="interrupted", rounds=9)
+    path = change(make_run(tmp_path / "run", RFA3, FEW), status="interrupted", done=1)
     (path / "spend.json").unlink()
     audit = audited(path)
     assert audit.intact

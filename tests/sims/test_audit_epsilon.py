@@ -22,7 +22,6 @@ from sims.rundir import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
 from sims.simulation.algorithm import build
-from sims.simulation.keeping import Origin
 
 CLIENTS, DIM = 8, 650
 EPSILON, DELTA, CLIP, ROUNDS = 6.0, 1e-5, 0.5, 3
@@ -96,7 +95,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "dp.toml").write_text(SCENARIO)
     (variant,) = load(folder / "dp.toml").variants
     directory = RunDirectory(folder / "dp")
-    simulate(variant.settings, directory=directory, origin=Origin(name="dp", digest="0" * 16))
+    simulate(variant.settings, directory=directory)
     return directory.path
 
 

@@ -22,7 +22,7 @@ from sims.audit.integrity import examined, fingerprint
 from sims.channels import Setting
 from sims.rundir import RunDirectory
 from sims.rundir.signing import SignedHead, write_head
-from tests.sims.audit_run import DIGEST, DIM, identity, make_run, noisy
+from tests.sims.audit_run import DIM, digest_of, identity, make_run, noisy
 
 SAMPLES = 400  # positions of each file that are tried by default
 FILES = ("ledger", "ledger-seal", "ledger.head")
@@ -128,7 +128,7 @@ def rewritten(run: Path, signer: Identity) -> Path:
             if body["entry"] == "released":
                 body["contributors"] -= 1
             ledger._file.append(partial(dict, body))
-        write_head(RunDirectory(run), SignedHead.make(ledger.head, run=DIGEST, identity=signer))
+        write_head(RunDirectory(run), SignedHead.make(ledger.head, run=digest_of(run), identity=signer))
     edit_lines(run, lambda lines: [row.update(count=row["count"] - 1) for row in lines if row.get("count")])
     return run
 
@@ -182,7 +182,7 @@ def test_a_charge_that_is_too_low(run: Path) -> None:
             if "charge" in body:
                 body["charge"] -= 1
             ledger._file.append(partial(dict, body))
-        write_head(RunDirectory(run), SignedHead.make(ledger.head, run=DIGEST, identity=identity()))
+        write_head(RunDirectory(run), SignedHead.make(ledger.head, run=digest_of(run), identity=identity()))
     assert "the ledger charges" in audited(run).integrity.problems[0]
 
 

@@ -10,7 +10,6 @@ from sims.audit.audited import audited
 from sims.rundir import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
-from sims.simulation.keeping import Origin
 from sims.simulation.moment import Moment
 
 SCENARIO = """
@@ -50,16 +49,16 @@ def cut_off(moment: Moment) -> None:
 def test_what_a_round_released_before_it_was_cut_off_counts(tmp_path: Path, *, seeded: bool) -> None:
     (tmp_path / "run.toml").write_text(SCENARIO.format(seeded=str(seeded).lower()))
     (variant,) = load(tmp_path / "run.toml").variants
-    directory, origin = RunDirectory(tmp_path / "run"), Origin(name="run", digest="0" * 16)
+    directory = RunDirectory(tmp_path / "run")
     with pytest.raises(CutOff):
-        simulate(variant.settings, directory=directory, origin=origin, watch=cut_off)
+        simulate(variant.settings, directory=directory, watch=cut_off)
 
     before = audited(directory)
     assert before.subject.status == "running"
     assert before.intact, before.integrity.problems
     assert [release.round for release in before.releases] == [1, 1, 1, 2]
 
-    simulate(variant.settings, directory=directory, origin=origin, resume=True)
+    simulate(variant.settings, directory=directory, resume=True)
     after = audited(directory)
     assert after.subject.status == "finished"
     assert after.intact, after.integrity.problems
