@@ -155,6 +155,7 @@ def test_a_broken_deflate_stream_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_gz_that_a_browser_unpacked_is_explained(tmp_path: Path) -> None:
+    write_mnist(tmp_path, ".gz")
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(packed(IMAGES))
     with pytest.raises(DataError, match=r"take \.gz off its name"):
         load("mnist", tmp_path)
