@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from secagg.errors import ParameterError
     from sims.scenario.template import written
 
+    if args.name.name in ("", ".."):
+        raise UserError(f"secagg init: {str(args.name)!r} is no name of a file: take one such as mine")
     path = args.name if args.name.suffix == ".toml" else args.name.with_name(f"{args.name.name}.toml")
     try:
         text = written(path.stem, algorithm=args.algorithm, channel=args.channel)

@@ -9,11 +9,14 @@ from typing import Final
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import Entry, find
-from secagg.errors import ParameterError, SecaggError, SpecError
+from secagg.budget import Budget, Spend, sum_charge
+from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
+from secagg.noise.accounting import charge, rho_of
 from secagg.thresholds import Trust
 from sims.deploy.problems import Problems, nearest
 from sims.scenario import cohorts, tails
 from sims.scenario.settings import PrivacySection, Settings
+from sims.words import counted
 
 _SUBJECT: Final = re.compile(r"(?:^|; |\bset )(\w+)")
 _SOME_DIM: Final = 10
@@ -139,7 +142,7 @@ def _check_identity(settings: Settings, problems: Problems) -> None:
     try:
         read_key(Path(settings.output.identity))
     except KeyFileError as error:
-        problems.add("output.identity", f"{error}; secagg keygen makes one")
+        problems.add("output.identity", str(error))
 
 
 # --- the algorithm ---
@@ -161,7 +164,29 @@ def _check_algorithm(entry: Entry, settings: Settings, problems: Problems) -> No
         built.check_trust(Trust.parse(settings.channel.trust))
     except ParameterError as error:
         problems.add("channel.trust", f"{entry.name}: {error}")
+    _check_budget(settings, built, problems)
     cohorts.check_dropouts(settings, built, problems)
+
+
+def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -> None:
+    """Whether clients, who round the cost of every sum up, would go along to the last round."""
+    if built.budget is None or built.table is None or built.max_rho is None:
+        return
+    adjacency, rounds = built.budget.goal.adjacency, built.budget.rounds
+    costs = [
+        (sum_charge(each, roster=built.clients, adjacency=adjacency), each) for each in built.table.values()
+    ]
+    paid = [cost for cost, spec in costs for _ in range(spec.times) if cost is not None]
+    before = Spend(charge=rounds * sum(paid) - paid[-1], noised=rounds * len(paid) - 1, adjacency=adjacency)
+    try:
+        Budget(charge=charge(built.max_rho)).check(before, paid[-1])
+    except BudgetExceeded:
+        goal = "rho" if settings.privacy is not None and settings.privacy.rho is not None else "epsilon"
+        problems.add(
+            f"privacy.{goal}",
+            f"over {counted(rounds * len(paid), 'sum')}, each is so cheap (rho {rho_of(min(paid)):.3g}) that "
+            f"clients, who round costs up, could not pay for the last: set a larger {goal}, or fewer rounds",
+        )
 
 
 def _has_all(entry: Entry, settings: Settings, problems: Problems) -> bool:

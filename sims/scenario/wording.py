@@ -37,6 +37,8 @@ def _why(detail: ErrorDetails) -> str | None:
         return f'must be a part of all, from 0 to below 1, or "given", not {shown(detail["input"])}'
     if detail["type"] == "extra_forbidden":
         close = get_close_matches(_key(detail), (*Settings.model_fields, *_BESIDE), n=1)
+        if _key(detail) in _BESIDE:
+            return "is of the whole file, and cannot be changed from outside or by a sweep"
         return f"is not known here; did you mean {close[0]}?" if close and close[0] in _BESIDE else None
     if detail["type"] == "list_type":
         return f"must be a list, such as [{_quoted(detail['input'])}], not {shown(detail['input'])}"

@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from sims.processes import lifeline
 
 Tell: TypeAlias = Callable[[Any], bool]  # how far a task has come; answers whether it should stop
 Function: TypeAlias = Callable[[Any, Tell], Any]  # must be importable, and its argument and result picklable
 Watch: TypeAlias = Callable[[int, Any], None]  # (task, how far it has come)
+
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM)  # both may be sent to everybody; whoever started us decides
 
 
 class Explained(Exception):
@@ -183,7 +185,7 @@ class _Worker:
         self.line, far_end = context.Pipe()
         self.index = -1
         self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, function), daemon=True)
-        self._process.start()
+        _start(self._process)
         far_end.close()
 
     def take(self, index: int, task: Any) -> None:
@@ -208,9 +210,23 @@ class _Worker:
         return self._process.exitcode
 
 
+def _start(process: SpawnProcess) -> None:
+    """Start a process that hears of no signal before it is told which ones to ignore: see `_serve`.
+
+    It takes seconds to import what it needs, and a Ctrl-C goes to everybody. Ours waits for a moment.
+    """
+    resource_tracker.ensure_running()  # or the start would do that, and let signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(line: Connection, function: Function) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):  # both may be sent to everybody; whoever started us decides
+    for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     lifeline.signal_on_death_of_parent(signal.SIGKILL)
     with suppress(EOFError, OSError):
         while True:

@@ -52,6 +52,12 @@ def test_what_it_cannot_write(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "mine", "--channel", "postal"]) == 2
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "/"])
+def test_what_is_no_name_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", name]) == 2
+    assert "is no name of a file: take one such as mine" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("algorithm", CATALOGUE)
 def test_all_that_is_left_out_can_be_taken_in(
     algorithm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -75,6 +75,7 @@ def test_a_name_of_its_own(tmp_path: Path) -> None:
     assert problems(tmp_path, 'name = "../x"\n' + BASE) == [
         "name: must be a text that can be the name of a file, not '../x'"
     ]
+    assert scenario(tmp_path, BASE, "name=table-2").name == "table-2"
 
 
 def test_keys_that_are_wrong_are_all_named_at_once(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ MISTAKES = [
     (["audit.canary=3"], "audit.canary", "is not known here; did you mean canaries?"),
     ([*TAIL, "tail.bin=3"], "tail.bin", "is not known here; did you mean bins?"),
     (["training.schedule.evry=3"], "training.schedule.evry", "is not known here; did you mean every?"),
+    (["name=a/b"], "name", "must be a text that can be the name of a file, not 'a/b'"),
+    (["quick.rounds=3"], "quick", "is of the whole file, and cannot be changed from outside"),
     (["data.kind=digit"], "data.kind", "'digit' is not known; did you mean digits?"),
     (["partition.kind=dirichle"], "partition.kind", "'dirichle' is not known; did you mean dirichlet?"),
     (["model.kind=softmx"], "model.kind", "'softmx' is not known; did you mean softmax?"),
@@ -87,7 +89,7 @@ MISTAKES = [
     (["model.kind=cnn-mnist"], "model", "cnn-mnist: "),
     (["evaluation.part=validation"], "evaluation.part", "set partition.validation to a part above 0"),
     (["partition.test=0.0"], "evaluation.part", "set partition.test to a part above 0"),
-    (["output.identity=no.key"], "output.identity", "secagg keygen makes one"),
+    (["output.identity=no.key"], "output.identity", "no.key does not exist; make one with secagg keygen"),
     # the cohort and its protection
     (
         ["partition.clients=1"],
@@ -159,6 +161,12 @@ MISTAKES = [
     (["privacy.epsilon=1.0", "algorithm.weighted=false"], "privacy", "epsilon means nothing without delta"),
     ([*NOISE, "privacy.rho=1.0"], "privacy", "a goal is either epsilon or rho"),
     ([*NOISE, "privacy.epsilon=1e-10"], "privacy", "epsilon must be a number from 1e-09 to 1e+06"),
+    (
+        [*NOISE, "privacy.epsilon=1e-5"],
+        "privacy.epsilon",
+        "over 5 sums, each is so cheap (rho 6.55e-11) that clients, who round costs up, could not pay for "
+        "the last: set a larger epsilon, or fewer rounds",
+    ),
     ([*NOISE, "privacy.dropouts=40"], "privacy", "fedavg: "),
     (
         [*NOISE, "algorithm.weighted=true"],

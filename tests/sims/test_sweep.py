@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from sims.scenario.scenario import Scenario, Variant
 from sims.scenario.settings import Settings
 from sims.sweep import Cell, Results, cells, read_records, run_sweep
 from sims.sweep import cell as cell_module
-from sims.sweep.tasks import Done, run_tasks
+from sims.sweep.tasks import Done, _Worker, run_tasks
 from sims.sweep.view import as_json, in_vain, lines, remarks, rows, table, troubles
 from tests.sims.sweep_duties import rate_of, work
 
@@ -203,6 +205,20 @@ def test_an_interruption_ends_what_is_running() -> None:
     with pytest.raises(KeyboardInterrupt):
         list(run_tasks(work, ["endless"], 2, interrupt))
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_everybody_leaves_a_worker_alone_that_has_hardly_begun(number: signal.Signals) -> None:
+    before = set(multiprocessing.active_children())
+    worker = _Worker(work)
+    (process,) = set(multiprocessing.active_children()) - before
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    worker.take(0, 3)
+    worker.line.recv()  # how far it is
+    assert worker.line.recv() == Done(0, 9)
+    worker.end()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 
 
 # --- sweeps ---
