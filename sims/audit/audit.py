@@ -148,6 +148,7 @@ class Spending:
     `larger`         "server", "clients" or "equal", and `why` in a sentence.
     `of_budgets`     what each budget comes to by itself: "algorithm", and, if there is one, "tail" at a delta
                      of its own; then also "together".
+    `most_of_tail`   as `most`, of what is asked beside the algorithm.
     """
 
     adjacency: str
@@ -159,6 +160,7 @@ class Spending:
     why: str
     max_rho: float | None
     of_budgets: Mapping[str, Spent]
+    most_of_tail: Spent | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

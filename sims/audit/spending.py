@@ -62,6 +62,7 @@ def spending(
         why=why,
         max_rho=None if evidence.spend is None else evidence.spend.get("max_rho"),
         of_budgets=budgets,
+        most_of_tail=_of_client((evidence.spend or {}).get("tail"), "most", books.tail),
     )
 
 

@@ -24,8 +24,8 @@ from secagg.budget import Spend
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
+from secagg.memory import AnswerEntry
 from secagg.messages import MAX_SUMS
-from secagg.noise.accounting import Adjacency
 from secagg.policy import Policy
 from secagg.spec import Table, Total
 from secagg.thresholds import Trust
@@ -41,6 +41,7 @@ class ObservedChannel(Channel, Protocol):
     `memories`    what completed rounds have left with every client.
     `save`        every client's state between two rounds, of which only this channel needs to know the form.
     `restore`     go on from there, before the first round; `sessions` is how many there were.
+    `take_lost`   have every client pay for a sum that it may have answered after that.
     `spends`      what every client knows to have spent.
     `sessions`    how many there were so far.
 
@@ -60,6 +61,7 @@ class ObservedChannel(Channel, Protocol):
     def spends(self) -> dict[int, Spend]: ...
     def save(self) -> dict[int, bytes]: ...
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None: ...
+    def take_lost(self, answer: AnswerEntry) -> None: ...
     def close(self) -> None: ...
 
 
@@ -366,10 +368,10 @@ class SessionChannel:
         """Every client between two rounds: see `sims.channels.clientstate`."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
-    def charge(self, charge: int | None, adjacency: Adjacency) -> None:
+    def take_lost(self, answer: AnswerEntry) -> None:
         """Every client pays for a sum that it may have answered, and of which it knows nothing any more."""
         for memory in self._memories.values():
-            memory.charge(charge, adjacency)
+            memory.take_lost(answer)
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
         """Go on from what `save` gave, before the first round. Raises `RecordError` if it is none."""

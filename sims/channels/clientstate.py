@@ -18,7 +18,7 @@ from protocols.participant import Participant
 from protocols.record import RecordError
 from secagg.budget import Spend
 from secagg.hashing import DIGEST_BYTES
-from secagg.memory import VolatileMemory
+from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import Adjacency
 
 SHARED: Final = -1  # no client's id: what all of them have in common
@@ -43,9 +43,10 @@ class SimulatedMemory(VolatileMemory):
         self._rounds = dict(saved["rounds"])
         self._spend = Spend(charge, noised, unnoised, Adjacency(adjacency))
 
-    def charge(self, charge: int | None, adjacency: Adjacency) -> None:
-        """Pay for an answer that may have left, and that a restart has forgotten."""
-        self._spend = self._spend.plus(charge, adjacency)
+    def take_lost(self, answer: AnswerEntry) -> None:
+        """Pay for an answer that may have left, and that a restart has forgotten; its round is over."""
+        self._spend = self._spend.plus(answer.charge, answer.adjacency)
+        self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
 class Index:

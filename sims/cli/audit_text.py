@@ -175,6 +175,9 @@ def _spending(found: "Spending") -> Iterator[str]:
             own = found.of_budgets[name]
             at = "" if own.delta in (None, found.delta) else f" (at delta {own.delta:g})"
             yield f"{words}: {_spent(own)}{at}"
+    if found.most_of_tail is not None and "tail" in found.of_budgets:
+        most = _spent(found.most_of_tail)
+        yield f"by their own count, the client that spent most beside the training: {most}"
 
 
 def _spent(found: "Spent") -> str:

@@ -92,7 +92,8 @@ class Keeper:
         self.saved = saved
         self._identity = _identity(settings)
         self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
-        asked = len(directory.read_lines(SUMS))
+        # Of the file of sums, what the checkpoint does not know of.
+        self.lost_lines = [] if saved is None else directory.read_lines(SUMS)[saved.lines[SUMS] :]
         self._sums = self._lines(SUMS, stack)
         self._metrics = self._lines(METRICS, stack)
         self.lines = directory.read_lines(METRICS)
@@ -100,7 +101,7 @@ class Keeper:
         self._stack = stack
         self.ledger = self._make_ledger()
         # Whether somebody was asked something after the checkpoint, as far as anybody can know.
-        self.cut_off = saved is not None and (asked > saved.lines[SUMS] or bool(self.lost_rows()))
+        self.cut_off = bool(self.lost_lines or self.lost_rows())
         self._graph: dict[str, Any] | None = self._facts.get("graph")
 
     def _lines(self, name: str, stack: ExitStack) -> LinesFile:

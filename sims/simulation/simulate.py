@@ -14,14 +14,15 @@ from fl.threads import one_thread
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
 from secagg.errors import SecaggError
-from secagg.noise.accounting import Adjacency
-from sims.channels import Log, SessionChannel
+from secagg.memory import AnswerEntry
+from sims.channels import Log
 from sims.rundir import RunDirectory
 from sims.rundir.checkpoint import Checkpoint, Side
 from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
 from sims.simulation.hearing import Ear
 from sims.simulation.keeping import Keeper, Origin, keeping
+from sims.simulation.lost import leave_out, lost_sums
 from sims.simulation.moment import Moment, Watch, nobody_watches
 from sims.simulation.spending import Spending, delta_of, spend_facts
 from sims.simulation.story import Line, Story
@@ -221,9 +222,11 @@ class Simulation:
     # --- checkpoints ---
 
     def _sides(self) -> dict[str, Side]:
+        return {part: self._saved(part, run) for part, run in self._runs().items()}
+
+    def _runs(self) -> dict[str, Run[Any]]:
         tail = self.world.tail
-        runs = {"training": self.world.run} | ({} if tail is None else {"tail": tail.run})
-        return {part: self._saved(part, run) for part, run in runs.items()}
+        return {"training": self.world.run} | ({} if tail is None else {"tail": tail.run})
 
     def _saved(self, part: str, run: Run[Any]) -> Side:
         channel = self.world.channels[part]
@@ -257,21 +260,18 @@ class Simulation:
         if self.world.tail is not None and saved.tail is not None:
             self.world.tail.resume(saved.tail.server, interrupted=left_out)
         if left_out:
-            self._pay(keeper)
+            self._pay(lost_sums(keeper, self._algorithms()))
         keeper.note_resumed(saved.done, repeats=keeper.cut_off and self._settings.seeded)
         keeper.resumed()
         self._happens(done=self._done, accuracy=self._story.accuracy)
 
-    def _pay(self, keeper: Keeper) -> None:
-        """For the sums of a round that was cut off, as the ledger knows them."""
-        kinds = {kind: part for part, each in self._algorithms().items() for kind in (each.table or {})}
-        for row in keeper.lost_rows():
-            if row.body["entry"] == "asked":
-                part = kinds[row.body["kind"]]
-                self._spendings[part].charge(row.body["charge"])
-                channel = self.world.channels[part]
-                if isinstance(channel, SessionChannel):
-                    channel.charge(row.body["charge"], Adjacency(row.body["adjacency"]))
+    def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
+        """For the sums of a round that was cut off; and never ask in that round again."""
+        for part, run in self._runs().items():
+            leave_out(run, lost[part])
+            for entry in lost[part]:
+                self._spendings[part].charge(entry.charge)
+                self.world.channels[part].take_lost(entry)
 
     # --- time, and who watches ---
 

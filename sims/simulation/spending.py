@@ -24,6 +24,8 @@ class Spending:
         """A sum was asked, with these facts of its log."""
         if facts["sum"] is None or self._table is None:
             return
+        if not facts["masked"] and len(facts["refusals"]) >= facts["invited"]:
+            return  # whoever refuses a question pays nothing for it, and nobody answered
         spec = self._table[facts["kind"]]
         adjacency = Adjacency.ZERO_OUT
         self.charge(sum_charge(spec, roster=facts["invited"], adjacency=adjacency))

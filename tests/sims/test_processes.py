@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from protocols.run import Run
 from protocols.simplicial import SimplicialFL
 from secagg.errors import ParameterError
 from secagg.local import Stage
+from secagg.memory import AnswerEntry
 from secagg.thresholds import Trust
 from sims.channels import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.channels.processes import ProcessesChannel, WorkersFailed
+from sims.channels.processes.office import Desk
 from sims.processes.census import Individual
 from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
 from tests.sims.test_crew_orphans import ROOT, survivors
@@ -350,3 +353,18 @@ def test_some_are_drawn_and_some_tamper_as_elsewhere() -> None:
 def test_what_cannot_work_is_said_before_anything_is_started() -> None:
     with pytest.raises(ParameterError, match="cannot be repeated"):
         channel_of(FEDAVG, insecure_replay=True)
+
+
+def test_answers_of_workers_that_are_killed_in_a_row_are_paid_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A desk keeps what its clients answered until a worker lives to the end of a round."""
+    channel = channel_of(FEDAVG, **USUAL)
+    desk = Desk(tuple(learners()))
+    monkeypatch.setattr(channel, "_running", lambda: SimpleNamespace(desks=[desk]))
+    for number in range(2):
+        entry = AnswerEntry(group="update", round_number=number, content=bytes([number]), charge=None)
+        desk.answered.setdefault(0, []).append(entry)
+        channel._take_answered(0)
+    assert channel.spends()[0].unnoised == 2
+    assert channel.spends()[1].unnoised == 0

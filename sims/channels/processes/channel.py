@@ -170,10 +170,15 @@ class ProcessesChannel(SessionChannel):
             setattr(self.participants[member], "diverged", self._turn.number)  # noqa: B010
 
     def _take_answered(self, place: int) -> None:
-        """Of clients whose worker was killed, what they are known to have answered is not forgotten."""
+        """Of clients whose worker was killed, what they are known to have answered is not forgotten.
+
+        Nor is it paid for twice: if the next worker is killed as well, some of it is known here already.
+        """
         for member, entries in self._running().desks[place].answered.items():
+            memory = self._memories[member]
             for entry in entries:
-                self._memories[member].take_answer(entry)
+                if not memory.knows_query(entry.content):
+                    memory.take_answer(entry)
 
 
 def _groups(members: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:

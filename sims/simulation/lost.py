@@ -1,0 +1,70 @@
+"""Sums of a round that was cut off: asked after the last checkpoint, and so forgotten by clients.
+
+Somebody may have learned their totals. So clients have to know again, of each of them, that it was asked in
+that round, and what it cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.run import Run
+from secagg.budget import sum_charge
+from secagg.memory import AnswerEntry
+from secagg.noise.accounting import Adjacency
+from sims.simulation.keeping import Keeper
+
+
+def lost_sums(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
+    """By the name of their conversation, as the ledger has them; without one, as the file of sums had."""
+    found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
+    told = _noted(keeper, algorithms) if keeper.ledger is not None else _logged(keeper, algorithms)
+    for part, entry in told:
+        found[part].append(entry)
+    return found
+
+
+def _noted(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
+    """A kind may be asked in both conversations, but then it is not the same sum."""
+    parts = {
+        (kind, spec.digest.hex()): part
+        for part, each in algorithms.items()
+        for kind, spec in (each.table or {}).items()
+    }
+    for row in keeper.lost_rows():
+        body = row.body
+        if body["entry"] == "asked":
+            part = parts[body["kind"], body["spec"]]
+            yield part, _entry(algorithms[part], body, body["charge"], Adjacency(body["adjacency"]))
+
+
+def _logged(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
+    for line in keeper.lost_lines:
+        if line["entry"] == "sum" and line["sum"] is not None:
+            algorithm = algorithms[line["part"]]
+            assert algorithm.table is not None  # something was asked
+            spec, adjacency = algorithm.table[line["kind"]], Adjacency.ZERO_OUT
+            charge = sum_charge(spec, roster=line["invited"], adjacency=adjacency)
+            yield line["part"], _entry(algorithm, line, charge, adjacency)
+
+
+def _entry(
+    algorithm: AnyAlgorithm, row: Mapping[str, Any], charge: int | None, adjacency: Adjacency
+) -> AnswerEntry:
+    assert algorithm.table is not None  # as above
+    return AnswerEntry(
+        group=algorithm.table.group_of(row["kind"]),
+        round_number=row["round"],
+        content=b"",  # nobody knows any more, but its round is over
+        charge=charge,
+        adjacency=adjacency,
+    )
+
+
+def leave_out(run: Run[Any], lost: list[AnswerEntry]) -> None:
+    """Go on with a round in which none of them was asked, however often the run was cut off since."""
+    last = max((entry.round_number for entry in lost), default=-1)
+    while run.turn.number <= last:
+        run.turn = run.turn.next(completed=False)
