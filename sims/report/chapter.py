@@ -124,17 +124,21 @@ class Chapter:
 
     @property
     def training_spent(self) -> Spent | None:
-        """What the noise of the algorithm's own sums has cost; None if they carry none."""
-        return self._budget("algorithm")
+        """What the noise of the algorithm's own sums has cost; None if they carry none.
+
+        By the larger of two counts: a client also pays for a sum that failed after its input had left.
+        """
+        return self._budget("algorithm", self.audit.spending.most)
 
     @property
     def tail_spent(self) -> Spent | None:
         """The same of the histogram of errors, whose budget covers nothing of the training."""
-        return self._budget("tail")
+        return self._budget("tail", self.audit.spending.most_of_tail)
 
-    def _budget(self, name: str) -> Spent | None:
-        spent = self.audit.spending.of_budgets.get(name)
-        return spent if spent is not None and spent.rho else None
+    def _budget(self, name: str, of_client: Spent | None) -> Spent | None:
+        counts = (self.audit.spending.of_budgets.get(name), of_client)
+        found = [spent for spent in counts if spent is not None and spent.rho]
+        return max(found, key=lambda spent: spent.rho, default=None)
 
     @property
     def private_tail(self) -> list[float] | None:

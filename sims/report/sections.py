@@ -77,6 +77,10 @@ def banners(chapters: Sequence[Chapter]) -> Iterator[Markup]:
     for each in broken:
         problems = _list(each.audit.integrity.problems)
         yield _banner("bad", "The records of this run do not fit together", each, chapters, problems)
+    for each in chapters:
+        if each.audit.intact and not each.audit.sound:
+            refuted = "Bytes contradict the protocol, or a canary the noise that was promised: see below."
+            yield _banner("bad", "The measurements of this run do not hold", each, chapters, refuted)
     seeded = [each for each in chapters if each.audit.subject.insecure_seed is not None]
     if seeded:
         yield _seed_banner(seeded, chapters)

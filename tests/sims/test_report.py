@@ -200,7 +200,7 @@ def test_figures_are_those_of_the_run() -> None:
 def test_noise_on_the_histogram_alone_is_no_epsilon_of_the_training() -> None:
     made = chapter(noise=True)
     spent = made.audit.spending.server
-    spending = replace(made.audit.spending, of_budgets={"tail": spent})
+    spending = replace(made.audit.spending, of_budgets={"tail": spent}, most=None, least=None)
     only = replace(made, audit=replace(made.audit, spending=spending))
     assert "epsilon" not in sentence([only])
     assert "alone" in {each.name: each for each in figures([only])}["Epsilon"].remark
