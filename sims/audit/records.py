@@ -188,6 +188,7 @@ def _disagreements(entry: Entry) -> Iterator[str]:
         ("the kind", asked["kind"], logged["kind"]),
         ("how many were asked", asked["roster"], logged["invited"]),
         ("how many contributed", released, logged["count"]),
+        ("whether it is of the training", not entry.beside, not entry.extra),
     )
     for what, own, other in pairs:
         if own != other:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from protocols.evaluation import Errors
 from secagg.noise.accounting import rho_of
 from sims.audit.evidence import LEDGER, Evidence, Row
 from sims.audit.records import Entry, Records
@@ -60,9 +61,16 @@ def _told_otherwise(run: Row, settings: Settings) -> Iterator[str]:
     for what, told, own in pairs:
         if told != own:
             yield f"run.json and the scenario disagree on {what}: {told} and {own}"
+    beside = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
+    if beside != (set() if settings.tail is None else {Errors.kind}):
+        yield f"run.json says that {_listed(beside)} beside the training, and the scenario says otherwise"
     if run.get("insecure_seed") != (insecure_seed(settings.seed).hex() if settings.seeded else None):
         says = "follow" if settings.seeded else "do not follow"
         yield f"by the scenario, keys and noise {says} from its insecure_seed, and run.json says otherwise"
+
+
+def _listed(kinds: set[str]) -> str:
+    return f"sums of {' and '.join(sorted(kinds))} were asked" if kinds else "nothing was asked"
 
 
 # --- what clients have spent ---

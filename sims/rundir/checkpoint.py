@@ -29,8 +29,8 @@ class Side:
     Bytes and costs are those so far; `spend` is charge, noised and unnoised sums of a client in all of them.
     """
 
-    server: bytes
-    clients: Mapping[int, bytes]
+    server: bytes = field(repr=False)
+    clients: Mapping[int, bytes] = field(repr=False)
     sessions: int
     spend: tuple[int, int, int] = (0, 0, 0)
     bytes_up: Mapping[str, int] = field(default_factory=dict)

@@ -121,6 +121,16 @@ def test_a_run_does_not_get_rid_of_its_ledger_by_calling_itself_plain(run: Path)
     assert problem.endswith("scenario.toml says secure")
 
 
+def test_a_sum_of_the_training_that_is_put_into_another_budget(run: Path) -> None:
+    sums = json.loads((run / "run.json").read_text())["sums"]
+    edit_sums(run, lambda rows: rows[-1].update(part="tail"))
+    assert audited(run).integrity.problems[0].endswith("on whether it is of the training: True and False")
+    edit_sums(run, lambda rows: [row.update(part="tail") for row in rows])
+    change(run, "run.json", sums=[{**row, "extra": True} for row in sums])
+    told = "run.json says that sums of update were asked beside the training, and the scenario says otherwise"
+    assert told in audited(run).integrity.problems
+
+
 # --- spend.json, sums.jsonl, ledger.head ---
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
+from sims.channels.processes.office import Desk
 from sims.deploy.problems import ConfigError
 from sims.rundir import RunDirectory, find_runs
+from sims.rundir.checkpoint import Side
 from sims.rundir.files import replace_file
 from sims.rundir.lines import LinesFile, read_lines
 from sims.rundir.signing import AlteredLedger, SignedHead, verify, write_head
@@ -218,3 +220,9 @@ def test_a_run_that_another_process_has_is_not_touched(tmp_path: Path) -> None:
         simulate(given, directory=run, resume=True)
     assert (run / "checkpoint").read_bytes() == before
     assert run.status == "interrupted"
+
+
+def test_what_shows_a_checkpoint_or_a_desk_shows_no_clients_state() -> None:
+    state = {0: b"a personal model"}
+    shown = repr(Side(server=b"a model", clients=state, sessions=1)) + repr(Desk((0,), saved=state))
+    assert "model" not in shown

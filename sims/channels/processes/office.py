@@ -72,8 +72,8 @@ class Desk:
     settled: bool = False
     stillborn: int = 0  # workers in a row that did not live to be settled
     reply: Reply | None = None
-    saved: Mapping[int, bytes] | None = None
-    answered: dict[int, list[AnswerEntry]] = field(default_factory=dict)  # since then
+    saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # personal models among it
+    answered: dict[int, list[AnswerEntry]] = field(default_factory=dict, repr=False)  # since then
     causes: list[str] = field(default_factory=list)  # of its earlier deaths, unless it was killed
 
     @property
