@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from secagg.noise.conversion import epsilon
 from sims.audit.audit import Audit, Spent
 
 _BENIGN: Final = "_benign"
@@ -134,6 +135,15 @@ class Chapter:
     def tail_spent(self) -> Spent | None:
         """The same of the histogram of errors, whose budget covers nothing of the training."""
         return self._budget("tail", self.audit.spending.most_of_tail)
+
+    @property
+    def all_spent(self) -> Spent | None:
+        """What both have cost together, at the delta of the training; None unless both carry noise."""
+        training, tail = self.training_spent, self.tail_spent
+        if training is None or tail is None or training.delta is None:
+            return None
+        rho = training.rho + tail.rho
+        return replace(training, rho=rho, epsilon=epsilon([rho], delta=training.delta))
 
     def _budget(self, name: str, of_client: Spent | None) -> Spent | None:
         counts = (self.audit.spending.of_budgets.get(name), of_client)

@@ -113,7 +113,7 @@ def _privacy(chapter: Chapter) -> str:
     if audit.subject.insecure_seed is not None:
         return f"{totals}, and whoever has the insecure_seed could see everything"
     seen = f"{totals} and nobody's own vector"
-    spent = chapter.training_spent
+    spent = chapter.all_spent or chapter.training_spent
     return seen if spent is None else f"{seen}, at an epsilon of {numbers.short(spent.epsilon)}"
 
 
@@ -155,16 +155,19 @@ def _sent(best: Chapter, of: str) -> list[Figure]:
 
 
 def _epsilon(chapters: Sequence[Chapter]) -> Figure:
-    """Of the training; what noise the histogram of errors has says nothing about it."""
+    """Of the training, and what it comes to with the histogram of errors, which alone says nothing of it."""
     trained = [spent for each in chapters if (spent := each.training_spent) is not None]
     tails = [spent for each in chapters if (spent := each.tail_spent) is not None]
     if trained:
         most = max(trained, key=lambda spent: spent.rho)
+        whole = [spent for each in chapters if (spent := each.all_spent) is not None]
         bare = sum(each.audit.spending.server.unnoised for each in chapters)
         beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
-        return Figure(
-            "Epsilon", numbers.short(most.epsilon), f"at a delta of {numbers.delta(most.delta)}{beside}"
-        )
+        if whole:
+            both = numbers.short(max(whole, key=lambda spent: spent.rho).epsilon)
+            beside += f"; {both} with the histogram of errors"
+        remark = f"{'of the training, ' if whole else ''}at a delta of {numbers.delta(most.delta)}{beside}"
+        return Figure("Epsilon", numbers.short(most.epsilon), remark)
     if tails:
         most = max(tails, key=lambda spent: spent.rho)
         remark = "of the histogram of errors alone: the training carries no noise"

@@ -206,6 +206,23 @@ def test_noise_on_the_histogram_alone_is_no_epsilon_of_the_training() -> None:
     assert "alone" in {each.name: each for each in figures([only])}["Epsilon"].remark
 
 
+def test_where_both_carry_noise_the_page_says_what_it_comes_to() -> None:
+    """The sentence is about all totals that the server saw, so its epsilon is as well."""
+    made = chapter(noise=True)
+    spent = made.audit.spending.server
+    spending = replace(made.audit.spending, of_budgets={"algorithm": spent, "tail": spent})
+    both = replace(made, audit=replace(made.audit, spending=spending))
+    assert both.all_spent is not None
+    assert both.all_spent.rho == 2 * spent.rho
+    assert spent.epsilon is not None
+    assert both.all_spent.epsilon is not None
+    assert spent.epsilon < both.all_spent.epsilon
+    assert f"at an epsilon of {both.all_spent.epsilon:.3g}" in sentence([both])
+    card = {each.name: each for each in figures([both])}["Epsilon"]
+    assert card.value == "4.02"
+    assert card.remark.endswith(f"; {both.all_spent.epsilon:.3g} with the histogram of errors")
+
+
 # --- plots ---
 
 
