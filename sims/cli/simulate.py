@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
     if summary.stopped:
         return _tell_stopped(args, summary, tasks)
-    _show(args, scenario, results, summary, tasks)
+    _show(args, scenario, results, summary)
     return CELLS_FAILED if not summary.complete or in_vain(summary) else 0
 
 
@@ -225,21 +225,33 @@ def _say(text: str) -> None:
     print(f"secagg simulate: {text}", file=sys.stderr)
 
 
-def _show(
-    args: argparse.Namespace,
-    scenario: "Scenario",
-    results: "Results",
-    summary: "Summary",
-    tasks: "Mapping[str, Task]",
+def _tell_kept(
+    args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary"
 ) -> None:
+    """Where runs are; and of which results there is no run, so that nobody takes another for it."""
+    from sims.sweep.places import without_run
+    from sims.words import counted
+
+    kept = [cell for cell in summary.cells if cell.settings.output.keep == "run"]
+    gone = without_run(args.out, scenario.name, kept)
+    where = args.out / scenario.name
+    if len(gone) < len(kept):
+        _say(f"kept in {where}: see it with secagg report {where}, and check it with secagg audit {where}")
+    if known := sum(cell.digest in summary.records for cell in gone):
+        _say(
+            f"the runs of {known} of {counted(len(kept), 'cell')} are not in {where} any more, where there "
+            f"is nothing now, or another run: numbers are those of {results.path}; take another --out to run "
+            "again"
+        )
+
+
+def _show(args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary") -> None:
     from sims.console import Console
     from sims.sweep.view import as_json, lines, remarks, table, troubles
 
     for remark in remarks(summary):
         _say(remark)
-    if any(cell.digest in tasks and tasks[cell.digest].place for cell in summary.cells):
-        where = args.out / scenario.name
-        _say(f"kept in {where}: see it with secagg report {where}, and check it with secagg audit {where}")
+    _tell_kept(args, scenario, results, summary)
     if args.json:
         print(json.dumps({"name": scenario.name, "results": str(results.path), **as_json(summary)}, indent=2))
     elif sys.stdout.isatty():

@@ -32,6 +32,21 @@ def places(out: Path, name: str, cells: Sequence[Cell]) -> dict[str, RunDirector
     return found
 
 
+def without_run(out: Path, name: str, cells: Sequence[Cell]) -> list[Cell]:
+    """Those whose run was to be kept, and is not in its directory: it is gone, or another one is there."""
+    own = places(out, name, cells)
+    return [
+        cell for cell in cells if cell.settings.output.keep == "run" and not _holds(own[cell.digest], cell)
+    ]
+
+
+def _holds(place: RunDirectory, cell: Cell) -> bool:
+    try:
+        return place.exists and place.facts()["digest"] == cell.digest
+    except ConfigError:  # nobody can tell any more what it was
+        return False
+
+
 def slug(key: Mapping[str, Any]) -> str:
     """A cell's key as the name of a directory, such as `method=RFA-seed=1`."""
     words = (_UNFIT.sub("-", f"{name.rpartition('.')[2]}={value}").strip("-.") for name, value in key.items())

@@ -209,6 +209,28 @@ def test_a_run_in_the_way_is_an_error_that_says_what_to_do(
     assert "kept in results/small" in capsys.readouterr().err
     assert command(scenario, "--set", "seed=4", "--restart") == 0
     assert RunDirectory(Path("results/small")).facts()["done"] == 3
+    capsys.readouterr()
+    assert command(scenario) == 0  # of which there is a result, and whose directory another run has now
+    err = capsys.readouterr().err
+    assert "kept in" not in err
+    assert "the runs of 1 of 1 cell are not in results/small any more" in err
+    assert "numbers are those of results/small.jsonl; take another --out" in err
+
+
+def test_a_known_run_is_shown_where_it_is_and_one_that_is_gone_is_not(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(scenario) == 0
+    assert "kept in results/small: see it with" in capsys.readouterr().err
+    assert command(scenario) == 0
+    err = capsys.readouterr().err
+    assert "known, and not run again: 1 of 1 cell" in err
+    assert "kept in results/small: see it with" in err
+    Path("results/small/run.json").write_text("[]")
+    assert command(scenario) == 0
+    assert "kept in" not in capsys.readouterr().err
+    assert command(scenario, "--set", "partition.clients=5000", "--out", "other") == 1
+    assert "kept in" not in capsys.readouterr().err
 
 
 def test_a_place_where_nothing_can_be_kept_is_told_before_anything_runs(

@@ -395,7 +395,9 @@ def test_the_command_prints_a_line_for_each_cell_and_runs_none_twice(
     assert [line.split(";")[0] for line in first.splitlines()] == ["seed=1", "seed=2"]
     assert main([*arguments, "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == "secagg simulate: known, and not run again: 2 of 2 cells\n"
+    known, kept = err.splitlines()
+    assert known == "secagg simulate: known, and not run again: 2 of 2 cells"
+    assert kept.startswith("secagg simulate: kept in results/digits: see it with secagg report")
     found = json.loads(out)
     assert (found["name"], found["known"]) == ("digits", 2)
     assert found["results"] == "results/digits.jsonl"
