@@ -236,13 +236,29 @@ def _tell_kept(
     gone = without_run(args.out, scenario.name, kept)
     where = args.out / scenario.name
     if len(gone) < len(kept):
-        _say(f"kept in {where}: see it with secagg report {where}, and check it with secagg audit {where}")
+        _say(f"kept in {where}: see {_page(where)}, and check it with secagg audit {where}")
     if known := sum(cell.digest in summary.records for cell in gone):
         _say(
             f"the runs of {known} of {counted(len(kept), 'cell')} are not in {where} any more, where there "
             f"is nothing now, or another run: numbers are those of {results.path}; take another --out to run "
             "again"
         )
+
+
+def _page(where: Path) -> str:
+    """Write the page of every run that has none yet, and the one of all together; say where that is."""
+    from secagg.errors import LocalError
+    from sims.report import write_report
+    from sims.rundir import find_runs
+
+    try:
+        for run in find_runs(where):
+            if run.path != where and not (run / "report.html").exists():
+                write_report(run.path)
+        return str(write_report(where))
+    except LocalError as error:
+        _say(f"there is no report: {error}")
+        return f"it with secagg report {where}"
 
 
 def _show(args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary") -> None:

@@ -221,11 +221,18 @@ def test_a_known_run_is_shown_where_it_is_and_one_that_is_gone_is_not(
     scenario: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(scenario) == 0
-    assert "kept in results/small: see it with" in capsys.readouterr().err
+    assert "kept in results/small: see results/small/report.html, and" in capsys.readouterr().err
+    assert "<svg" in Path("results/small/report.html").read_text()
     assert command(scenario) == 0
     err = capsys.readouterr().err
     assert "known, and not run again: 1 of 1 cell" in err
-    assert "kept in results/small: see it with" in err
+    assert "kept in results/small: see results/small/report.html" in err
+    Path("results/small/report.html").unlink()
+    Path("results/small/report.html").mkdir()
+    assert command(scenario) == 0
+    err = capsys.readouterr().err
+    assert "there is no report: results/small/report.html is a directory" in err
+    assert "kept in results/small: see it with secagg report results/small, and" in err
     Path("results/small/run.json").write_text("[]")
     assert command(scenario) == 0
     assert "kept in" not in capsys.readouterr().err

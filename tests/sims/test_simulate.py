@@ -397,7 +397,12 @@ def test_the_command_prints_a_line_for_each_cell_and_runs_none_twice(
     out, err = capsys.readouterr()
     known, kept = err.splitlines()
     assert known == "secagg simulate: known, and not run again: 2 of 2 cells"
-    assert kept.startswith("secagg simulate: kept in results/digits: see it with secagg report")
+    assert kept == (
+        "secagg simulate: kept in results/digits: see results/digits/report.html, and check it with secagg "
+        "audit results/digits"
+    )
+    pages = sorted(str(path.parent) for path in Path("results").rglob("report.html"))
+    assert pages == ["results/digits", "results/digits/seed=1", "results/digits/seed=2"]
     found = json.loads(out)
     assert (found["name"], found["known"]) == ("digits", 2)
     assert found["results"] == "results/digits.jsonl"
