@@ -17,7 +17,7 @@ _MEGA = 1e6
 def announce(console: Console, out: Path) -> None:
     console.print(
         "\n[bold]Learning under attack[/bold]\n"
-        "Forty clients with a few handwritten digits each, in worker processes of their own, over TLS. A "
+        "Forty clients with a few handwritten digits each, in worker processes, over TLS. A "
         "quarter of them send their updates backwards and several times as long; a tenth of them vanish "
         "from every round. Three algorithms, on the same data:",
         highlight=False,

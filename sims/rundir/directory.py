@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sims.deploy.problems import ConfigError
-from sims.rundir.files import PUBLIC, read_file, replace_file, told
+from sims.rundir.files import PUBLIC, json_object, read_file, replace_file, told
 from sims.rundir.lines import read_lines
 
 FORMAT: Final = 1
@@ -63,11 +63,8 @@ class RunDirectory:
         """The JSON object in a file of this run."""
         path = self / name
         data = read_file(path, "the run has not come so far, or the file was removed")
-        try:
-            found = json.loads(data)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
+        found = json_object(data)
+        if found is None:
             raise ConfigError(f"{path} is damaged: it holds no JSON object")
         return found
 

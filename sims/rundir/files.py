@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sims.deploy.problems import ConfigError
 
@@ -47,6 +48,15 @@ def write_all(handle: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
+
+
+def json_object(data: bytes) -> dict[str, Any] | None:
+    """What these bytes say, or None if that is no object of JSON."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_file(path: Path, remedy: str) -> bytes:

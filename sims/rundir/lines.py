@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sims.deploy.problems import ConfigError
-from sims.rundir.files import PUBLIC, read_file, told, write_all
+from sims.rundir.files import PUBLIC, json_object, read_file, told, write_all
 
 
 class LinesFile:
@@ -87,10 +87,7 @@ def _line(content: Mapping[str, Any]) -> bytes:
 
 
 def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    found = json_object(line)
+    if found is None:
         raise ConfigError(f"{path}: line {number} is damaged: it is no JSON object")
     return found
