@@ -60,6 +60,7 @@ class Sum:
                     server; empty where nothing helps.
     `needed`        how many of these sums a round cannot do without; None for all of them.
     `seldom`        how often in a round an optional field of the query is sent, where that is not always.
+    `lengths`       of the query's vectors that are not as long as the model, by the names of their fields.
     `binds`         whether a client's memory depends on its answer being counted; not so where a model is
                     only evaluated.
 
@@ -76,6 +77,7 @@ class Sum:
     remedy: str = ""
     needed: int | None = None
     seldom: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
     binds: bool = True
 
     @property
@@ -185,7 +187,8 @@ class Algorithm(ABC, Generic[S, M]):
 
     @cached_property
     def phrasebook(self) -> Phrasebook:
-        return Phrasebook(tuple(each.query for each in self.sums()), self.dim)
+        lengths = {each.query.kind: each.lengths for each in self.sums()}
+        return Phrasebook(tuple(each.query for each in self.sums()), self.dim, lengths)
 
     @property
     def most_sums(self) -> int:

@@ -26,6 +26,7 @@ from protocols.privacy import Privacy
 from protocols.private import PrivateSteps
 from protocols.private_rounds import PrivateRounds
 from protocols.qffl import QFFL
+from protocols.record import Vector
 from protocols.rfa import RFA, RFA1
 from protocols.scaffold import Scaffold
 from protocols.simplicial import SimplicialFL
@@ -34,6 +35,7 @@ from secagg.errors import ParameterError
 
 _COMMON: Final = ("dim", "clients")
 _PRIVACY: Final = "privacy"
+_INITIAL: Final = "initial"
 _BUDGETS: Final = {each.__name__: each for each in (Privacy, PrivateSteps, PrivateRounds)}
 
 
@@ -102,17 +104,22 @@ class Entry:
             for name in self.budget_names
         )
 
-    def build(self, *, dim: int, clients: int, **settings: Any) -> AnyAlgorithm:
+    def build(
+        self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
+    ) -> AnyAlgorithm:
         """The algorithm. Raises `ParameterError` for a parameter that it does not have, or that is wrong, and
         with all names at once where several have to be set.
+
+        `initial`  the model that clients begin with who are never sent one.
         """
+        fixed = {**self.fixed, **({_INITIAL: initial} if _INITIAL in self.fixed else {})}
         for key in settings:
             if key not in self.parameters:
                 raise ParameterError(self._no_such(key))
         missing: list[MissingBound] = []
         while True:
             try:
-                found = self.make(dim=dim, clients=clients, **self.fixed, **settings)
+                found = self.make(dim=dim, clients=clients, **fixed, **settings)
             except MissingBound as error:
                 if settings.get(error.name) is not None or error.name not in self.parameters:
                     raise
@@ -145,7 +152,7 @@ def _entries() -> tuple[Entry, ...]:
         Entry(
             "fedprox", partial(FedAvg, mu=1.0), "the mean of updates pulled towards the common model", clip
         ),
-        Entry("local", LocalTraining, "everybody trains alone: no sum at all", {}, {"initial": None}),
+        Entry("local", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START),
         Entry("rfa", RFA, "the geometric median of all models, by Weiszfeld's steps"),
         Entry("rfa-1", RFA1, "one such step", {}, {"steps": 1, "start_at": "model", "clip": None}),
         Entry("median", MedianByCounts, "the median in every coordinate, by bisection", {"reach": 1.0}),
@@ -169,6 +176,10 @@ def _entries() -> tuple[Entry, ...]:
         Entry("per-fedavg", PerFedAvg, "a model from which one step adapts to each client", clip),
         Entry("apfl", APFL, "mixtures of a common and a personal model", clip),
     )
+
+
+# Clients that train what nobody sends them begin with a model that whoever builds the algorithm provides.
+_OWN_START: Final[Mapping[str, Any]] = MappingProxyType({_INITIAL: None})
 
 
 def _plus(psi: str) -> Mapping[str, Any]:

@@ -80,8 +80,9 @@ class Learner(Protocol):
         *,
         steps: int | None = None,
         rate: float | None = None,
+        only: Vector | None = None,
     ) -> Vector:
-        """The model after local steps from `start`."""
+        """The model after local steps from `start`; where `only` is given, parameters at its zeros stay."""
         ...
 
     def score(self, model: Vector) -> Scored:

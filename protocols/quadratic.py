@@ -39,10 +39,12 @@ class QuadraticLearner:
         *,
         steps: int | None = None,
         rate: float | None = None,
+        only: Vector | None = None,
     ) -> Vector:
         model, rate = np.array(start, np.float64), self.rate if rate is None else rate
         for _ in range(self.steps if steps is None else steps):
-            model = steered_step(model, self.gradient(model), steering, rate)
+            moved = steered_step(model, self.gradient(model), steering, rate)
+            model = moved if only is None else np.where(only, moved, model)
         return model
 
     def score(self, model: Vector) -> Score:

@@ -156,14 +156,24 @@ def encode_query(turn: Turn, query: Query) -> bytes:
 
 
 class Phrasebook:
-    """The queries of an algorithm, and the length of all vectors in them: what a client understands."""
+    """The queries of an algorithm, and the length of all vectors in them: what a client understands.
 
-    def __init__(self, queries: tuple[type[Query], ...], dim: int) -> None:
+    `dim`      of every vector,
+    `lengths`  but those that are named here, by the kind of their query.
+    """
+
+    def __init__(
+        self,
+        queries: tuple[type[Query], ...],
+        dim: int,
+        lengths: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    ) -> None:
         kinds = [query.kind for query in queries]
         if len(set(kinds)) != len(kinds):
             raise ParameterError("two queries of an algorithm have the same kind")
         self._queries: Mapping[str, type[Query]] = MappingProxyType(dict(zip(kinds, queries, strict=True)))
         self._dim = dim
+        self._lengths = lengths
 
     def decode(self, kind: str, payload: bytes) -> tuple[Turn, Query]:
         """The query that a server sent. Raises `MalformedMessage` if it is none."""
@@ -175,8 +185,9 @@ class Phrasebook:
         except (KeyError, LocalError) as error:  # whatever a record says to values that it cannot have
             raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
         for name, vector in vectors_of(query).items():
-            if len(vector) != self._dim:
-                raise MalformedMessage(SERVER, f"{name} has {len(vector)} elements, not {self._dim}")
+            length = self._lengths.get(kind, {}).get(name, self._dim)
+            if len(vector) != length:
+                raise MalformedMessage(SERVER, f"{name} has {len(vector)} elements, not {length}")
         if largest_of(query) > LARGEST:
             raise MalformedMessage(SERVER, f"numbers beyond {LARGEST:g}")
         return letter.turn, query

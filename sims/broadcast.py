@@ -10,7 +10,7 @@ import numpy as np
 
 from protocols.algorithm import Sum
 from protocols.record import Vector, as_vector, vectors_of
-from protocols.vocabulary import Query, Turn, encode_query
+from protocols.vocabulary import Turn, encode_query
 
 # Beyond this, a vector only adds its own bytes: lengths take no more of them.
 _ENOUGH: Final = 10_000
@@ -23,19 +23,19 @@ def query_bytes(each: Sum, dim: int) -> list[int]:
     lengths = []
     for number in range(each.spec.times):
         left_out = {name for name, times in each.seldom.items() if number >= times}
-        lengths.append(_length(each.query, left_out, dim))
+        lengths.append(_length(each, left_out, dim))
     return lengths
 
 
-def _length(kind: type[Query], left_out: set[str], dim: int) -> int:
-    vector = as_vector(np.zeros(min(dim, _ENOUGH)))
-    hints = typing.get_type_hints(kind)
+def _length(asked: Sum, left_out: set[str], dim: int) -> int:
+    hints = typing.get_type_hints(asked.query)
+    sizes = {each.name: asked.lengths.get(each.name, dim) for each in fields(asked.query)}
     values = {
-        each.name: None if each.name in left_out else _example(hints[each.name], vector)
-        for each in fields(kind)
+        name: None if name in left_out else _example(hints[name], as_vector(np.zeros(min(size, _ENOUGH))))
+        for name, size in sizes.items()
     }
-    query = kind(**values)
-    rest = _NUMBER_BYTES * (dim - len(vector)) * len(vectors_of(query))
+    query = asked.query(**values)
+    rest = sum(_NUMBER_BYTES * (sizes[name] - len(vector)) for name, vector in vectors_of(query).items())
     return len(encode_query(Turn(), query)) + rest
 
 

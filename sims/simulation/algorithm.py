@@ -8,6 +8,7 @@ from typing import Any
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import Entry, find
 from protocols.privacy import Privacy
+from protocols.record import Vector
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
@@ -15,9 +16,17 @@ from sims.deploy.problems import nearest
 from sims.scenario.settings import PrivacySection, Settings
 
 
-def build(settings: Settings, *, dim: int, clients: int, known: Mapping[str, Any]) -> AnyAlgorithm:
+def build(
+    settings: Settings,
+    *,
+    dim: int,
+    clients: int,
+    known: Mapping[str, Any],
+    initial: Vector | None = None,
+) -> AnyAlgorithm:
     """For a model of `dim` parameters, and at most that many clients in a round.
 
+    `initial`  the first model; it may be left out where nothing is trained.
     `known`  what a simulation can say of itself: it is used for parameters that the algorithm cannot do
              without, and that are not set.
     """
@@ -30,7 +39,7 @@ def build(settings: Settings, *, dim: int, clients: int, known: Mapping[str, Any
         parameters[name] = known[name]
     if settings.privacy is not None:
         parameters["privacy"] = _privacy(entry, settings, settings.privacy, clients)
-    return entry.build(dim=dim, clients=clients, **parameters)
+    return entry.build(dim=dim, clients=clients, initial=initial, **parameters)
 
 
 def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:

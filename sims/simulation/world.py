@@ -11,6 +11,7 @@ from fl.crowd import Crowd
 from fl.federation import Federation
 from fl.flat import flatten
 from protocols.algorithm import AnyAlgorithm
+from protocols.record import as_vector
 from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.hashing import digest
@@ -78,9 +79,11 @@ class World:
         strangers = None
         if federation.held_out:
             strangers = make_crowd(settings, federation, training, federation.held_out)
+        initial = as_vector(flatten(first_module(settings, federation)))
         algorithm = build_algorithm(
             settings,
             dim=crowd.dim,
+            initial=initial,
             clients=settings.cohort.per_round or len(crowd),
             known={
                 "rate": settings.training.rate,
@@ -94,7 +97,6 @@ class World:
         watched = (
             watch(channel, algorithm, settings.channel.trust) if isinstance(channel, SessionChannel) else {}
         )
-        start = algorithm.start(flatten(first_module(settings, federation)).astype(float))
         if settings.tail is not None and federation.classes is None:
             raise ParameterError(
                 "tail: it counts errors, and in a regression there are none: leave out [tail]"
@@ -102,7 +104,7 @@ class World:
         tail = Tail.of(settings, dim=crowd.dim, clients=len(crowd), make=lines.tail)
         return cls(
             settings, federation, who, crowd, strangers, algorithm, channel, watched,
-            Run(algorithm, channel, start), tail,
+            Run(algorithm, channel, algorithm.start(initial)), tail,
         )  # fmt: skip
 
     @property

@@ -77,8 +77,9 @@ class CorruptLearner(QuadraticLearner):
         *,
         steps: int | None = None,
         rate: float | None = None,
+        only: Vector | None = None,
     ) -> Vector:
-        update = super().train(start, steering, steps=steps, rate=rate) - start
+        update = super().train(start, steering, steps=steps, rate=rate, only=only) - start
         return start + self.corruption(start, update)
 
 

@@ -280,7 +280,9 @@ class Telling(QuadraticLearner):
         *,
         steps: int | None = None,
         rate: float | None = None,
+        only: Array | None = None,
     ) -> Array:
+        assert only is None
         self.asked = steering, steps, rate
         return np.asarray(super().train(start, steering, steps=steps, rate=rate), np.float32)
 

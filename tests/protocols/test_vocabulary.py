@@ -251,3 +251,11 @@ def test_an_algorithms_own_failure_is_one_of_the_round() -> None:
 
     with pytest.raises(TooFewClients, match="says nothing"):
         run_round(steps(), Log(TOTAL).ask)
+
+
+def test_vectors_of_other_lengths_than_the_models_are_named() -> None:
+    book = Phrasebook((Step,), dim=5, lengths={"step": {"point": 3}})
+    assert pack(book.decode("step", encode_query(Turn(), STEP))[1]) == pack(STEP)
+    long = Step(as_vector(np.zeros(5)), 7)
+    with pytest.raises(MalformedMessage, match="5 elements, not 3"):
+        book.decode("step", encode_query(Turn(), long))
