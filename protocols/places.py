@@ -1,0 +1,164 @@
+"""Places in a model's flat vector: which of its parameters are personal, and which are shared.
+
+Algorithms know nothing of layers. Where they treat some parameters otherwise than the rest, they are told the
+places of those as a text of ranges, such as "0:320, -650:", written as Python writes slices. Whoever knows
+the model, such as a simulation, puts ranges in the place of a layer's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from protocols.checks import MissingBound, shown
+from protocols.record import Vector
+from secagg.errors import ParameterError
+
+_RANGE: Final = re.compile(r"\s*(-?\d{1,18})?\s*:\s*(-?\d{1,18})?\s*")
+_MARK: Final = "places"
+_MOST_RANGES: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Places:
+    """Some of the places of a vector of `dim` numbers: `ranges` of (start, stop), in order and with gaps.
+
+    Raises `ParameterError` for ranges that are none, or in another order.
+
+    >>> places = Places.parse("1:3, -1:", 6)
+    >>> places.size, places.text, places.rest.text
+    (3, '1:3, 5:6', '0:1, 3:5')
+    >>> places.take(np.arange(6.0))
+    array([1., 2., 5.])
+    """
+
+    dim: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        last = -1
+        for start, stop in self.ranges:
+            if not last < start < stop <= self.dim:
+                raise ParameterError(
+                    f"ranges must be in order, apart, and within 0 to {self.dim}: {start}:{stop} is not"
+                )
+            last = stop
+
+    @classmethod
+    def of(cls, dim: int, ranges: Sequence[tuple[int, int]]) -> Places:
+        """The same for ranges in any order, which may touch or overlap."""
+        joined: list[tuple[int, int]] = []
+        for start, stop in sorted(each for each in ranges if each[0] < each[1]):
+            if joined and start <= joined[-1][1]:
+                first, last = joined.pop()
+                start, stop = first, max(stop, last)
+            joined.append((start, stop))
+        return cls(dim, tuple(joined))
+
+    @classmethod
+    def parse(cls, text: str, dim: int) -> Places:
+        """From ranges that are written as slices of Python, with commas between; "" means none.
+
+        Raises `ParameterError` for another text, and for a range that has no place of such a vector.
+        """
+        pieces = text.split(",", _MOST_RANGES) if text.strip() else []
+        return cls.of(dim, [_range(piece, dim) for piece in pieces])
+
+    @cached_property
+    def size(self) -> int:
+        """How many places they are."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    @property
+    def text(self) -> str:
+        """What `parse` makes the same of."""
+        return ", ".join(f"{start}:{stop}" for start, stop in self.ranges)
+
+    @cached_property
+    def rest(self) -> Places:
+        """All other places."""
+        edges = [0, *(edge for pair in self.ranges for edge in pair), self.dim]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return Places(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
+
+    def mask(self) -> Vector:
+        """1 at these places, and 0 at all others: what `Learner.train` calls `only`."""
+        mask = np.zeros(self.dim)
+        for start, stop in self.ranges:
+            mask[start:stop] = 1.0
+        return mask
+
+    def take(self, vector: Vector) -> Vector:
+        """The numbers at these places, in memory of their own."""
+        self.check(vector)
+        pieces = [vector[start:stop] for start, stop in self.ranges]
+        return np.concatenate(pieces) if pieces else np.empty(0, vector.dtype)
+
+    def put(self, vector: Vector, values: Vector) -> Vector:
+        """A copy of the vector with `values` at these places."""
+        self.check(vector)
+        if len(values) != self.size:
+            raise ParameterError(f"there are {self.size} places, not {len(values)}")
+        changed, begin = np.array(vector, np.float64), 0
+        for start, stop in self.ranges:
+            changed[start:stop] = values[begin : begin + stop - start]
+            begin += stop - start
+        return changed
+
+    def join(self, values: Vector, others: Vector) -> Vector:
+        """The vector that has `values` at these places, and `others` at the rest."""
+        return self.put(self.rest.put(np.zeros(self.dim), others), values)
+
+    def check(self, vector: Vector) -> None:
+        """Raise `ParameterError` for a vector of another length."""
+        if len(vector) != self.dim:
+            raise ParameterError(f"a vector of {self.dim} numbers is meant, not one of {len(vector)}")
+
+
+def _range(piece: str, dim: int) -> tuple[int, int]:
+    found = _RANGE.fullmatch(piece)
+    if found is None:
+        raise ParameterError(
+            f'{shown(piece.strip())} is no range: write places of the model as "0:320, -650:", or name a '
+            "layer in a scenario, where the model is known"
+        )
+    first, last = (None if edge is None else int(edge) for edge in found.groups())
+    start, stop, _ = slice(first, last).indices(dim)
+    if start >= stop:
+        raise ParameterError(f"of {dim} parameters, {piece.strip()} has none")
+    return start, stop
+
+
+# --- parameters of algorithms that are places ---
+
+
+def places_field() -> Any:
+    """A parameter of an algorithm that says places. In a scenario it may name layers."""
+    return field(default=None, metadata={_MARK: True})
+
+
+def places_fields(kind: object) -> tuple[str, ...]:
+    """The names of such parameters of an algorithm's class."""
+    if not is_dataclass(kind):
+        return ()
+    return tuple(each.name for each in fields(kind) if each.metadata.get(_MARK))
+
+
+def chosen(name: str, text: object, dim: int, meaning: str) -> Places:
+    """The places that the parameter `name` says. Raises `ParameterError` if it is missing, or wrong.
+
+    `meaning`  what to set it to, in words.
+    """
+    if text is None:
+        raise MissingBound(name, meaning)
+    if not isinstance(text, str):
+        raise ParameterError(f"{name} must be a text such as {meaning}, not {shown(text)}")
+    try:
+        return Places.parse(text, dim)
+    except ParameterError as error:
+        raise ParameterError(f"{name}: {error}") from None
