@@ -20,6 +20,7 @@ from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
 from protocols.meanings import meanings_of
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
+from protocols.partial import FedAlt, FedSim
 from protocols.perfedavg import PerFedAvg
 from protocols.pfedme import PFedMe
 from protocols.privacy import Privacy
@@ -147,6 +148,7 @@ def _entries() -> tuple[Entry, ...]:
     clip = {"clip": 10.0}
     losses = clip | {"loss_cap": 5.0}
     bond = clip | {"lambda_max": 1.0}
+    part = clip | {"personal_part": "-1:"}
     return (
         Entry("fedavg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
         Entry(
@@ -175,6 +177,12 @@ def _entries() -> tuple[Entry, ...]:
         Entry("pfedme", PFedMe, "personal models by Moreau envelopes", clip),
         Entry("per-fedavg", PerFedAvg, "a model from which one step adapts to each client", clip),
         Entry("apfl", APFL, "mixtures of a common and a personal model", clip),
+        Entry(
+            "fedalt", FedAlt, "some parameters are personal, and trained before the others", part, _OWN_START
+        ),
+        Entry(
+            "fedsim", FedSim, "some parameters are personal, and trained with the others", part, _OWN_START
+        ),
     )
 
 

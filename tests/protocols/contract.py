@@ -20,6 +20,7 @@ from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus, Group, fedavg_plus, fedcomed_plus, fedgeomed_plus
 from protocols.learner import Learner
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
+from protocols.partial import FedAlt, FedSim
 from protocols.perfedavg import PerFedAvg
 from protocols.pfedme import PFedMe
 from protocols.private import PrivateSteps
@@ -172,6 +173,9 @@ CASES: tuple[Case, ...] = (
     _case("pfedme", PFedMe, clip=10.0, rounds=2, personal_rate=0.05),
     _case("per-fedavg", PerFedAvg, clip=10.0),
     _case("apfl", APFL, clip=10.0, adaptive=True),
+    _case("fedalt", FedAlt, clip=10.0, personal_part="1:3", pull=0.1, personal_steps=2, cap=8),
+    _case("fedalt-robust", FedAlt, personal_part=":2, -1:", robust=True, median_steps=2, weigh_by="samples"),
+    _case("fedsim", FedSim, clip=10.0, personal_part="-2:", weighted=False),
     _case("evaluation", Evaluation, measures=Measures(loss_bound=8.0, bins=4), rounding=False),
     _case(
         "evaluation-private",

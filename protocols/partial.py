@@ -1,0 +1,309 @@
+"""Partial personalisation: some parameters are shared, and the others stay with each client for good.
+
+"Federated Learning with Partial Model Personalization". A client's model is w = (u, v): u are the shared
+parameters, which a server keeps and sends, and v are its own, which nobody else ever sees. In a round every
+client trains
+
+    FedAlt   v with u as it is, then u with its new v as it is
+    FedSim   both at once
+
+and u moves by the mean of the clients' changes of it; or, against corrupt clients, to the geometric median of
+what they come to. A query carries u alone, and a sum has as many numbers as u.
+
+The paper begins with a model that was trained by all together, and ends with every client tuning its v. The
+first is the model that a run starts from, and the last is `finetune`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.aggregation import Aggregation, Layer, Residuals
+from protocols.algorithm import ClientRound, ModelState, Sum
+from protocols.averaged import Averaged
+from protocols.averaging import Averaging, share_of
+from protocols.influence import GeometricMedian
+from protocols.learner import Learner, Steering
+from protocols.places import Places, chosen, places_field
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Fact, Outcome, Query, Round
+from secagg.errors import ParameterError
+from secagg.spec import MAX_TIMES
+
+BATCHES: Final = "batches"
+SAMPLES: Final = "samples"
+START: Final = "start"
+ZERO: Final = "zero"
+
+
+@dataclass(frozen=True)
+class Shared(Query):
+    """How would you change these parameters, which all of you share?"""
+
+    kind: ClassVar[str] = "shared"
+    shared: Vector
+
+
+@dataclass(frozen=True, repr=False)  # it is private
+class OwnPart:
+    """A client's own parameters; None before it has taken part."""
+
+    values: Vector | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partial(Averaged[OwnPart]):
+    """Both algorithms, but for the order in which a client trains its two parts.
+
+    `personal_part`  the parameters that stay with each client: in a scenario "input", "output" or "adapter",
+                     a pattern of names such as "output.*", or places such as "0:320, -650:".
+    `initial`        the model that everybody starts from, of which clients have their own parameters at
+                     first. It is never sent.
+    `weigh_by`       what clients count by, up to `cap`, if they are `weighted`: "batches", their local steps
+                     of a round, as in the paper's code; or "samples".
+    `stateful`       whether clients keep their own parameters from round to round; else they begin every
+                     round as in the first, and only `finetune` makes a model theirs.
+    `finetune`       passes, each as long as a round's training, in which a client trains its own parameters
+                     alone before it uses its model. Nothing is sent of it, and nothing kept.
+    `finetune_rate`  learning rate of these; that of a round by default.
+    `robust`         whether the shared parameters go to the geometric median of what clients train, not to
+                     the mean. It needs no clip, and takes `median_steps` sums, with the smoothing `nu`.
+    """
+
+    memory_type: ClassVar[type] = OwnPart
+
+    personal_part: str | None = places_field()
+    initial: Vector | None = field(default=None, compare=False)
+    weigh_by: str = BATCHES
+    stateful: bool = True
+    finetune: int = 0
+    finetune_rate: float | None = None
+    robust: bool = False
+    median_steps: int = 3
+    nu: float = 1e-6
+
+    def check(self) -> None:
+        if not self.shared.size:
+            raise ParameterError("personal_part has all parameters: leave some that clients share")
+        if self.weigh_by not in (BATCHES, SAMPLES):
+            raise ParameterError(f'weigh_by must be "{BATCHES}" or "{SAMPLES}", not {self.weigh_by!r}')
+        if self.initial is not None:
+            self.own.check(self.initial)
+        checks.whole("finetune", self.finetune, 0)
+        if self.finetune_rate is not None:
+            checks.positive("finetune_rate", self.finetune_rate)
+        if self.robust:
+            self._check_robust()
+        else:
+            super().check()
+
+    def _check_robust(self) -> None:
+        if self.privacy is not None:
+            raise ParameterError("the robust shared part has no private variant: unset robust or privacy")
+        checks.whole("cap", self.cap, 1, 1 << 32)
+        checks.whole("median_steps", self.median_steps, 1, MAX_TIMES)
+        self.aggregation  # noqa: B018  # raises what is wrong with the steps
+
+    # --- what is whose ---
+
+    @cached_property
+    def own(self) -> Places:
+        """Where a client's own parameters are."""
+        meaning = 'what of the model stays with each client, such as "output" in a scenario, or "-10:"'
+        return chosen("personal_part", self.personal_part, self.dim, meaning)
+
+    @property
+    def shared(self) -> Places:
+        """Where those are that all share."""
+        return self.own.rest
+
+    @cached_property
+    def first(self) -> Vector:
+        """A client's own parameters before it has ever trained."""
+        return as_vector(np.zeros(self.own.size) if self.initial is None else self.own.take(self.initial))
+
+    def whole(self, shared: Vector, own: Vector) -> Vector:
+        """The model that both parts make."""
+        return self.shared.join(shared, own)
+
+    def kept(self, memory: OwnPart) -> Vector:
+        """The own parameters with which a client begins."""
+        return self.first if memory.values is None or not self.stateful else memory.values
+
+    # --- sums ---
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        return Averaging(
+            dim=self.shared.size,
+            clients=self.clients,
+            clip=self.clip,
+            cap=self.cap if self.weighted else 1,
+            bits=self.bits,
+            privacy=self.privacy,
+        )
+
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        layer = Layer(0, self.shared.size, GeometricMedian(nu=self.nu, leave=True, bits=self.bits))
+        return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
+
+    def counts(self, learner: Learner) -> int:
+        """What a client counts by."""
+        return learner.steps if self.weigh_by == BATCHES else learner.samples
+
+    def share(self, learner: Learner) -> float:
+        """How much a client counts in a median, from 0 to 1."""
+        return share_of(self.counts(learner), self.cap, weighted=self.weighted)
+
+    def sums(self) -> tuple[Sum, ...]:
+        if self.robust:
+            return (replace(self.aggregation.sum, lengths={"point": self.shared.size}),)
+        lengths = {"shared": self.shared.size}
+        return (Sum(query=Shared, spec=self.averaging.spec(), reveals=self._reveals, lengths=lengths),)
+
+    @property
+    def _reveals(self) -> str:
+        what = "the sum of the clients' updates of the shared parameters"
+        if self.averaging.noise is not None:
+            return f"{what}, with noise"
+        counted = "numbers of local batches" if self.weigh_by == BATCHES else "samples"
+        return what + (f", and of their {counted}" if self.weighted else "")
+
+    # --- the server's side ---
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        before = as_vector(self.shared.take(state.model))
+        facts: dict[str, Fact] = {}
+        if self.robust:
+            reached = yield from self.aggregation.run(before)
+            after, facts = reached.point, {"steps": reached.sums, "stopped": str(reached.stop)}
+        else:
+            total = yield Shared(before)
+            after = before + self.server_rate * self.averaging.mean(total)
+        facts["moved"] = float(np.linalg.norm(after - before))
+        return Outcome(ModelState(as_vector(self.shared.put(state.model, after))), facts)
+
+    # --- a client's side ---
+
+    def client(self, learner: Learner, memory: OwnPart) -> PartialClient:
+        return PartialClient(self, learner, memory)
+
+    @abstractmethod
+    def trained(self, learner: Learner, model: Vector) -> Vector:
+        """A client's whole model after a round's local steps."""
+
+    def personal(self, memory: OwnPart, model: Vector, learner: Learner) -> Vector:
+        """The shared parameters of `model` with the client's own, tuned."""
+        whole = self.own.put(model, self.kept(memory))
+        return self.tuned(learner, whole, steps=self.finetune * learner.steps, rate=self.finetune_rate)
+
+    def tuned(self, learner: Learner, model: Vector, *, steps: int, rate: float | None) -> Vector:
+        """The model after local steps on a client's own parameters alone."""
+        if not steps or not self.own.size:
+            return as_vector(model)
+        return learner.train(model, self.steering, steps=steps, rate=rate, only=self.own_mask)
+
+    @property
+    def steering(self) -> Steering:
+        """What holds a client's own parameters back; here, nothing."""
+        return Steering()
+
+    @cached_property
+    def own_mask(self) -> Vector:
+        return self.own.mask()
+
+    @cached_property
+    def shared_mask(self) -> Vector:
+        return self.shared.mask()
+
+
+class PartialClient(ClientRound[OwnPart]):
+    """Trains at the first query of a round; all sums are over what came of the shared parameters then."""
+
+    def __init__(self, algorithm: Partial, learner: Learner, memory: OwnPart) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+        self._trained: Vector | None = None
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        algorithm = self._algorithm
+        if isinstance(query, Residuals):
+            trained, share = self._trained_from(query.point), algorithm.share(self._learner)
+            return algorithm.aggregation.contribution(trained, query.point, share)
+        assert isinstance(query, Shared)
+        update = self._trained_from(query.shared) - query.shared
+        return algorithm.averaging.contribution(update, algorithm.counts(self._learner))
+
+    def _trained_from(self, shared: Vector) -> Vector:
+        """The shared parameters after local steps. It trains once; the first query has where from."""
+        if self._trained is None:
+            algorithm = self._algorithm
+            start = algorithm.whole(shared, algorithm.kept(self._memory))
+            model = algorithm.trained(self._learner, start)
+            self._trained = as_vector(algorithm.shared.take(model))
+            if algorithm.stateful:
+                self._memory = OwnPart(as_vector(algorithm.own.take(model)))
+        return self._trained
+
+    def memory(self) -> OwnPart:
+        return self._memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAlt(Partial):
+    """Clients train first their own parameters, then the shared ones, for as many steps again.
+
+    `personal_steps`  most steps on their own parameters in a round; as many as the learner takes by default.
+    `personal_rate`   learning rate of these; that of the learner by default.
+    `pull`            strength of a penalty pull * |v - c|^2 of own parameters v, in rounds and `finetune`.
+    `pull_to`         its centre c: "start" for those of the first model, "zero" for zeros.
+    """
+
+    personal_steps: int | None = None
+    personal_rate: float | None = None
+    pull: float = 0.0
+    pull_to: str = START
+
+    def check(self) -> None:
+        super().check()
+        if self.personal_steps is not None:
+            checks.whole("personal_steps", self.personal_steps, 0)
+        if self.personal_rate is not None:
+            checks.positive("personal_rate", self.personal_rate)
+        checks.real("pull", self.pull, 0)
+        if self.pull_to not in (START, ZERO):
+            raise ParameterError(f'pull_to must be "{START}" or "{ZERO}", not {self.pull_to!r}')
+
+    @cached_property
+    def steering(self) -> Steering:
+        """The gradient of the penalty; where nothing but own parameters moves, the rest of it is idle."""
+        if not self.pull:
+            return Steering()
+        centre = self.first if self.pull_to == START else np.zeros(self.own.size)
+        return Steering(pull=2 * self.pull, anchor=self.whole(np.zeros(self.shared.size), centre))
+
+    def trained(self, learner: Learner, model: Vector) -> Vector:
+        steps = learner.steps if self.personal_steps is None else min(self.personal_steps, learner.steps)
+        model = self.tuned(learner, model, steps=steps, rate=self.personal_rate)
+        return learner.train(model, only=self.shared_mask)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSim(Partial):
+    """Clients train their own parameters and the shared ones at once, which takes half the steps of FedAlt.
+
+    With nothing personal it is federated averaging.
+    """
+
+    def trained(self, learner: Learner, model: Vector) -> Vector:
+        return learner.train(model)
