@@ -144,9 +144,10 @@ def _remarks(
     if signed is not None and (keys := len(set(signed.keys))) > 1:
         yield f"{keys} keys have signed: the run went on with another one after it was stopped"
     if records.lost:
+        verb = "is" if records.lost == 1 else "are"
         yield (
-            f"{counted(records.lost, 'sum')} of rounds that were cut off are in the ledger alone: what was "
-            "released then counts, though nothing came of it, and its bytes were not counted"
+            f"{counted(records.lost, 'sum')} of rounds that were cut off {verb} in the ledger alone: what "
+            "was released then counts, though nothing came of it, and its bytes were not counted"
         )
     if not evidence.finished:
         yield f"the run is {evidence.run['status']}: this is what there is so far"

@@ -205,7 +205,7 @@ def test_a_sum_of_a_round_that_was_cut_off(run: Path) -> None:
     (run / "run.json").write_text(json.dumps({**facts, "status": "running"}))
     found = audited(run)
     assert found.intact
-    assert "1 sum of rounds that were cut off are in the ledger alone" in " ".join(found.integrity.remarks)
+    assert "1 sum of rounds that were cut off is in the ledger alone" in " ".join(found.integrity.remarks)
     assert len(found.releases) == 2
 
 
