@@ -1,0 +1,122 @@
+"""Anderson acceleration: from the last few points of a fixed-point iteration to a better one than the next.
+
+Of an iteration u <- T u, the last pairs (u_s, T u_s) are kept. Where their residuals u_s - T u_s, combined by
+weights that add up to one, come nearest to zero, the iteration goes on from the same combination of the
+T u_s ("type II"). The weights need nothing but the Gram matrix G of the residuals:
+
+    pi = G^+ 1 / (1' G^+ 1)
+
+"A Unifying Framework for Federated Learning" (45) has this bare form, with pseudo-inverse and without any
+guard. A ridge and a safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR), and
+`damping` is that of the chapter's scripts for neural networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import checks
+from protocols.record import Vector
+
+Matrix = NDArray[np.float64]
+
+# A2DR's constants, D and epsilon.
+_GENEROUS: Final = 1e6
+_FALLING: Final = 1 + 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anderson:
+    """How pairs are combined.
+
+    `memory`          tau: the last tau + 1 pairs count, once there are more; 0 combines nothing.
+    `regularisation`  a ridge, relative to the trace of G; 0 is the bare form.
+    `damping`         which part of the plain step remains: pi <- (1 - damping) pi + damping on the last.
+    `safeguard`       whether a combination has to show from time to time that residuals fall.
+    `patience`        how many combinations pass between two such checks.
+    """
+
+    memory: int = 2
+    regularisation: float = 0.0
+    damping: float = 0.0
+    safeguard: bool = False
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        checks.whole("memory", self.memory, 0, 64)
+        checks.real("regularisation", self.regularisation, 0)
+        checks.real("damping", self.damping, 0, 1)
+        checks.truth("safeguard", self.safeguard)
+        checks.whole("patience", self.patience, 1)
+
+    def weights(self, gram: Matrix) -> Vector:
+        """pi, for pairs in the order of `gram`, the last one being the newest.
+
+        Where G tells nothing, because all residuals are zero or rounding made it no Gram matrix at all, the
+        weight is on the newest: the plain step.
+        """
+        plain = np.zeros(len(gram))
+        plain[-1] = 1.0
+        if not np.isfinite(gram).all():
+            return plain
+        ridge = self.regularisation * float(np.trace(gram)) * np.eye(len(gram))
+        found = np.linalg.pinv(gram + ridge, hermitian=False).sum(axis=1)
+        whole = float(found.sum())
+        with np.errstate(all="ignore"):
+            weights = found / whole
+        if not np.isfinite(weights).all():
+            return plain
+        return np.asarray((1 - self.damping) * weights + self.damping * plain, np.float64)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What A2DR's safeguard remembers.
+
+    `first`     norm of the first residual; 0 before there is one.
+    `accepted`  combinations so far.
+    `unseen`    how many of them since the last check.
+    `strict`    whether the next one is checked: at first, and after one that failed.
+
+    >>> guard = Guard().met(1.0)
+    >>> guard.judge(0.5, patience=10)[0], guard.judge(1e7, patience=10)[0]
+    (True, False)
+    """
+
+    first: float = 0.0
+    accepted: int = 0
+    unseen: int = 0
+    strict: bool = True
+
+    def met(self, residual: float) -> Guard:
+        """Note the first residual's norm."""
+        return self if self.first else replace(self, first=residual)
+
+    def judge(self, residual: float, *, patience: int) -> tuple[bool, Guard]:
+        """Whether a combination may be taken where the residual's norm is this, and what is remembered."""
+        if not self.strict and self.unseen < patience:
+            return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)
+        limit = _GENEROUS * self.first * (self.accepted / patience + 1) ** -_FALLING
+        if residual <= limit:
+            return True, replace(self, accepted=self.accepted + 1, unseen=1, strict=False)
+        return False, replace(self, unseen=0, strict=True)
+
+
+def combined(weights: Sequence[float] | Vector, vectors: Sequence[Vector]) -> Vector:
+    """The sum of the vectors times their weights, as the last as many vectors as there are weights."""
+    chosen = vectors[len(vectors) - len(weights) :]
+    total = np.zeros_like(chosen[0])
+    for weight, vector in zip(weights, chosen, strict=True):
+        total = total + weight * vector
+    return np.asarray(total, np.float64)
+
+
+def gram_of(residuals: Sequence[Vector]) -> Matrix:
+    """All inner products of some vectors."""
+    stacked = np.array(residuals)
+    return np.asarray(stacked @ stacked.T, np.float64)
