@@ -73,19 +73,19 @@ class Squared(Objective):
 
 
 class Logistic(Objective):
-    """log(1 + exp(-y z)) of labels y = -1 and 1 and one output z."""
+    """log(1 + exp(-y z)) of labels y = -1 and 1 and one output z. Classes 0 and 1 are such labels as well."""
 
     whole_targets = False
 
     def check(self, targets: Array, outputs: int) -> None:  # noqa: ARG002
-        if not np.isin(targets, (-1, 1)).all():
-            raise TrainingError("the loss logistic needs targets of -1 and 1: replace 0 by -1")
+        if not any(np.isin(targets, pair).all() for pair in ((-1, 1), (0, 1))):
+            raise TrainingError("the loss logistic needs two classes, as targets of -1 and 1 or of 0 and 1")
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.softplus(-targets * outputs)
+        return functional.softplus(torch.where(targets > 0, -outputs, outputs))
 
     def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs * targets > 0
+        return torch.where(targets > 0, outputs, -outputs) > 0
 
 
 OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(

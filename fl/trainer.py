@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from fl.device import pick
 from fl.errors import TrainingError
 from fl.federation import ClientData
 from fl.flat import FlatModel
+from fl.proximal import exact_objective
 from fl.samples import Array, Samples
 from fl.steering import PLAIN, Steering
 from fl.store import Store
@@ -53,7 +54,12 @@ class Trainer:
     order computes the same, to the bit on a CPU. `flat` may be shared by clients that train one after
     another. `round` is what the schedule of the learning rate goes by; whoever runs rounds sets it, and a
     client that nobody tells counts what it was asked to train.
+
+    `proximal` is there only where it is exact, which fl/proximal.py says: (point, eta) to the model that
+    minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
     """
+
+    proximal: Callable[[Array, float], Array]
 
     def __init__(
         self,
@@ -78,6 +84,9 @@ class Trainer:
         self.seconds = 0.0
         check_model(flat.module, training, self.train_store, data)
         flat.watch(self.train_store.inputs)
+        self.exact = exact_objective(flat, training, self.train_store)
+        if self.exact is not None:
+            self.proximal = self._proximal
 
     @classmethod
     def on(
@@ -162,6 +171,13 @@ class Trainer:
                     descent.step(self.flat.gradient)
         self.seconds += time.perf_counter() - started
         return self.flat.read()
+
+    def _proximal(self, point: Array, eta: float) -> Array:
+        assert self.exact is not None  # or nobody would know of this
+        started = time.perf_counter()
+        found = self.exact.proximal(point, eta)
+        self.seconds += time.perf_counter() - started
+        return found
 
     def score(self, model: Array) -> Score:
         """On the client's test data."""

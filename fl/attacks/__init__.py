@@ -1,11 +1,12 @@
-"""Corrupt clients: poisoned data, corrupt updates, residues of their own choice; and clients that are late.
+"""Corrupt clients: poisoned data, corrupt updates or answers, residues of their own choice; and late clients.
 
 `corrupt_data` and `corrupt_learners` apply an attack of `ATTACKS` to the clients that `by_samples` or
 `by_count` choose. `tampering` makes what channels take as tampering inside the ring, and `slow_down` makes
 stragglers.
 """
 
-from fl.attacks.attack import ATTACKS, Attack, attack, corrupt_data, corrupt_learners
+from fl.attacks.answers import CorruptAnswer
+from fl.attacks.attack import ATTACKS, Attack, attack, corrupt_data, corrupt_learners, is_on_messages
 from fl.attacks.message import TAMPERINGS, tampering
 from fl.attacks.omniscient import Exchange, Omniscient
 from fl.attacks.poisoning import flip_labels, negate_images, random_labels, reverse_text
@@ -17,6 +18,7 @@ __all__ = [
     "ATTACKS",
     "TAMPERINGS",
     "Attack",
+    "CorruptAnswer",
     "Exchange",
     "Gaussian",
     "Omniscient",
@@ -30,6 +32,7 @@ __all__ = [
     "corrupt_data",
     "corrupt_learners",
     "flip_labels",
+    "is_on_messages",
     "negate_images",
     "random_labels",
     "reverse_text",

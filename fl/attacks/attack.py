@@ -5,6 +5,7 @@
     federation = corrupt_data(federation, flip, who, rng)
     learners = corrupt_learners(learners, flip, who, seed)
 
+With `answers`, what corrupts updates corrupts what clients answer with instead: see `fl.attacks.answers`.
 Both calls take every attack, and leave alone what it does not touch.
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fl.attacks import poisoning
+from fl.attacks.answers import CorruptAnswer
 from fl.attacks.omniscient import Omniscient
 from fl.attacks.updates import NORM, SPREAD, CorruptUpdate, Gaussian, SameValue, Scaling, SignFlip
 from fl.attacks.wrapper import generator
@@ -71,18 +73,36 @@ def corrupt_data(
 
 
 def corrupt_learners(
-    learners: Mapping[int, Any], attack: Attack | str, who: Collection[int], seed: int
+    learners: Mapping[int, Any],
+    attack: Attack | str,
+    who: Collection[int],
+    seed: int,
+    *,
+    answers: bool = False,
 ) -> Cohort:
-    """The cohort in which learners of clients in `who` are corrupt. It trains together as `learners` do."""
+    """The cohort in which learners of clients in `who` are corrupt. It trains together as `learners` do.
+
+    `answers`  whether they train honestly, and what they answer is corrupt. Raises `TrainingError` for an
+               attack that corrupts no update.
+    """
     _check_who(who, learners)
     chosen, corrupt = _named(attack), frozenset(who)
 
     def change(client: int, learner: Any) -> Any:
         if chosen.wrap is None or not (client in corrupt or (corrupt and chosen.everybody)):
             return learner
-        return chosen.wrap(learner, client, corrupt, seed)
+        made = chosen.wrap(learner, client, corrupt, seed)
+        return CorruptAnswer(made) if answers else made
 
+    if answers and not is_on_messages(chosen):
+        raise TrainingError("only an attack that makes another message of an honest one can corrupt answers")
     return Cohort.of(learners, change)
+
+
+def is_on_messages(chosen: Attack | str) -> bool:
+    """Whether it makes another message of an honest one, which can be an update or an answer."""
+    found = _named(chosen)
+    return found.wrap is not None and not found.everybody
 
 
 def _named(chosen: Attack | str) -> Attack:
@@ -113,8 +133,9 @@ def _random_labels() -> Attack:
     return Attack(poison=poisoning.random_labels)
 
 
-def _poisoning_with_scaling(*, deviation: float = 20.0) -> Attack:
-    return Attack(poison=poisoning.random_labels, wrap=_update(Scaling, deviation=deviation).wrap)
+def _poisoning_with_scaling(*, deviation: float = 20.0, whole: bool = False) -> Attack:
+    scaling = _update(Scaling, deviation=deviation, whole=whole)
+    return Attack(poison=poisoning.random_labels, wrap=scaling.wrap)
 
 
 def _omniscient(*, weighted: bool = True) -> Attack:

@@ -57,7 +57,13 @@ class Omniscient(Wrapper):
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        trained = super().train(start, steering, steps=steps, rate=rate, only=only)
+        return self._shown(start, super().train(start, steering, steps=steps, rate=rate, only=only))
+
+    def _proximal(self, point: Array, eta: float) -> Array:
+        return self._shown(point, super()._proximal(point, eta))
+
+    def _shown(self, start: Array, trained: Array) -> Array:
+        """What is submitted, once everybody's update is known to everybody."""
         if not getattr(self._exchange, "gathered", True):  # nobody else is at work: nothing is submitted
             return trained
         weight = float(self.samples if self._weighted else 1)

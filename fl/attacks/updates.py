@@ -5,8 +5,8 @@ then does with a model, such as clipping, it does with this one, so these are at
 the protocol; `fl.attacks.message` has those that do not. Clients that send gradients of their own making
 instead of a trained model are out of their reach, as `gradient` stays what it is.
 
-Same value, sign flip, Gaussian and scaling with random labels are those of the lp-proj paper, which puts them
-in the place of a whole message; here that is an update.
+Same value, sign flip, Gaussian and scaling with random labels are those of the lp-proj paper. There a message
+is a whole model, and so it is here with `whole`; otherwise it is an update, which is what is really sent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ NORM: Final = "norm"
 
 
 class CorruptUpdate(Wrapper, ABC):
-    """A learner whose updates are `corrupt`. Every training takes fresh randomness from `rng`."""
+    """A learner whose updates are `corrupt`. Every training takes fresh randomness from `rng`.
 
-    def __init__(self, learner: Any, rng: np.random.Generator) -> None:
+    `whole`  whether it is the model that is corrupt, the update included, and not the update alone.
+    """
+
+    def __init__(self, learner: Any, rng: np.random.Generator, *, whole: bool = False) -> None:
         super().__init__(learner)
         self._rng = rng
+        self._whole = whole
+
+    @property
+    def rng(self) -> np.random.Generator:
+        return self._rng
 
     def train(
         self,
@@ -43,67 +51,93 @@ class CorruptUpdate(Wrapper, ABC):
         only: Array | None = None,
     ) -> Array:
         trained = super().train(start, steering, steps=steps, rate=rate, only=only)
-        corrupt = self.corrupt(trained - start, start)
+        corrupt = self.submitted(trained - start, start)
         return np.asarray(start + (corrupt if only is None else np.where(only, corrupt, 0)), trained.dtype)
 
+    def _proximal(self, point: Array, eta: float) -> Array:
+        found = super()._proximal(point, eta)
+        return np.asarray(point + self.corrupt(found - point, point), found.dtype)
+
+    def submitted(self, update: Array, start: Array) -> Array:
+        """The update that is submitted in place of an honest one from `start`."""
+        if not self._whole:
+            return self.corrupt(update, start)
+        return self.corrupt(start + update, start) - start
+
     @abstractmethod
-    def corrupt(self, update: Array, start: Array, /) -> Array:
-        """What takes the place of an honest update from the model `start`."""
+    def corrupt(self, message: Array, start: Array, /) -> Array:
+        """What takes the place of an honest message: an update from `start`, or where that is whole, a model."""
 
 
 class SameValue(CorruptUpdate):
     """One number in every coordinate, drawn from N(0, deviation^2)."""
 
-    def __init__(self, learner: Any, rng: np.random.Generator, *, deviation: float = 100.0) -> None:
-        super().__init__(learner, rng)
+    def __init__(
+        self, learner: Any, rng: np.random.Generator, *, deviation: float = 100.0, whole: bool = False
+    ) -> None:
+        super().__init__(learner, rng, whole=whole)
         self._deviation = _positive("deviation", deviation)
 
-    def corrupt(self, update: Array, _start: Array, /) -> Array:
-        return np.full_like(update, self._rng.normal(scale=self._deviation))
+    def corrupt(self, message: Array, _start: Array, /) -> Array:
+        return np.full_like(message, self._rng.normal(scale=self._deviation))
 
 
 class SignFlip(CorruptUpdate):
-    """The update turned around, and scaled by |N(0, deviation^2)|; by 1 if `deviation` is None."""
+    """The message turned around, and scaled by |N(0, deviation^2)|; by 1 if `deviation` is None."""
 
-    def __init__(self, learner: Any, rng: np.random.Generator, *, deviation: float | None = 10.0) -> None:
-        super().__init__(learner, rng)
+    def __init__(
+        self,
+        learner: Any,
+        rng: np.random.Generator,
+        *,
+        deviation: float | None = 10.0,
+        whole: bool = False,
+    ) -> None:
+        super().__init__(learner, rng, whole=whole)
         self._deviation = None if deviation is None else _positive("deviation", deviation)
 
-    def corrupt(self, update: Array, _start: Array, /) -> Array:
+    def corrupt(self, message: Array, _start: Array, /) -> Array:
         if self._deviation is None:
-            return -update
-        return -abs(self._rng.normal(scale=self._deviation)) * update
+            return -message
+        return -abs(self._rng.normal(scale=self._deviation)) * message
 
 
 class Gaussian(CorruptUpdate):
-    """Noise in place of the update. `like` says how much:
+    """Noise in place of the message. `like` says how much:
 
     `fixed`   N(0, deviation^2) in every coordinate.
     `spread`  N(0, s^2), where s is the standard deviation over the coordinates of the honest update ("gauss"
               in the code of RFA).
-    `norm`    the submitted model is a random one with the norm of the common model ("gauss2" there).
+    `norm`    the submitted model is a random one with the norm of the common model ("gauss2" there), so it
+              is whole as it is.
     """
 
     def __init__(
-        self, learner: Any, rng: np.random.Generator, *, deviation: float = 100.0, like: str = FIXED
+        self,
+        learner: Any,
+        rng: np.random.Generator,
+        *,
+        deviation: float = 100.0,
+        like: str = FIXED,
+        whole: bool = False,
     ) -> None:
-        super().__init__(learner, rng)
+        super().__init__(learner, rng, whole=whole and like != NORM)
         self._deviation = _positive("deviation", deviation)
         if like not in (FIXED, SPREAD, NORM):
             raise TrainingError(f'like must be "{FIXED}", "{SPREAD}" or "{NORM}", not {like!r}')
         self._like = like
 
-    def corrupt(self, update: Array, start: Array, /) -> Array:
-        noise = self._rng.normal(size=update.shape)
+    def corrupt(self, message: Array, start: Array, /) -> Array:
+        noise = self._rng.normal(size=message.shape)
         if self._like == FIXED:
             return self._deviation * noise
         if self._like == SPREAD:
-            return float(np.std(update)) * noise
+            return float(np.std(message)) * noise
         return noise * (np.linalg.norm(start) / np.linalg.norm(noise)) - start
 
 
 class Scaling(CorruptUpdate):
-    """The update times `factor`; or times N(0, deviation^2), drawn every time, if that is given."""
+    """The message times `factor`; or times N(0, deviation^2), drawn every time, if that is given."""
 
     def __init__(
         self,
@@ -112,16 +146,17 @@ class Scaling(CorruptUpdate):
         *,
         factor: float | None = None,
         deviation: float | None = None,
+        whole: bool = False,
     ) -> None:
-        super().__init__(learner, rng)
+        super().__init__(learner, rng, whole=whole)
         if (factor is None) == (deviation is None):
             raise TrainingError("scaling needs either a factor or a deviation")
         self._factor = factor
         self._deviation = None if deviation is None else _positive("deviation", deviation)
 
-    def corrupt(self, update: Array, _start: Array, /) -> Array:
+    def corrupt(self, message: Array, _start: Array, /) -> Array:
         factor = self._rng.normal(scale=self._deviation) if self._deviation is not None else self._factor
-        return np.asarray(factor * update)
+        return np.asarray(factor * message)
 
 
 def _positive(name: str, value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,13 @@ class Wrapper:
     rate: float
     steps: int
 
+    # Only of learners that know their proximal operator exactly; what they find is changed as a training is.
+    proximal: Callable[[Array, float], Array]
+
     def __init__(self, learner: Any) -> None:
         self.wrapped = learner
+        if callable(getattr(learner, "proximal", None)):
+            self.proximal = self._proximal
 
     def __getattr__(self, name: str) -> Any:
         if name == "wrapped":  # asked for before there is one, by whoever copies this
@@ -50,6 +56,10 @@ class Wrapper:
         some = {} if only is None else {"only": only}  # not every learner can keep parameters where they are
         trained: Array = self.wrapped.train(start, steering, steps=steps, rate=rate, **some)
         return trained
+
+    def _proximal(self, point: Array, eta: float) -> Array:
+        found: Array = self.wrapped.proximal(point, eta)
+        return found
 
 
 def generator(purpose: str, seed: int, client: int) -> np.random.Generator:

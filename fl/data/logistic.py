@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -14,11 +13,11 @@ from fl.data.divide import checked_seed, not_negative
 from fl.data.splitting import SEED, as_federation, check_shapes, positive_eta
 from fl.errors import DataError
 from fl.federation import Federation
+from fl.newton import minimum
 from fl.partition.pools import counted
 from fl.samples import Array
 
 _FLIP: Final = 0.5  # Labels are flipped where noise is at least this far from zero.
-_STEPS: Final = 100  # Newton needs about ten; more than this means that it will not get there.
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # it is private
@@ -72,7 +71,7 @@ class Logistic:
         def bend(model: Array) -> Array:
             return np.asarray(sum(self._bend(user, model) for user in range(self.users)))
 
-        return _newton(slope, bend, self.objective, np.zeros(self.a.shape[2]))
+        return minimum(slope, bend, self.objective, np.zeros(self.a.shape[2]))
 
     def federation(self) -> Federation:
         """Labels -1 and 1 become classes 0 and 1; all rows are to train on. In double precision."""
@@ -103,7 +102,7 @@ class Logistic:
             losses = np.logaddexp(0.0, -(self._signed[user] @ model))
             return float(losses.sum() + 0.5 * (self.decay * (model @ model) + inverse * (away @ away)))
 
-        return _newton(slope, bend, value, point)
+        return minimum(slope, bend, value, point)
 
 
 def logistic(
@@ -130,26 +129,6 @@ def logistic(
         labels.append(torch.where(flipped, -drawn, drawn)[:, 0])
     a, b = torch.stack(matrices).double().numpy(), torch.stack(labels).double().numpy()
     return Logistic(a, b, truth.double().numpy())
-
-
-def _newton(
-    slope: Callable[[Array], Array],
-    bend: Callable[[Array], Array],
-    value: Callable[[Array], float],
-    start: Array,
-) -> Array:
-    """The minimum of a strictly convex function: until a step is nothing but rounding."""
-    model = np.array(start, dtype=np.float64)
-    for _ in range(_STEPS):
-        step = np.linalg.solve(bend(model), slope(model))
-        if np.abs(step).max() <= 1e-13 * max(1.0, np.abs(model).max()):
-            return np.asarray(model - step)
-        here, length = value(model), 1.0
-        # Far from the minimum a full step can overshoot; near to it, values are equal up to rounding.
-        while value(model - length * step) > here + 1e-12 * abs(here):
-            length /= 2
-        model -= length * step
-    raise DataError("no optimum was found: the labels can be told apart by too wide a margin; add noise")
 
 
 def _sigmoid(values: Array) -> Array:
