@@ -261,7 +261,7 @@ class Crowd(Mapping[int, Member]):
             return waiting
         for gradients in (False, True):
             chosen = [each for each in work if isinstance(each.request, _Gradient) is gradients]
-            shapes: dict[tuple[bool, ...], list[Waiting]] = {}
+            shapes: dict[tuple[object, ...], list[Waiting]] = {}
             for each in chosen:
                 task: Task = each.request.task if gradients else each.request
                 shapes.setdefault(task.shape, []).append(each)

@@ -10,9 +10,29 @@ import torch
 from torch import Tensor
 
 from fl.steering import Steering
+from fl.subspace import Projection
 from fl.training import Training
 
 Column: TypeAlias = Tensor | float
+
+
+@dataclass(frozen=True)
+class Bond:
+    """A tie as tensors: P, or None for P = 1, and where and how much it pulls."""
+
+    projection: Projection | None
+    place: Tensor
+    pull: Column
+    power: int
+
+    def force(self, values: Tensor) -> Tensor:
+        """What it adds to the gradients at `values`."""
+        off = (values if self.projection is None else self.projection.project(values)) - self.place
+        force = (off.sign_() if self.power == 1 else off).mul_(self.pull)
+        return force if self.projection is None else self.projection.lift(force)
+
+    def rows(self, count: int) -> Bond:
+        return Bond(self.projection, self.place[:count], _first(self.pull, count), self.power)
 
 
 @dataclass(frozen=True)
@@ -25,6 +45,7 @@ class Terms:
     mix: Column = 0.0
     target: Tensor | None = None
     only: Tensor | None = None  # 1 for parameters that may move, 0 for others
+    bond: Bond | None = None
 
     def rows(self, count: int) -> Terms:
         """Of the first `count` clients."""
@@ -35,6 +56,7 @@ class Terms:
             _first(self.mix, count),
             None if self.target is None else self.target[:count],
             None if self.only is None else self.only[:count],
+            None if self.bond is None else self.bond.rows(count),
         )
 
 
@@ -59,6 +81,8 @@ class Descent:
             gradient.add_((values - terms.anchor).mul_(terms.pull))
         if terms.correction is not None:
             gradient.add_(terms.correction)
+        if terms.bond is not None:
+            gradient.add_(terms.bond.force(values))
         if terms.only is not None:
             gradient.mul_(terms.only)
         if self._speed is not None:

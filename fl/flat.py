@@ -80,11 +80,15 @@ class FlatModel:
             self.draws = _uses_chance(self.module, inputs[:2])
         self._watched = True
 
-    def tensor(self, vector: Array) -> Tensor:
-        """A vector from outside on this device, shared with it where that is possible."""
-        vector = np.asarray(vector)
-        if vector.shape != (self.dim,):
-            raise TrainingError(f"a model of {self.dim} parameters cannot be made of shape {vector.shape}")
+    def tensor(self, vector: Array, length: int | None = None) -> Tensor:
+        """A vector from outside on this device, shared with it where that is possible.
+
+        `length` is that of a model unless it is given.
+        """
+        vector, length = np.asarray(vector), self.dim if length is None else length
+        if vector.shape != (length,):
+            what = "a model" if length == self.dim else "a point"
+            raise TrainingError(f"{what} of {length} parameters cannot be made of shape {vector.shape}")
         if not vector.flags.writeable:  # torch would warn, and nobody writes here
             vector = vector.astype(_NUMPY[self.dtype], copy=True)
         return torch.from_numpy(vector).to(device=self.device, dtype=self.dtype)

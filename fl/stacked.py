@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from fl.descent import Column, Descent, Terms, column, mixes, pulls
+from fl.descent import Bond, Column, Descent, Terms, column, mixes, pulls
 from fl.flat import FlatModel, Slot
 from fl.formula import FormulaRows, has_formula
 from fl.samples import Array
-from fl.steering import PLAIN, Steering
+from fl.steering import PLAIN, Steering, Tie
 from fl.store import Store
-from fl.trainer import Trainer
+from fl.subspace import projection_of
+from fl.trainer import Trainer, place_of
 from fl.training import Training
 
 
@@ -37,10 +38,11 @@ class Task:
     only: Array | None = None
 
     @property
-    def shape(self) -> tuple[bool, ...]:
+    def shape(self) -> tuple[object, ...]:
         """Tasks of the same shape can be done together."""
-        steering = self.steering
-        return pulls(steering), steering.correction is not None, mixes(steering), self.only is not None
+        steering, tie = self.steering, self.steering.tie
+        tied = None if tie is None else (tie.space, tie.power)
+        return pulls(steering), steering.correction is not None, mixes(steering), self.only is not None, tied
 
 
 @dataclass
@@ -122,7 +124,8 @@ class Stack:
 
     def _terms(self, tasks: Sequence[Task], values: Tensor) -> Terms:
         steered = [task.steering for task in tasks]
-        pull, correction, mix, only = tasks[0].shape
+        pull, correction, mix, only = map(bool, tasks[0].shape[:4])
+        ties = [each.tie for each in steered if each.tie is not None]
 
         def rows(name: str, *, present: bool) -> Tensor | None:
             return self._matrix([getattr(each, name) for each in steered]) if present else None
@@ -137,7 +140,13 @@ class Stack:
             numbers("mix", present=mix),
             rows("target", present=mix),
             self._matrix([task.only for task in tasks if task.only is not None]) if only else None,
+            self._bond(ties, values) if ties else None,
         )
+
+    def _bond(self, ties: Sequence[Tie], values: Tensor) -> Bond:
+        places = torch.stack([place_of(tie, self.flat) for tie in ties])
+        pulls = column([float(tie.pull) for tie in ties], values)
+        return Bond(projection_of(ties[0].space, self.flat), places, pulls, ties[0].power)
 
 
 class _Rows:

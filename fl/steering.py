@@ -6,12 +6,28 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fl.samples import Array
+from fl.subspace import Subspace
+
+
+class Tie(Protocol):
+    """The term pull / power * |P w - place|^power, with the norm of that power, 1 or 2; `space` has P, and is
+    None for P = 1.
+    """
+
+    @property
+    def place(self) -> Array: ...
+    @property
+    def pull(self) -> float: ...
+    @property
+    def power(self) -> int: ...
+    @property
+    def space(self) -> Subspace | None: ...
 
 
 class Steering(Protocol):
     """With learning rate r and gradient g, one step without momentum is
 
-        w <- w - r * (g(w) + pull * (w - anchor) + correction)
+        w <- w - r * (g(w) + pull * (w - anchor) + correction + gradient of tie)
         w <- keep * w + (1 - keep) * target        with keep = 1 / (1 + r * mix)
 
     where what is None is left out.
@@ -27,6 +43,8 @@ class Steering(Protocol):
     def mix(self) -> float: ...
     @property
     def target(self) -> Array | None: ...
+    @property
+    def tie(self) -> Tie | None: ...
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,7 @@ class NoSteering:
     correction: Array | None = None
     mix: float = 0.0
     target: Array | None = None
+    tie: Tie | None = None
 
 
 PLAIN: Final = NoSteering()

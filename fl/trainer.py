@@ -14,15 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from fl.batches import Batches, Order
-from fl.descent import Descent, Terms, mixes, pulls
+from fl.descent import Bond, Descent, Terms, mixes, pulls
 from fl.device import pick
 from fl.errors import TrainingError
 from fl.federation import ClientData
 from fl.flat import FlatModel
 from fl.proximal import exact_objective
 from fl.samples import Array, Samples
-from fl.steering import PLAIN, Steering
+from fl.steering import PLAIN, Steering, Tie
 from fl.store import Store
+from fl.subspace import projection_of
 from fl.training import Training
 
 _WHOLE = "; its inputs are whole numbers, which stand for symbols: make floats of amounts, as by x / 255.0"
@@ -227,7 +228,12 @@ class Trainer:
             steering.mix,
             flat.tensor(steering.target) if steering.target is not None and mixes(steering) else None,
             None if only is None else flat.tensor(checked_mask(only)),
+            None if steering.tie is None else self._bond(steering.tie),
         )
+
+    def _bond(self, tie: Tie) -> Bond:
+        projection = projection_of(tie.space, self.flat)
+        return Bond(projection, place_of(tie, self.flat), float(tie.pull), tie.power)
 
     def score_in(self, model: Array, store: Store) -> Score:
         """On samples that are there already."""
@@ -236,6 +242,11 @@ class Trainer:
         score = evaluate(self.flat.module, self.training, store)
         self.seconds += time.perf_counter() - started
         return score
+
+
+def place_of(tie: Tie, flat: FlatModel) -> Tensor:
+    """Where a tie pulls a model to."""
+    return flat.tensor(tie.place, None if tie.space is None else tie.space.size)
 
 
 @contextmanager

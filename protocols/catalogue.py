@@ -18,11 +18,13 @@ from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
+from protocols.lpproj import LpProj1, LpProj2
 from protocols.meanings import meanings_of
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.partial import FedAlt, FedSim
 from protocols.perfedavg import PerFedAvg
 from protocols.pfedme import PFedMe
+from protocols.places import places_fields
 from protocols.privacy import Privacy
 from protocols.private import PrivateSteps
 from protocols.private_rounds import PrivateRounds
@@ -75,6 +77,15 @@ class Entry:
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The parameters that say which places of a model are meant, and that may name layers of one."""
+        return tuple(name for name in places_fields(self._kind) if name in self.parameters)
+
+    @property
+    def _kind(self) -> Callable[..., AnyAlgorithm]:
+        return self.make.func if isinstance(self.make, partial) else self.make
+
+    @property
     def budget(self) -> type[Privacy] | None:
         """What its private variant is planned with; None if it has none."""
         if _PRIVACY not in self.parameters:
@@ -91,8 +102,7 @@ class Entry:
     @property
     def settings(self) -> tuple[Parameter, ...]:
         """All that can be set by a name and a value, with what it means."""
-        kind = self.make.func if isinstance(self.make, partial) else self.make
-        meanings = meanings_of(kind)
+        meanings = meanings_of(self._kind)
         own = (
             Parameter(name, each.default, meanings.get(name, ""), required=name in self.example)
             for name, each in self.parameters.items()
@@ -149,6 +159,7 @@ def _entries() -> tuple[Entry, ...]:
     losses = clip | {"loss_cap": 5.0}
     bond = clip | {"lambda_max": 1.0}
     part = clip | {"personal_part": "-1:"}
+    space = {"subspace": 2}
     return (
         Entry("fedavg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
         Entry(
@@ -183,6 +194,8 @@ def _entries() -> tuple[Entry, ...]:
         Entry(
             "fedsim", FedSim, "some parameters are personal, and trained with the others", part, _OWN_START
         ),
+        Entry("lp-proj-1", LpProj1, "personal models that agree in a subspace, by signs", space, _OWN_START),
+        Entry("lp-proj-2", LpProj2, "personal models that agree in a subspace", clip | space, _OWN_START),
     )
 
 

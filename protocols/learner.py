@@ -6,18 +6,36 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protocols.record import Vector
+from protocols.subspace import Subspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tie:
+    """The term pull / power * |P w - place|^power, with the norm of that power, 1 or 2. To a gradient it adds
+
+        pull * P' (P w - place)         with power 2
+        pull * P' sign(P w - place)     with power 1, where the sign of 0 is 0
+
+    `space` has P; None for P = 1, where `place` is a model.
+    """
+
+    place: Vector
+    pull: float
+    power: int = 2
+    space: Subspace | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
     """What an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step is
 
-        w <- w - rate * (g(w) + pull * (w - anchor) + correction)
+        w <- w - rate * (g(w) + pull * (w - anchor) + correction + what `tie` adds)
         w <- keep * w + (1 - keep) * target        with keep = 1 / (1 + rate * mix)
 
     `pull`, `anchor`  a proximal term pull / 2 * |w - anchor|^2 (FedProx, FedBC, Ditto, pFedMe).
     `correction`      a constant added to every gradient (SCAFFOLD).
     `mix`, `target`   the mixing of Fed+ after every step; `mix` is its sigma.
+    `tie`             a term that pulls a projection of w (lp-proj, RSA).
 
     >>> Steering(pull=0.1, anchor=np.zeros(3)).mix
     0.0
@@ -28,6 +46,7 @@ class Steering:
     correction: Vector | None = None
     mix: float = 0.0
     target: Vector | None = None
+    tie: Tie | None = None
 
 
 @dataclass(frozen=True, repr=False)  # it is private

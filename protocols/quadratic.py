@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.learner import Score, Steering
+from protocols.learner import Score, Steering, Tie
 from protocols.record import Vector
 
 _NO_STEERING = Steering()
@@ -64,8 +64,17 @@ def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: floa
         direction = direction + steering.pull * (model - steering.anchor)
     if steering.correction is not None:
         direction = direction + steering.correction
+    if steering.tie is not None:
+        direction = direction + tied(steering.tie, model)
     model = model - rate * direction
     if steering.target is None:
         return model
     keep = 1 / (1 + rate * steering.mix)
     return keep * model + (1 - keep) * steering.target
+
+
+def tied(tie: Tie, model: Vector) -> Vector:
+    """What a tie adds to the gradient at `model`."""
+    off = (model if tie.space is None else tie.space.project(model)) - tie.place
+    force = tie.pull * (np.sign(off) if tie.power == 1 else off)
+    return force if tie.space is None else tie.space.lift(force)

@@ -19,6 +19,7 @@ from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus, Group, fedavg_plus, fedcomed_plus, fedgeomed_plus
 from protocols.learner import Learner
+from protocols.lpproj import LpProj1, LpProj2
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.partial import FedAlt, FedSim
 from protocols.perfedavg import PerFedAvg
@@ -173,6 +174,8 @@ CASES: tuple[Case, ...] = (
     _case("pfedme", PFedMe, clip=10.0, rounds=2, personal_rate=0.05),
     _case("per-fedavg", PerFedAvg, clip=10.0),
     _case("apfl", APFL, clip=10.0, adaptive=True),
+    _case("lp-proj-1", LpProj1, subspace=3, rounds=2, personal_steps=4, personal_rate=0.05, rounding=False),
+    _case("lp-proj-2", LpProj2, clip=10.0, subspace=3, rounds=2, personal_steps=4, personal_rate=0.05),
     _case("fedalt", FedAlt, clip=10.0, personal_part="1:3", pull=0.1, personal_steps=2, cap=8),
     _case("fedalt-robust", FedAlt, personal_part=":2, -1:", robust=True, median_steps=2, weigh_by="samples"),
     _case("fedsim", FedSim, clip=10.0, personal_part="-2:", weighted=False),

@@ -1,0 +1,180 @@
+"""Projections to a subspace that several clients have in common, on a device, for a model or a stack of them.
+
+Where the subspace comes from is not decided here. It is a matrix P with few rows, or random signs with a
+Walsh-Hadamard transform of which some coordinates are chosen.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl.errors import TrainingError
+from fl.flat import FlatModel
+
+_SQUARE: Final = 5  # bits: transforms are products with matrices of 2^5 rows
+
+
+class Subspace(Protocol):
+    """Whoever has subspaces has a class of this shape; equal ones are the same P."""
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+    def matrix(self) -> NDArray[Any] | None:
+        """P, if it is a matrix that is held."""
+        ...
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The rows of P, some at a time, and the number of the first of them."""
+        ...
+
+    def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
+        """Signs and chosen coordinates, if P is a transform."""
+        ...
+
+
+class Projection(ABC):
+    """P on a device. Vectors are those of one client, or in the rows of a matrix."""
+
+    @abstractmethod
+    def project(self, vectors: Tensor) -> Tensor:
+        """P x of each."""
+
+    @abstractmethod
+    def lift(self, points: Tensor) -> Tensor:
+        """P' y of each."""
+
+
+def projection_of(space: Subspace | None, flat: FlatModel) -> Projection | None:
+    """On the device of that model, and in its precision. It is kept there, for the next client."""
+    if space is None:
+        return None
+    if space.dim != flat.dim:
+        raise TrainingError(f"a subspace of {space.dim} dimensions is none for {flat.dim} parameters")
+    return _made(space, flat.device, flat.dtype)
+
+
+@lru_cache(maxsize=2)
+def _made(space: Subspace, device: torch.device, dtype: torch.dtype) -> Projection:
+    mixing, matrix = space.mixing(), space.matrix()
+    if mixing is not None:
+        return Transform(space.dim, *mixing, device=device, dtype=dtype)
+    if matrix is None:
+        return Blocks(space, device, dtype)
+    return Dense(_tensor(matrix, device, dtype))
+
+
+def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Shared where that is possible: torch warns that it cannot be written to, and nobody does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(matrix).to(device, dtype)
+
+
+class Dense(Projection):
+    """A matrix."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix
+
+    def project(self, vectors: Tensor) -> Tensor:
+        return torch.matmul(vectors, self._matrix.T)
+
+    def lift(self, points: Tensor) -> Tensor:
+        return torch.matmul(points, self._matrix)
+
+
+class Blocks(Projection):
+    """A matrix that is too large to be held: its rows are made whenever they are needed, which is slow."""
+
+    def __init__(self, space: Subspace, device: torch.device, dtype: torch.dtype) -> None:
+        self._space, self._device, self._dtype = space, device, dtype
+
+    def _blocks(self) -> Iterator[tuple[int, Tensor]]:
+        for start, rows in self._space.blocks():
+            yield start, torch.from_numpy(rows).to(self._device, self._dtype)
+
+    def project(self, vectors: Tensor) -> Tensor:
+        return torch.cat([torch.matmul(vectors, rows.T) for _, rows in self._blocks()], dim=-1)
+
+    def lift(self, points: Tensor) -> Tensor:
+        found = points.new_zeros(*points.shape[:-1], self._space.dim)
+        for start, rows in self._blocks():
+            found.add_(torch.matmul(points[..., start : start + len(rows)], rows))
+        return found
+
+
+class Transform(Projection):
+    """Signs, a Walsh-Hadamard transform, and a choice of its coordinates.
+
+    A vector is a matrix, with a for the higher bits of a place and b for the lower ones. Coordinate (a, b) of
+    its transform is the sum over b' of H[b, b'] times place (a, b') of the matrix whose columns are
+    transformed. So only columns are transformed in full, and of the sums only those chosen are taken.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        signs: NDArray[np.int8],
+        chosen: NDArray[np.int64],
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        bits = (dim - 1).bit_length()
+        self._dim, self._columns = dim, 1 << (bits - bits // 2)
+        self._rows = 1 << (bits // 2)
+        self._signs = torch.tensor(signs, device=device, dtype=dtype).div_(math.sqrt(dim))
+        self._chosen = torch.tensor(chosen // self._columns, device=device)
+        # One line for each chosen coordinate, with the sign of every place in its row.
+        lines = _signs_of(chosen % self._columns, np.arange(self._columns))
+        self._lines = torch.tensor(lines, device=device, dtype=dtype)
+        widths = [min(_SQUARE, bits // 2 - k) for k in range(0, bits // 2, _SQUARE)]
+        self._squares = [_hadamard(each).to(device, dtype) for each in widths]
+
+    def project(self, vectors: Tensor) -> Tensor:
+        wide = vectors.new_zeros(*vectors.shape[:-1], self._rows * self._columns)
+        wide[..., : self._dim] = vectors * self._signs
+        rows = self._transformed(wide, vectors.shape[:-1]).index_select(-2, self._chosen)
+        return rows.mul_(self._lines).sum(dim=-1)
+
+    def lift(self, points: Tensor) -> Tensor:
+        wide = points.new_zeros(*points.shape[:-1], self._rows, self._columns)
+        wide.index_add_(-2, self._chosen, points.unsqueeze(-1) * self._lines)
+        flat = self._transformed(wide, points.shape[:-1]).reshape(*points.shape[:-1], -1)
+        return flat[..., : self._dim] * self._signs
+
+    def _transformed(self, wide: Tensor, stack: torch.Size) -> Tensor:
+        """With every column transformed: by a product for each few bits of a row's number."""
+        rest = self._rows
+        for square in self._squares:
+            rest //= len(square)
+            wide = torch.matmul(square, wide.reshape(-1, len(square), rest * self._columns))
+        return wide.reshape(*stack, self._rows, self._columns)
+
+
+def _hadamard(bits: int) -> Tensor:
+    numbers = np.arange(1 << bits)
+    return torch.from_numpy(_signs_of(numbers, numbers).astype(np.float64))
+
+
+def _signs_of(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int8]:
+    """(-1) to the number of bits that two numbers have in common, for every pair of them."""
+    common = left[:, None] & right[None, :]
+    for shift in (16, 8, 4, 2, 1):
+        common = common ^ (common >> shift)
+    return (1 - 2 * (common & 1)).astype(np.int8)

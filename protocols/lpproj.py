@@ -1,0 +1,273 @@
+"""lp-proj: personal models that agree in a random subspace alone.
+
+"Personalized Federated Learning towards Communication Efficiency, Robustness and Fairness", Algorithm 1. With
+P, a matrix of few rows that everybody makes from a public seed, clients and server minimise
+
+    the mean over clients of   f_k(x_k) + pull / p * |P x_k - w|_p^p
+
+over the personal models x_k and the reference w, which has no more numbers than P has rows. Only these are
+ever sent, in either direction.
+
+In the paper all clients train in every round, and some of them are drawn for the mean afterwards. Here only
+those are asked who are in the sum: whoever is not keeps its model until its turn comes. A client's model
+begins with the first model of the run, and what a round made of it is kept only if the round was completed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.averaging import Averaging
+from protocols.checks import MissingBound
+from protocols.fedavg import OwnModel
+from protocols.learner import Learner, Steering, Tie
+from protocols.privacy import Privacy
+from protocols.record import Vector, as_vector
+from protocols.subspace import AUTO, Subspace
+from protocols.vocabulary import Outcome, Query, Round
+from protocols.votes import Votes
+from secagg.spec import SumSpec, Total
+
+
+@dataclass(frozen=True)
+class Agree(Query):
+    """How would you move this point of the subspace?"""
+
+    kind: ClassVar[str] = "agree"
+    reference: Vector
+
+
+@dataclass(frozen=True)
+class ReferenceState:
+    """`reference` is w; `first` is the model that the run began with, of which no client is sent anything."""
+
+    reference: Vector
+    first: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class LpProj(Algorithm[ReferenceState, OwnModel]):
+    """What p = 1 and p = 2 have in common. In a round, a client begins with its copy w_k = w, and `rounds`
+    times takes local steps on its model, in which the projection is pulled to w_k, and moves w_k by one step:
+
+        x <- x - personal_rate * (gradient(x) + pull * P' psi(P x - w_k))       `personal_steps` times
+        w_k <- w_k - rate * pull * psi(w_k - P x)
+
+    where psi(v) is v for p = 2, and the signs of v for p = 1. The server's w moves by `beta` times the mean
+    of what copies moved; all clients count the same.
+
+    `subspace`         d_sub, rows of P: as many numbers are sent.
+    `public_seed`      of P, which is no secret.
+    `transform`        "dense" for Gaussian rows, "fast" for signs and a Walsh-Hadamard transform, or "auto":
+                       dense up to 1e8 entries.
+    `orthonormal`      whether rows of P are made orthogonal to each other.
+    `pull`             lambda.
+    `rounds`           R, local rounds.
+    `personal_steps`   local steps on x in each of them.
+    `personal_rate`    of these; the learner's own by default. For p = 2 it must be below about
+                       2 / (pull + curvature of the loss), or steps diverge.
+    `rate`             eta, of the copy of w.
+    `beta`             how far w moves towards the mean of the copies.
+    """
+
+    memory_type: ClassVar[type] = OwnModel
+    state_type: ClassVar[type] = ReferenceState
+    power: ClassVar[int]
+
+    subspace: int | None = None
+    public_seed: int = 0
+    transform: str = AUTO
+    orthonormal: bool = False
+    pull: float = 15.0
+    rounds: int = 5
+    personal_steps: int = 20
+    personal_rate: float | None = None
+    rate: float = 0.1
+    beta: float = 1.0
+    initial: Vector | None = field(default=None, compare=False)
+
+    def check(self) -> None:
+        if self.subspace is None:
+            raise MissingBound("subspace", "how many numbers of a model are shared, such as 50")
+        checks.whole("subspace", self.subspace, 1, self.dim)
+        checks.whole("public_seed", self.public_seed, 0, (1 << 63) - 1)
+        checks.whole("rounds", self.rounds, 1, 1 << 20)
+        checks.whole("personal_steps", self.personal_steps, 1)
+        for name in ("pull", "rate", "beta"):
+            checks.positive(name, getattr(self, name))
+        if self.personal_rate is not None:
+            checks.positive("personal_rate", self.personal_rate)
+        self.space  # noqa: B018  # raises what is wrong with the transform
+
+    @cached_property
+    def space(self) -> Subspace:
+        """P."""
+        assert self.subspace is not None  # checked above
+        return Subspace(
+            dim=self.dim,
+            size=self.subspace,
+            seed=self.public_seed,
+            transform=self.transform,
+            orthonormal=self.orthonormal,
+        )
+
+    @property
+    def step(self) -> float:
+        """How far a copy of w moves."""
+        return self.rate * self.pull
+
+    @property
+    @abstractmethod
+    def reveals(self) -> str: ...
+
+    @abstractmethod
+    def spec(self) -> SumSpec:
+        """The one sum of a round."""
+
+    @abstractmethod
+    def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
+        """What a client adds, whose copy has moved by -step * `moves`."""
+
+    @abstractmethod
+    def mean(self, total: Total) -> Vector:
+        """How far copies have moved in the mean."""
+
+    def sums(self) -> tuple[Sum, ...]:
+        lengths = {"reference": self.space.size}
+        return (Sum(query=Agree, spec=self.spec(), reveals=self.reveals, lengths=lengths),)
+
+    def start(self, model: Vector) -> ReferenceState:
+        return ReferenceState(as_vector(np.zeros(self.space.size)), as_vector(model))
+
+    def model(self, state: ReferenceState) -> Vector:
+        """The first model, moved as little as possible so that its projection is w.
+
+        The paper has no common model; w says nothing about what it would be outside of the subspace.
+        """
+        off = state.reference - self.space.project(state.first)
+        return as_vector(state.first + self.space.shift(off))
+
+    def round(self, state: ReferenceState) -> Round[ReferenceState]:
+        total = yield Agree(state.reference)
+        move = self.beta * self.mean(total)
+        facts = {"moved": float(np.linalg.norm(move))}
+        return Outcome(ReferenceState(as_vector(state.reference + move), state.first), facts)
+
+    def client(self, learner: Learner, memory: OwnModel) -> LpProjClient:
+        return LpProjClient(self, learner, memory)
+
+    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        """Its own; who was never asked has none yet, and nothing better than the common one."""
+        return model if memory.model is None else memory.model
+
+
+class LpProjClient(ClientRound[OwnModel]):
+    def __init__(self, algorithm: LpProj, learner: Learner, memory: OwnModel) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Agree)
+        algorithm, own, copy = self._algorithm, self._first(), query.reference
+        moves = np.zeros(len(copy))
+        for _ in range(algorithm.rounds):
+            own = self._towards(own, copy)
+            off = copy - algorithm.space.project(own)
+            moves += np.sign(off) if algorithm.power == 1 else off
+            copy = query.reference - algorithm.step * moves
+        self._memory = OwnModel(as_vector(own))
+        return algorithm.contribution(moves)
+
+    def _first(self) -> Vector:
+        """Its model, as rounds before this one have left it."""
+        if self._memory.model is not None:
+            return self._memory.model
+        initial = self._algorithm.initial
+        return as_vector(np.zeros(self._algorithm.dim) if initial is None else initial)
+
+    def _towards(self, own: Vector, copy: Vector) -> Vector:
+        """Some steps from `own` on, with the projection pulled to `copy`."""
+        algorithm = self._algorithm
+        tie = Tie(place=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
+        return self._learner.train(
+            own, Steering(tie=tie), steps=algorithm.personal_steps, rate=algorithm.personal_rate
+        )
+
+    def memory(self) -> OwnModel:
+        return self._memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class LpProj1(LpProj):
+    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. They are
+    what is summed, exactly, and in no more bits than they need. However wrong its data or its model are, a
+    client that keeps to the protocol moves a number of w by beta * rate * pull * rounds / clients at most.
+    """
+
+    power: ClassVar[int] = 1
+
+    @cached_property
+    def votes(self) -> Votes:
+        return Votes(self.space.size, self.rounds, self.clients)
+
+    @property
+    def reveals(self) -> str:
+        return "in every coordinate of the subspace, on which side of w clients were, and how often"
+
+    def spec(self) -> SumSpec:
+        return SumSpec(parts=(self.votes.part(),))
+
+    def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
+        return self.votes.contribution(moves)
+
+    def mean(self, total: Total) -> Vector:
+        return -self.step * self.votes.total(total) / total.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class LpProj2(LpProj):
+    """With p = 2, a copy of w moves by a real vector.
+
+    `clip`     largest norm of that; a longer one is scaled down to it.
+    `bits`     of every number on the wire.
+    `privacy`  a budget for noise on every sum, or None.
+    """
+
+    power: ClassVar[int] = 2
+
+    clip: float | None = None
+    bits: int = 24
+    privacy: Privacy | None = None
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        size, bits = self.space.size, self.bits
+        return Averaging(dim=size, clients=self.clients, clip=self.clip, bits=bits, privacy=self.privacy)
+
+    def check(self) -> None:
+        super().check()
+        self.averaging  # noqa: B018  # raises what is wrong with the bounds
+
+    @property
+    def reveals(self) -> str:
+        noise = "" if self.privacy is None else ", with noise"
+        return f"the sum of what clients would move w by, in the subspace{noise}"
+
+    def spec(self) -> SumSpec:
+        return self.averaging.spec()
+
+    def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
+        return self.averaging.contribution(-self.step * moves, 1)
+
+    def mean(self, total: Total) -> Vector:
+        return self.averaging.mean(total)
