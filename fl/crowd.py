@@ -272,7 +272,8 @@ class Crowd(Mapping[int, Member]):
     def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
         tasks: list[Task] = [each.request.task if gradients else each.request for each in alike]
         widths, steps = [task.trainer.width for task in tasks], [task.steps for task in tasks]
-        way = self.way if len(tasks) > 1 and self._stackable() else ONE_BY_ONE
+        quick = self.way == AUTO and all(task.trainer.slope is not None for task in tasks)
+        way = self.way if len(tasks) > 1 and not quick and self._stackable() else ONE_BY_ONE
         formula = self._stack.formula
         for places in portions(self.flat, way, widths, steps, self._work, formula=formula):
             some = [tasks[place] for place in places]

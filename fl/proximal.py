@@ -16,10 +16,13 @@ so the same objects know the optimum that experiments are measured by.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fl.errors import DataError, TrainingError
 from fl.flat import FlatModel
@@ -137,6 +140,22 @@ class LogisticRegression(Exact):
     def _signed(self) -> Array:
         inputs, targets = self.matrix()
         return np.asarray(inputs * np.where(targets > 0, 1.0, -1.0)[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """The gradient of the mean squared loss on all of a client's data: matrix times model minus vector."""
+
+    matrix: Tensor
+    vector: Tensor
+
+    @classmethod
+    def of(cls, squares: LeastSquares, flat: FlatModel) -> Slope:
+        matrix, vector = (torch.from_numpy(each).to(flat.values) for each in squares.normal)
+        return cls(matrix, vector)
+
+    def __call__(self, model: Tensor) -> Tensor:
+        return torch.addmv(-self.vector, self.matrix, model)
 
 
 def exact_objective(flat: FlatModel, training: Training, store: Store) -> Exact | None:

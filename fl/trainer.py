@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from fl.device import pick
 from fl.errors import TrainingError
 from fl.federation import ClientData
 from fl.flat import FlatModel
-from fl.proximal import exact_objective
+from fl.proximal import LeastSquares, Slope, exact_objective
 from fl.samples import Array, Samples
 from fl.steering import PLAIN, Steering, Tie
 from fl.store import Store
@@ -28,6 +29,7 @@ from fl.training import Training
 
 _WHOLE = "; its inputs are whole numbers, which stand for symbols: make floats of amounts, as by x / 255.0"
 _CHUNK = 4096  # samples that are evaluated at once
+_FEW = 2  # samples for a parameter, from which on a matrix of parameters is less work than one of samples
 
 
 @dataclass(frozen=True, repr=False)  # it is private
@@ -126,6 +128,13 @@ class Trainer:
         number = self.calls if self.round is None else self.round
         return self.training.rate * self.training.schedule(number)
 
+    @cached_property
+    def slope(self) -> Slope | None:
+        """The gradient on all data, where no pass over the data is needed for it."""
+        if not isinstance(self.exact, LeastSquares) or _FEW * self.flat.dim > self.samples:
+            return None
+        return Slope.of(self.exact, self.flat)
+
     @property
     def usage(self) -> Usage:
         copies = 3 if self.training.momentum else 2
@@ -211,6 +220,9 @@ class Trainer:
 
     def backward(self, batch: Store) -> None:
         """Leave the gradient of the mean loss of `batch` in the flat one."""
+        if batch is self.train_store and self.slope is not None:
+            self.flat.gradient.copy_(self.slope(self.flat.values))
+            return
         self.flat.module.train()
         self.flat.gradient.zero_()
         torch.autograd.backward(self._losses(batch).mean())

@@ -212,3 +212,38 @@ def test_the_quadratic_learner_knows_its_own() -> None:
     found = learner.proximal(point, eta)
     np.testing.assert_allclose(learner.gradient(found) + (found - point) / eta, 0, atol=1e-14)
     np.testing.assert_allclose(QuadraticLearner(point).proximal(np.zeros(2), 1.0), point / 2)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_steps_on_all_data_are_the_same_without_a_pass_over_it(precision: str, *, bias: bool) -> None:
+    trainer = trainer_of("squared", bias=bias, precision=precision)
+    with_passes = trainer_of("squared", bias=bias, precision=precision)
+    with_passes.slope = None
+    assert trainer.slope is not None
+    start, tight = point_of(trainer), 1e-13 if precision == "float64" else 1e-5
+    np.testing.assert_allclose(trainer.gradient(start), with_passes.gradient(start), rtol=tight, atol=tight)
+    found, expected = (each.train(start, steps=20) for each in (trainer, with_passes))
+    np.testing.assert_allclose(found, expected, rtol=tight, atol=tight)
+    assert trainer.calls == with_passes.calls
+    assert trainer_of("squared", batch=10).gradient(start[:FEATURES]).shape == (FEATURES,)
+
+
+def test_a_crowd_goes_by_the_quick_way_where_it_is_not_told_otherwise() -> None:
+    data = {user: data_of("squared", user) for user in range(5)}
+    training = Training(rate=0.1, steps=7, loss="squared", precision="float64")
+    start = np.ones(FEATURES)
+    found = {}
+    for way in ("auto", "together", "one-by-one"):
+        crowd = Crowd(build("linear", features=FEATURES, bias=False), data, training, device="cpu", way=way)
+        found[way] = np.array(list(crowd.train(start).values()))
+    assert np.array_equal(found["auto"], found["one-by-one"])
+    np.testing.assert_allclose(found["auto"], found["together"], rtol=1e-12)
+
+
+def test_few_samples_are_passed_over() -> None:
+    data = data_of("squared", rows=FEATURES)
+    module = build("linear", features=FEATURES, bias=False)
+    training = Training(rate=0.1, loss="squared", precision="float64")
+    assert Trainer.on(module, data, training, device="cpu").slope is None
+    assert trainer_of("logistic").slope is None

@@ -532,15 +532,17 @@ def test_labels_of_the_test_data_must_be_classes_of_the_model() -> None:
         Trainer.on(nn.Linear(4, 3), data, Training(), device="cpu")
 
 
-def test_logistic_labels_are_signs() -> None:
+def test_logistic_labels_are_signs_or_two_classes() -> None:
     x = np.ones((4, 4), np.float32)
     signs = Samples(x, np.array([-1.0, 1.0, 1.0, -1.0]))
     bits = Samples(x, np.array([0.0, 1.0, 1.0, 0.0]))
+    both = Samples(x, np.array([0.0, 1.0, -1.0, 0.0]))
     model = build("linear", features=4)
 
-    Trainer.on(model, ClientData(signs, signs, signs), Training(loss="logistic"), device="cpu")
-    with pytest.raises(TrainingError, match="replace 0 by -1"):
-        Trainer.on(model, ClientData(signs, signs, bits), Training(loss="logistic"), device="cpu")
+    for fine in (signs, bits):
+        Trainer.on(model, ClientData(fine, fine, fine), Training(loss="logistic"), device="cpu")
+    with pytest.raises(TrainingError, match="two classes"):
+        Trainer.on(model, ClientData(both, both, both), Training(loss="logistic"), device="cpu")
 
 
 @pytest.mark.parametrize(("seed", "number"), [(-1, 0), (0, -1)])
