@@ -1,11 +1,11 @@
 """Corrupt answers: clients that train honestly, and answer a question with something else.
 
-What an algorithm sends need not be a model. A client of lp-proj sends a point of a subspace, or whole numbers of
-steps in it, and an attack on what it trains would change its own model above all. Here the attack has the
+What an algorithm sends need not be a model. A client of lp-proj sends a point of a subspace, or whole numbers
+of steps in it, and an attack on what it trains would change its own model above all. Here the attack has the
 answer itself: the same kinds as in `fl.attacks.updates`, applied to the longest of an answer's vectors just
-before it is encoded. These clients keep to the protocol in all else, so bounds hold: a vector that is too long is
-scaled down, and whole numbers stay within their range, which is taken as lying around its middle. Whoever
-sends at most R steps either way cannot say more than R by an attack of this kind.
+before it is encoded. These clients keep to the protocol in all else, so bounds hold: a vector that is too
+long is scaled down, and whole numbers stay within their range, which is taken as lying around its middle.
+Whoever sends at most R steps either way cannot say more than R by an attack of this kind.
 """
 
 from __future__ import annotations

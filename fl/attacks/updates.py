@@ -66,7 +66,7 @@ class CorruptUpdate(Wrapper, ABC):
 
     @abstractmethod
     def corrupt(self, message: Array, start: Array, /) -> Array:
-        """What takes the place of an honest message: an update from `start`, or where that is whole, a model."""
+        """What takes the place of an honest message: an update from `start`, or if that is whole, a model."""
 
 
 class SameValue(CorruptUpdate):

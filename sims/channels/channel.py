@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.participant import Participant
 from protocols.run import Channel
 from protocols.vocabulary import Query, Turn, Unheard, encode_query
 from secagg.budget import Spend
@@ -31,6 +30,7 @@ from secagg.spec import Table, Total
 from secagg.thresholds import Trust
 from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
 from sims.channels.log import Carried, Carrier, Course, Shape
+from sims.channels.participants import SimulatedParticipant
 from sims.channels.setting import Setting
 
 
@@ -158,7 +158,7 @@ class SessionChannel:
         self._together: Together | None = getattr(learners, "together", None)
         self._prepared: Mapping[int, Done] = {}
         self.participants = {
-            member: Participant(algorithm, learner, trust=setting.trust, member=member)
+            member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
         }
         self._memories = {member: SimulatedMemory() for member in learners}

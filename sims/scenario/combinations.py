@@ -91,7 +91,13 @@ def _check_attack(settings: Settings, problems: Problems) -> None:
         problems.add(
             "attack.kind",
             f"{attack.kind} changes what a client's local training gives, but {name} takes steps of its own: "
-            'poison data instead, or set level = "message"',
+            'poison data instead, or set level = "answer" or "message"',
+        )
+    if attack.level == "answer" and not _changes_messages(attack.kind):
+        problems.add(
+            "attack.kind",
+            f"{attack.kind} makes no other message of an honest one: "
+            'set level = "update", or take another kind',
         )
 
 
@@ -101,6 +107,14 @@ def _changes_updates(kind: str) -> bool:
 
     name = kind.replace("_", "-")
     return name in ATTACKS and ATTACKS[name]().wrap is not None
+
+
+def _changes_messages(kind: str) -> bool:
+    """True for what is not known."""
+    from fl.attacks import ATTACKS, is_on_messages
+
+    name = kind.replace("_", "-")
+    return name not in ATTACKS or is_on_messages(ATTACKS[name]())
 
 
 def _check_processes(settings: Settings, problems: Problems) -> None:

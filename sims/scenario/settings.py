@@ -120,14 +120,15 @@ class AttackSection(OpenSection):
     """What some clients do.
 
     `fraction`   of the clients, or of all training samples, as `selection` says.
-    `level`      "update" for what keeps to the protocol, poisoned data included, and "message" for what does
-                 not: residues of their own choice inside a sum.
+    `level`      "update" for what keeps to the protocol, poisoned data included; "answer" for the same kinds
+                 where not the trained model is corrupt but what is sent of it; and "message" for what does
+                 not keep to the protocol: residues of their own choice inside a sum.
     """
 
     kind: str
     fraction: PartOfAll
     selection: Literal["count", "samples"] = "count"
-    level: Literal["update", "message"] = "update"
+    level: Literal["update", "answer", "message"] = "update"
 
 
 class EvaluationSection(Section):

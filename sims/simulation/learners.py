@@ -71,7 +71,7 @@ def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapp
         return learners
     registry = attacks(attack.level)
     made = registry.find(attack.kind)(**population.arguments(registry, attack, attack.kind))
-    return corrupt_learners(learners, made, who, settings.seed)
+    return corrupt_learners(learners, made, who, settings.seed, answers=attack.level == "answer")
 
 
 def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.participant import Participant
 from sims.channels import SessionChannel
+from sims.channels.participants import SimulatedParticipant
 
 _NEVER = -1
 
 
-class Watched(Participant):
+class Watched(SimulatedParticipant):
     """`diverged` is the last round in which it had nothing to say: nobody here restarts and loses notes.
 
     In a sum with noise, who has nothing to say sends zeros, and nothing is noticed.

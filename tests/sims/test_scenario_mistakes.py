@@ -193,6 +193,11 @@ MISTAKES = [
     (["attack.kind=label-flip", "attack.fraction=0.01"], "attack.fraction", "0.01 of 40 clients is nobody"),
     (["attack.kind=wrap", "attack.fraction=0.2"], "attack.kind", 'set level = "message"'),
     (
+        ["attack.kind=label-flip", "attack.fraction=0.2", "attack.level=answer"],
+        "attack.kind",
+        'set level = "update"',
+    ),
+    (
         ["algorithm={name='apfl', clip=10.0}", "attack.kind=sign-flip", "attack.fraction=0.2"],
         "attack.kind",
         "apfl takes steps of its own",

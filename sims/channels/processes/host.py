@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike
 
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
-from protocols.participant import Participant
 from secagg import Identity, Registry, Trust
 from secagg.client import ClientMachine
 from secagg.errors import PeerError, SecaggError
@@ -34,6 +33,7 @@ from secagg.net.link import no_progress
 from secagg.net.tls import client_context
 from secagg.net.work import inline
 from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
+from sims.channels.participants import SimulatedParticipant
 from sims.channels.processes.mortal import Vanished, make_client
 from sims.channels.processes.orders import (
     Answered,
@@ -78,7 +78,7 @@ class _Host:
         self._nursery = nursery
         self.algorithm: AnyAlgorithm = pickle.loads(seat.algorithm)  # noqa: S301  # from this program
         self.participants = {
-            member: Participant(self.algorithm, learner, trust=seat.trust, member=member)
+            member: SimulatedParticipant(self.algorithm, learner, trust=seat.trust, member=member)
             for member, learner in household.learners.items()
         }
         self._memories = {member: _TellingMemory(member, line) for member in self.participants}

@@ -1,0 +1,45 @@
+"""Participants of a simulation: some of them answer something else than an honest client would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols.participant import Participant
+from protocols.vocabulary import Query
+from secagg.spec import Count
+
+
+@runtime_checkable
+class Liar(Protocol):
+    """A learner whose client does not say what it has worked out: see `fl.attacks.answers`."""
+
+    def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
+        """What is answered in place of `values`."""
+        ...
+
+
+class SimulatedParticipant(Participant):
+    """Answers what its learner says, where that is a liar. What it sends is encoded as everybody's is."""
+
+    def answer(
+        self, kind: str, payload: bytes, *, round_number: int, invited: int
+    ) -> Mapping[str, ArrayLike] | None:
+        values = super().answer(kind, payload, round_number=round_number, invited=invited)
+        if values is None or not isinstance(self.learner, Liar):
+            return values
+        assert self._algorithm.table is not None  # there was a query
+        parts = self._algorithm.table[kind].parts
+        most = {each.name: each.bound.limit for each in parts if isinstance(each.bound, Count)}
+        return self.learner.answered(
+            values, most, _vectors(self._algorithm.phrasebook.decode(kind, payload)[1])
+        )
+
+
+def _vectors(query: Query) -> list[Any]:
+    values = (getattr(query, each.name) for each in fields(query))
+    return [each for each in values if isinstance(each, np.ndarray)]
