@@ -18,6 +18,7 @@ from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
+from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.meanings import meanings_of
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
@@ -31,8 +32,11 @@ from protocols.private_rounds import PrivateRounds
 from protocols.qffl import QFFL
 from protocols.record import Vector
 from protocols.rfa import RFA, RFA1
+from protocols.rsa import RSA
 from protocols.scaffold import Scaffold
 from protocols.simplicial import SimplicialFL
+from protocols.splitting import SETTINGS as SPLITTINGS
+from protocols.splitting import Splitting
 from protocols.term import TERM
 from secagg.errors import ParameterError
 
@@ -196,11 +200,44 @@ def _entries() -> tuple[Entry, ...]:
         ),
         Entry("lp-proj-1", LpProj1, "personal models that agree in a subspace, by signs", space, _OWN_START),
         Entry("lp-proj-2", LpProj2, "personal models that agree in a subspace", clip | space, _OWN_START),
+        Entry("splitting", Splitting, "operator splitting by any alpha, beta and gamma", _STEP),
+        *(Entry(name, Splitting, summary, _STEP, SPLITTINGS[name]) for name, summary in _SPLIT.items()),
+        Entry("rsa", RSA, "personal models, and a common one that follows their signs"),
+        Entry("lg-fedavg", LGFedAvg, "a shared head on personal layers", clip | {"shared_part": "-1:"}, _LG),
     )
+
+
+# The family of operator splittings: their example, and in what they differ.
+_STEP: Final[Mapping[str, Any]] = MappingProxyType({"clip": 10.0, "eta": 0.1})
+_SPLIT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fedsplit": "reflected proximal maps and a reflected mean (Peaceman-Rachford)",
+        "fedpi": "half of such a step: slower and more stable (Douglas-Rachford)",
+        "fedrp": "the mean of reflected proximal maps",
+        "splitting-fedprox": "the mean of proximal maps, exact or by local steps",
+        "splitting-fedavg": "the mean of some gradient steps",
+        "reflected-fedprox": "proximal maps, and a reflected mean",
+        "reflected-fedavg": "gradient steps, and a reflected mean",
+    }
+)
 
 
 # Clients that train what nobody sends them begin with a model that whoever builds the algorithm provides.
 _OWN_START: Final[Mapping[str, Any]] = MappingProxyType({_INITIAL: None})
+# Of partial personalisation, what is neither shared nor set.
+_LG: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        **_OWN_START,
+        "personal_part": None,
+        "weigh_by": "samples",
+        "stateful": True,
+        "finetune": 0,
+        "finetune_rate": None,
+        "robust": False,
+        "median_steps": 3,
+        "nu": 1e-6,
+    }
+)
 
 
 def _plus(psi: str) -> Mapping[str, Any]:

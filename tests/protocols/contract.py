@@ -19,6 +19,7 @@ from protocols.fedavg import FedAvg, LocalTraining
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus, Group, fedavg_plus, fedcomed_plus, fedgeomed_plus
 from protocols.learner import Learner
+from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.partial import FedAlt, FedSim
@@ -30,9 +31,12 @@ from protocols.qffl import QFFL
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector, as_vector, pack
 from protocols.rfa import RFA, RFA1
+from protocols.rsa import RSA
 from protocols.run import Report, Run
 from protocols.scaffold import Scaffold
 from protocols.simplicial import SimplicialFL
+from protocols.splitting import SETTINGS as SPLITTINGS
+from protocols.splitting import Splitting
 from protocols.term import TERM
 from protocols.vocabulary import Query, Turn, encode_query
 from secagg.noise.goal import Goal
@@ -176,9 +180,13 @@ CASES: tuple[Case, ...] = (
     _case("apfl", APFL, clip=10.0, adaptive=True),
     _case("lp-proj-1", LpProj1, subspace=3, rounds=2, personal_steps=4, personal_rate=0.05, rounding=False),
     _case("lp-proj-2", LpProj2, clip=10.0, subspace=3, rounds=2, personal_steps=4, personal_rate=0.05),
+    _case("rsa", RSA, rate=0.1, schedule="sqrt", rounding=False),
+    _case("lg-fedavg", LGFedAvg, clip=10.0, shared_part="-2:"),
     _case("fedalt", FedAlt, clip=10.0, personal_part="1:3", pull=0.1, personal_steps=2, cap=8),
     _case("fedalt-robust", FedAlt, personal_part=":2, -1:", robust=True, median_steps=2, weigh_by="samples"),
     _case("fedsim", FedSim, clip=10.0, personal_part="-2:", weighted=False),
+    _case("splitting", Splitting, clip=10.0, eta=0.5, alpha=1.5, beta=1.5, gamma=0.7, weighted=True, cap=8),
+    *(_case(name, Splitting, clip=10.0, eta=0.5, **fixed) for name, fixed in SPLITTINGS.items()),
     _case("evaluation", Evaluation, measures=Measures(loss_bound=8.0, bins=4), rounding=False),
     _case(
         "evaluation-private",

@@ -1,0 +1,132 @@
+"""RSA: every client has its own model, and the common one goes where most of them are, by signs alone.
+
+"RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning from Heterogeneous Datasets",
+with its l1 penalty. Clients and server minimise
+
+    the sum over clients of   f_i(x_i) + pull * |x_i - x_0|_1     and   decay / 2 * |x_0|^2
+
+over the clients' models x_i and the common one, x_0. Of x_i nothing is sent but the signs of x_0 - x_i, so in
+a coordinate a client counts for one step, no matter how far off it is. The sum is exact: whole numbers, of as
+few bits as it takes to count the clients.
+
+Two differences from the paper, neither of which moves a fixed point. There, signs are those before a client's
+step, and here after its steps, which are fresher. And there, everybody is in every sum; here, who is not in a
+sum neither trains nor moves anything in that round. It is also lp-proj-1 with P = 1, but for the server, who
+takes a step by the sum of signs, not by their mean: with rate = eta / clients, it is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.averaged import Update
+from protocols.fedavg import OwnModel
+from protocols.learner import Learner, Steering, Tie
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round
+from protocols.votes import Votes
+from secagg.errors import ParameterError
+from secagg.spec import SumSpec
+
+CONSTANT: Final = "constant"
+SQRT: Final = "sqrt"
+
+
+@dataclass(frozen=True)
+class SteppedState:
+    """The common model, and after how many steps."""
+
+    model: Vector
+    steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RSA(Algorithm[SteppedState, OwnModel]):
+    """In a round, clients take local steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)), from
+    where their model was, and the server takes one, with t = 1, 2, ...:
+
+        x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0)
+
+    `pull`      lambda. Where it exceeds what gradients can weigh against it, all models are the same.
+    `rate`      of the server's step. It moves a coordinate by rate * pull * clients at most. Clients have the
+                learning rate of their training, and its schedule.
+    `schedule`  how `rate` falls: "constant", or "sqrt" for rate / sqrt(t) as in the paper.
+    `decay`     weight decay of the common model: the server's own loss.
+    `steps`     local steps of a round; as many as the learner takes by default. The paper has one.
+    """
+
+    memory_type: ClassVar[type] = OwnModel
+    state_type: ClassVar[type] = SteppedState
+
+    pull: float = 0.1
+    rate: float = 0.001
+    schedule: str = CONSTANT
+    decay: float = 0.0
+    steps: int | None = None
+
+    def check(self) -> None:
+        checks.positive("pull", self.pull)
+        checks.positive("rate", self.rate)
+        checks.real("decay", self.decay, 0)
+        if self.steps is not None:
+            checks.whole("steps", self.steps, 1)
+        if self.schedule not in (CONSTANT, SQRT):
+            raise ParameterError(
+                f'schedule must be "{CONSTANT}" or "{SQRT}", not {checks.shown(self.schedule)}'
+            )
+
+    @cached_property
+    def votes(self) -> Votes:
+        return Votes(self.dim, 1, self.clients)
+
+    def sums(self) -> tuple[Sum, ...]:
+        reveals = "in every coordinate, how many clients' models are above the common one, less those below"
+        return (Sum(query=Update, spec=SumSpec(parts=(self.votes.part(),)), reveals=reveals),)
+
+    def rate_of(self, step: int) -> float:
+        """The rate of that step; the first is 1."""
+        return self.rate / math.sqrt(step) if self.schedule == SQRT else self.rate
+
+    def round(self, state: SteppedState) -> Round[SteppedState]:
+        total = yield Update(state.model)
+        slope = self.pull * self.votes.total(total) + self.decay * state.model
+        move = -self.rate_of(state.steps + 1) * slope
+        facts = {"moved": float(np.linalg.norm(move))}
+        return Outcome(SteppedState(as_vector(state.model + move), state.steps + 1), facts)
+
+    def client(self, learner: Learner, memory: OwnModel) -> RSAClient:
+        return RSAClient(self, learner, memory)
+
+    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        return model if memory.model is None else memory.model
+
+
+class RSAClient(ClientRound[OwnModel]):
+    def __init__(self, algorithm: RSA, learner: Learner, memory: OwnModel) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Update)
+        algorithm = self._algorithm
+        tie = Tie(place=query.model, pull=algorithm.pull, power=1)
+        own = self._learner.train(self._first(query.model), Steering(tie=tie), steps=algorithm.steps)
+        self._memory = OwnModel(as_vector(own))
+        return algorithm.votes.contribution(np.sign(query.model - own))
+
+    def _first(self, common: Vector) -> Vector:
+        """Its model, as rounds before this one have left it; at first, the common one of that time."""
+        return common if self._memory.model is None else self._memory.model
+
+    def memory(self) -> OwnModel:
+        return self._memory
