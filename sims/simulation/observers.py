@@ -18,6 +18,7 @@ from fl.metrics.clients import ClientScores
 from protocols.run import Run
 from sims.channels import ObservedChannel
 from sims.simulation.agreement import agreement
+from sims.simulation.gaps import ergodic_gap, optimality_gap
 from sims.simulation.jumps import jumps
 
 # (number of the round, counted from 1; run; channel; honest learners) to something that JSON can hold.
@@ -107,9 +108,11 @@ def local_accuracy() -> Observer:
 OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
     "agreement": agreement,
     "centralised": centralised,
+    "ergodic-gap": ergodic_gap,
     "local-accuracy": local_accuracy,
     "jumps": jumps,
     "movement": movement,
     "multipliers": multipliers,
+    "optimality-gap": optimality_gap,
     "training-loss": training_loss,
 }
