@@ -133,6 +133,9 @@ HYBRID = (
     Group(start=4, stop=DIM, psi="coordinates", delta=0.1),
 )
 
+# Few enough bits that rounding shows in a state.
+FINE: Mapping[str, Any] = {"clip": 10.0, "eta": 0.5, "bits": 48}
+
 CASES: tuple[Case, ...] = (
     _case("fedavg", FedAvg, clip=10.0, cap=8),
     _case("fedavg-unweighted", FedAvg, clip=10.0, weighted=False),
@@ -185,8 +188,8 @@ CASES: tuple[Case, ...] = (
     _case("fedalt", FedAlt, clip=10.0, personal_part="1:3", pull=0.1, personal_steps=2, cap=8),
     _case("fedalt-robust", FedAlt, personal_part=":2, -1:", robust=True, median_steps=2, weigh_by="samples"),
     _case("fedsim", FedSim, clip=10.0, personal_part="-2:", weighted=False),
-    _case("splitting", Splitting, clip=10.0, eta=0.5, alpha=1.5, beta=1.5, gamma=0.7, weighted=True, cap=8),
-    *(_case(name, Splitting, clip=10.0, eta=0.5, **fixed) for name, fixed in SPLITTINGS.items()),
+    _case("splitting", Splitting, **FINE, alpha=1.5, beta=1.5, gamma=0.7, weighted=True, cap=8),
+    *(_case(name, Splitting, **FINE, **fixed) for name, fixed in SPLITTINGS.items()),
     _case("evaluation", Evaluation, measures=Measures(loss_bound=8.0, bins=4), rounding=False),
     _case(
         "evaluation-private",

@@ -1,0 +1,119 @@
+"""One round of the grand scheme, as a client computes it, and the sizes of its steps.
+
+"A Unifying Framework for Federated Learning" (42)-(44): with a map P of client i, proximal or some gradient
+steps, and the mean over all clients,
+
+    z_i <- (1 - alpha) u_i + alpha P(u_i)
+    w_i <- (1 - beta) z_i + beta mean(z)
+    u_i <- (1 - gamma) u_i + gamma w_i
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from protocols import checks
+from protocols.learner import Learner
+from protocols.proximal import ProximalSteps
+from protocols.record import Vector
+from secagg.errors import ParameterError
+
+SCHEDULES: Final = ("constant", "log", "sqrt", "linear", "exponential")
+MAPS: Final = ("proximal", "gradient")
+STARTS: Final = ("average", "point")
+
+
+def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a word that means nothing here."""
+    if value not in known:
+        raise ParameterError(f"{name} must be one of {', '.join(known)}, not {checks.shown(value)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSizes:
+    """eta_t for t = 0, 1, ...: `eta` at first, then as `schedule` says.
+
+    >>> [StepSizes(eta=1.0, schedule="linear").at(t) for t in range(4)]
+    [1.0, 0.5, 0.3333333333333333, 0.25]
+    """
+
+    eta: float
+    schedule: str = "constant"
+    period: int = 500
+
+    def __post_init__(self) -> None:
+        checks.positive("eta", self.eta)
+        one_of("schedule", self.schedule, SCHEDULES)
+        checks.whole("period", self.period, 1)
+
+    def at(self, step: int) -> float:
+        """Above zero, however late it is."""
+        match self.schedule:
+            case "log":
+                size = self.eta / (1 + math.log10(step + 1))
+            case "sqrt":
+                size = self.eta / math.sqrt(step + 1)
+            case "linear":
+                size = self.eta / (step + 1)
+            case "exponential":
+                size = math.ldexp(self.eta, -min(step // self.period, 1000))
+            case _:
+                size = self.eta
+        return max(size, checks.SMALLEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """What a client computes: a setting of (alpha, beta, gamma), a map, and the sizes of its steps.
+
+    `local_map`  "proximal", or "gradient": `proximal.steps` of them with rate eta_t.
+    `start`      where local steps towards a proximal point begin: at the last mean, "average", as in the
+                 released scripts, or at u_i, "point".
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    local_map: str
+    sizes: StepSizes
+    proximal: ProximalSteps
+    start: str = "average"
+
+    def __post_init__(self) -> None:
+        for name, most in (("alpha", 2.0), ("beta", 2.0), ("gamma", 1.0)):
+            checks.positive(name, getattr(self, name))
+            checks.real(name, getattr(self, name), 0, most)
+        if self.local_map not in MAPS:
+            raise ParameterError(
+                f"local_map must be proximal or gradient, not {checks.shown(self.local_map)}"
+            )
+        if self.start not in STARTS:
+            raise ParameterError(f"start must be average or point, not {checks.shown(self.start)}")
+
+    @property
+    def is_common(self) -> bool:
+        """Whether all clients' u_i are the same: with beta = 1, averaging leaves no difference."""
+        return self.beta == 1.0
+
+    def relaxed(self, learner: Learner, point: Vector, step: int, *, average: Vector) -> Vector:
+        """z_i, from u_i = `point` and the last mean (42)."""
+        eta = self.sizes.at(step)
+        if self.local_map == "gradient":
+            mapped = learner.train(point, steps=self.proximal.steps, rate=eta)
+        else:
+            start = average if self.start == "average" else point
+            mapped = self.proximal.point(learner, point, eta, start=start)
+        return np.asarray((1 - self.alpha) * point + self.alpha * mapped, np.float64)
+
+    def image(self, point: Vector, sent: Vector, mean: Vector) -> Vector:
+        """The next u_i, from u_i, z_i and the mean of all z (43), (44)."""
+        averaged = (1 - self.beta) * sent + self.beta * mean
+        return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
+
+    def image_of_means(self, point: Vector, mean: Vector) -> Vector:
+        """The mean of all clients' next u_i, from that of their u_i and of their z_i: it needs no beta."""
+        return np.asarray((1 - self.gamma) * point + self.gamma * mean, np.float64)
