@@ -1,0 +1,249 @@
+"""Updates in a few levels: stochastic rounding on a scale that all clients have in common.
+
+"QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding" rounds every number of an update to
+one of a few levels, at random and without bias. There, every client has a scale of its own, the largest size
+of its numbers, and levels on different scales do not add up. Here the scale is common and public: levels then
+are small whole numbers whose sum is what is wanted, and a secure sum of n clients with s levels from zero to
+the scale takes
+
+    1 + ceil(log2(n * (s - 1) + 1)) = ceil(log2(2 * n * (s - 1) + 1))
+
+bits a number on the wire, where n clients at full precision take 32. The rounding itself is that of the
+secure sum.
+
+A common scale may be too small for some client, who is then clipped. It follows from the round before: beside
+its update, a client says within which power of two of the scale its largest number is, and the next scale is
+the least one that is no less than those of most clients. It begins with the largest one that is allowed.
+Should it turn out that everything lies far below the first level, then the total is made of rounding and
+little else; the model stays where it is, and the next round has the right scale. Parameters may be cut into
+buckets that have a scale each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.averaging import UPDATE, WEIGHT, share_of
+from protocols.learner import Learner
+from protocols.record import Vector, as_vector
+from protocols.vocabulary import Fact, Outcome, Query, Round
+from secagg.errors import SERVER, CorruptTotal, MalformedMessage
+from secagg.spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
+
+OCTAVES: Final = "octaves"
+_CELLS: Final = 8  # above the scale, within each of six powers of two below it, and below all of them
+_FINEST: Final = 40
+
+
+@dataclass(frozen=True)
+class Quantise(Query):
+    """How would you change this model? Every bucket has the scale reach * 2^-halvings, or reach if None."""
+
+    kind: ClassVar[str] = "quantise"
+    model: Vector
+    halvings: Vector | None
+
+
+@dataclass(frozen=True)
+class QuantisedState:
+    """The model, and how often the scale of each bucket has been halved."""
+
+    model: Vector
+    halvings: Vector
+
+
+@dataclass(frozen=True, repr=False)  # it is private
+class Remainder:
+    """What was beyond the scale when a client last took part; None if nothing is kept."""
+
+    value: Vector | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantised(Algorithm[QuantisedState, Remainder]):
+    """Federated averaging of updates that are rounded to a few levels.
+
+    `levels`    from zero to the scale, both included; those below zero come on top. If bits leave room for
+                more of them, there are more.
+    `reach`     largest scale: the largest size of a number of an update, times the weight of its client.
+    `adaptive`  whether the scale follows the updates, or stays at `reach`.
+    `share`     part of the clients that may be clipped, on an adaptive scale.
+    `bucket`    parameters that have a scale in common, by default all of them.
+    `feedback`  whether a client adds what was clipped to its next update, or forgets it.
+    `local_steps`  of a client in a round, by default as many as its training has. With 1, what it sends is a
+                gradient, times its learning rate.
+    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
+    """
+
+    memory_type: ClassVar[type] = Remainder
+    state_type: ClassVar[type] = QuantisedState
+
+    levels: int = 5
+    reach: float | None = None
+    adaptive: bool = True
+    share: float = 0.0
+    bucket: int | None = None
+    feedback: bool = False
+    local_steps: int | None = None
+    weighted: bool = False
+    cap: int = 1000
+
+    def check(self) -> None:
+        checks.whole("levels", self.levels, 2, 1 << 32)
+        checks.bound("reach", self.reach, "the largest size of a number of an update, such as 1.0")
+        checks.real("share", self.share, 0, 1)
+        if self.bucket is not None:
+            checks.whole("bucket", self.bucket, 1)
+        if self.local_steps is not None:
+            checks.whole("local_steps", self.local_steps, 1)
+        checks.whole("cap", self.cap, 1, 1 << 32)
+
+    @property
+    def limit(self) -> float:
+        assert self.reach is not None  # checked above
+        return self.reach
+
+    @property
+    def bits(self) -> int:
+        """Of every number on the wire: no more than the sum of all levels takes, with its sign."""
+        return 1 + (self.clients * (self.levels - 1)).bit_length()
+
+    @cached_property
+    def starts(self) -> NDArray[np.intp]:
+        """Where each bucket begins."""
+        return np.arange(0, self.dim, self.dim if self.bucket is None else self.bucket)
+
+    def scales(self, halvings: Vector) -> Vector:
+        return self.limit * 2.0**-halvings
+
+    def spread(self, of_buckets: Vector) -> Vector:
+        """What each bucket has, for each of its parameters."""
+        return np.repeat(of_buckets, np.diff(self.starts, append=self.dim))
+
+    def sums(self) -> tuple[Sum, ...]:
+        reveals = "the sum of the clients' updates, rounded to levels"
+        if self.adaptive:
+            reveals += ", and of how many clients the largest numbers are within which power of two"
+        return (
+            Sum(
+                query=Quantise,
+                spec=SumSpec(parts=self._parts()),
+                reveals=reveals,
+                seldom={} if self.adaptive else {"halvings": 0},
+                lengths={"halvings": len(self.starts)},
+            ),
+        )
+
+    def _parts(self) -> tuple[Part, ...]:
+        parts = [Part(name=UPDATE, size=self.dim, bits=self.bits, bound=LInf(1.0))]
+        if self.adaptive:
+            buckets, one = len(self.starts), bits_for_cohort(Count(1), self.clients)
+            bound = Count(1, total=buckets)
+            parts.append(Part(name=OCTAVES, size=buckets * _CELLS, bits=one, bound=bound))
+        if self.weighted:
+            bits = bits_for_cohort(Count(self.cap), self.clients)
+            parts.append(Part(name=WEIGHT, size=1, bits=bits, bound=Count(self.cap)))
+        return tuple(parts)
+
+    # --- the server's side ---
+
+    def start(self, model: Vector) -> QuantisedState:
+        return QuantisedState(as_vector(model), as_vector(np.zeros(len(self.starts))))
+
+    def model(self, state: QuantisedState) -> Vector:
+        return state.model
+
+    def round(self, state: QuantisedState) -> Round[QuantisedState]:
+        total = yield Quantise(state.model, state.halvings if self.adaptive else None)
+        step = self._mean(total) * self.spread(self.scales(state.halvings))
+        facts: dict[str, Fact] = {"scale": float(self.scales(state.halvings).max())}
+        halvings = state.halvings
+        if self.adaptive:
+            finer = self._finer(total)
+            # Far below the first level, there is little but what rounding made of it.
+            step *= self.spread(np.where(2.0**finer < 2 * self.levels, 1.0, 0.0))
+            halvings = as_vector(np.clip(halvings + finer, 0, _FINEST))
+            facts["clipped"] = int(total[OCTAVES].reshape(-1, _CELLS)[:, 0].max())
+        facts["moved"] = float(np.linalg.norm(step))
+        return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
+
+    def _mean(self, total: Total) -> Vector:
+        """The mean update, in units of the scale."""
+        weight = int(total[WEIGHT][0]) / self.cap if self.weighted else total.count
+        if weight <= 0:
+            raise CorruptTotal("the clients of this sum have no samples at all")
+        return np.asarray(total[UPDATE], np.float64) / weight
+
+    def _finer(self, total: Total) -> Vector:
+        """How often each scale may be halved so that no more than a share of the clients is beyond it.
+
+        -1 where they already are: then it is doubled.
+        """
+        counts = np.asarray(total[OCTAVES], np.float64).reshape(-1, _CELLS)
+        beyond = np.cumsum(counts, axis=1)[:, :-1]  # how many are, after 0, 1, ... halvings
+        return np.asarray((beyond <= self.share * total.count).sum(axis=1) - 1, np.float64)
+
+    def client(self, learner: Learner, memory: Remainder) -> QuantisedClient:
+        return QuantisedClient(self, learner, memory)
+
+
+class QuantisedClient(ClientRound[Remainder]):
+    def __init__(self, algorithm: Quantised, learner: Learner, memory: Remainder) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._before = memory
+        self._after = memory
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Quantise)
+        algorithm, samples = self._algorithm, min(self._learner.samples, self._algorithm.cap)
+        scales = algorithm.scales(self._halvings(query))
+        update = self._learner.train(query.model, steps=algorithm.local_steps) - query.model
+        update = update * share_of(samples, algorithm.cap, weighted=algorithm.weighted)
+        if self._before.value is not None:
+            update = update + self._before.value
+        answer: dict[str, ArrayLike] = {UPDATE: self._levelled(update, algorithm.spread(scales))}
+        if algorithm.adaptive:
+            answer[OCTAVES] = _octaves(np.maximum.reduceat(np.abs(update), algorithm.starts), scales)
+        if algorithm.weighted:
+            answer[WEIGHT] = np.array([samples], np.uint64)
+        return answer
+
+    def memory(self) -> Remainder:
+        return self._after
+
+    def _halvings(self, query: Quantise) -> Vector:
+        """As the server asks, and an honest one would."""
+        algorithm, given = self._algorithm, query.halvings
+        if algorithm.adaptive != (given is not None):
+            raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
+        if given is None:
+            return np.zeros(len(algorithm.starts))
+        if not ((given >= 0) & (given <= _FINEST) & (given == np.floor(given))).all():
+            raise MalformedMessage(SERVER, f"scales that were not halved from 0 to {_FINEST} times")
+        return given
+
+    def _levelled(self, update: Vector, scales: Vector) -> Vector:
+        """The update in units of the scale, as far as that goes. What is beyond may be kept, up to reach."""
+        if not np.isfinite(update).all():
+            return np.full_like(update, np.nan)  # there is nothing to say
+        limit = self._algorithm.limit
+        if self._algorithm.feedback:
+            beyond = update - np.clip(update, -scales, scales)
+            self._after = Remainder(as_vector(np.clip(beyond, -limit, limit)))
+        return np.clip(update / scales, -1.0, 1.0)
+
+
+def _octaves(largest: Vector, scales: Vector) -> NDArray[np.uint64]:
+    """One in the cell of each bucket: 0 above its scale, 1 above half of it, and so on."""
+    borders = scales[:, None] * 2.0 ** -np.arange(_CELLS - 1)
+    cells = (largest[:, None] <= borders).sum(axis=1)
+    return np.asarray(np.eye(_CELLS, dtype=np.uint64)[cells].ravel())

@@ -1,0 +1,255 @@
+"""Sketched SGD: a short sketch of the clients' sum says which coordinates are large, and those are asked for.
+
+"Communication-efficient Distributed SGD with Sketching". A sketch is linear, so that of the sum is a sum. The
+first sum of a round is that sketch; the second one has the exact values of the coordinates that it shows to
+be the heaviest. All else stays with the clients, who add it to what they have next time.
+
+With an update D of its own, a client has u <- momentum * u + D and v <- v + u; v is what it has yet to send.
+The server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
+In the paper, clients then forget these k. A client that is not invited the next time, however, would never
+hear which ones they were. So clients forget all coordinates that they were asked for, and the server keeps
+those that it did not use, and adds them to what comes later. Nothing is lost on the way:
+
+    what the model moved + what the server keeps + the mean of all v = the sum of all means of u
+
+The first sum names no coordinates, and the second those that the server chose. Whichever these are, it learns
+their sum and no more, as it would of all coordinates in plain averaging. But v changes little from round to
+round where nothing is sent of it, and is summed again: if cohorts differ by one client, totals of two rounds
+differ by about what that one has. Clients that keep back what they know are bound to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.averaging import WEIGHT, clipped, share_of
+from protocols.learner import Learner
+from protocols.record import Vector, as_vector
+from protocols.sketch import CountSketch, heaviest
+from protocols.vocabulary import Fact, Outcome, Query, Round
+from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError
+from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
+
+SKETCH: Final = "sketch"
+VALUES: Final = "values"
+GROUP: Final = "waiting"
+
+
+@dataclass(frozen=True)
+class Sketch(Query):
+    """How would you change this model? Add it to what you have yet to send, and sketch that."""
+
+    kind: ClassVar[str] = "sketch"
+    model: Vector
+
+
+@dataclass(frozen=True)
+class Heaviest(Query):
+    """What have you in these coordinates? They are whole numbers from 0, in rising order."""
+
+    kind: ClassVar[str] = "heaviest"
+    places: Vector
+
+
+@dataclass(frozen=True)
+class SketchState:
+    """The model, and the mean of what clients sent that it has not moved along yet."""
+
+    model: Vector
+    kept: Vector
+
+
+@dataclass(frozen=True, repr=False)  # it is private
+class Waiting:
+    """What a client has yet to send: `velocity` is u, `backlog` is v; None before the first time."""
+
+    velocity: Vector | None = None
+    backlog: Vector | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchedSGD(Algorithm[SketchState, Waiting]):
+    """Clients send a sketch of what they have, and the exact values of its heaviest coordinates.
+
+    `rows`, `columns`  of the sketch: more columns make it finer, and more rows make it right more often.
+    `k`            coordinates along which the model moves in a round.
+    `p2`           coordinates that are asked for, for each of these k.
+    `clip`         largest norm of what a client has yet to send. It adds up over many rounds, to more than
+                   an update has.
+    `momentum`     of every client; it is forgotten in coordinates that are sent.
+    `server_rate`  how far the model moves along what clients send.
+    `local_steps`  of a client in a round, by default as many as its training has. With 1, what it sends is a
+                   gradient, times its learning rate.
+    `weighted`     whether clients count by their samples, up to `cap`, or all the same.
+    `seed`         of the sketch: which coordinates fall together. It is public.
+    """
+
+    memory_type: ClassVar[type] = Waiting
+    state_type: ClassVar[type] = SketchState
+
+    rows: int = 7
+    columns: int = 40
+    k: int = 10
+    p2: int = 4
+    clip: float | None = None
+    momentum: float = 0.9
+    server_rate: float = 1.0
+    local_steps: int | None = None
+    weighted: bool = False
+    cap: int = 1000
+    bits: int = 32
+    seed: int = 0
+
+    def check(self) -> None:
+        checks.bound("clip", self.clip, "the largest norm of what a client has yet to send, such as 10.0")
+        checks.whole("k", self.k, 1)
+        checks.whole("p2", self.p2, 1)
+        checks.real("momentum", self.momentum, 0)
+        if self.momentum >= 1:
+            raise ParameterError(f"momentum must be less than 1, not {self.momentum!r}")
+        checks.positive("server_rate", self.server_rate)
+        if self.local_steps is not None:
+            checks.whole("local_steps", self.local_steps, 1)
+        checks.whole("cap", self.cap, 1, 1 << 32)
+        checks.whole("bits", self.bits, 2, 64)
+        self.sketch  # noqa: B018  # raises what is wrong with its shape
+
+    @cached_property
+    def sketch(self) -> CountSketch:
+        return CountSketch(dim=self.dim, rows=self.rows, columns=self.columns, seed=self.seed)
+
+    @property
+    def asked(self) -> int:
+        """Coordinates whose exact values are asked for: all of them, in a model that has no more."""
+        return min(self.k * self.p2, self.dim)
+
+    @property
+    def limit(self) -> float:
+        assert self.clip is not None  # checked above
+        return self.clip
+
+    def sums(self) -> tuple[Sum, ...]:
+        # No entry is larger than the whole vector, but where many coordinates of one sign fall together.
+        table = Part(name=SKETCH, size=self.sketch.size, bits=self.bits, bound=LInf(self.limit))
+        values = Part(name=VALUES, size=self.asked, bits=self.bits, bound=L2(self.limit))
+        return (
+            Sum(
+                query=Sketch,
+                spec=SumSpec(parts=(table, *self._weight), group=GROUP),
+                reveals="a sketch of the sum of what clients have yet to send: about what its large "
+                "coordinates are; the rest of it is in later sums again",
+            ),
+            Sum(
+                query=Heaviest,
+                spec=SumSpec(parts=(values, *self._weight), group=GROUP),
+                reveals=f"the sum of what clients have yet to send, in {self.asked} coordinates that the "
+                "server chose",
+                lengths={"places": self.asked},
+            ),
+        )
+
+    @property
+    def _weight(self) -> tuple[Part, ...]:
+        if not self.weighted:
+            return ()
+        bound = Count(self.cap)
+        return (Part(name=WEIGHT, size=1, bits=bits_for_cohort(bound, self.clients), bound=bound),)
+
+    # --- the server's side ---
+
+    def start(self, model: Vector) -> SketchState:
+        return SketchState(as_vector(model), as_vector(np.zeros(self.dim)))
+
+    def model(self, state: SketchState) -> Vector:
+        return state.model
+
+    def round(self, state: SketchState) -> Round[SketchState]:
+        total = yield Sketch(state.model)
+        seen = self.sketch.estimate(self._mean(total, SKETCH)) + state.kept
+        places = heaviest(seen, self.asked)
+        total = yield Heaviest(as_vector(places))
+        kept = np.array(state.kept)
+        kept[places] += self._mean(total, VALUES)
+        used = heaviest(kept, self.k)
+        step = np.zeros(self.dim)
+        step[used] = self.server_rate * kept[used]
+        kept[used] = 0.0
+        facts: dict[str, Fact] = {
+            "moved": float(np.linalg.norm(step)),
+            "kept": float(np.linalg.norm(kept)),
+        }
+        return Outcome(SketchState(as_vector(state.model + step), as_vector(kept)), facts)
+
+    def _mean(self, total: Total, name: str) -> Vector:
+        weight = int(total[WEIGHT][0]) / self.cap if self.weighted else total.count
+        if weight <= 0:
+            raise CorruptTotal("the clients of this sum have no samples at all")
+        return np.asarray(total[name], np.float64) / weight
+
+    def client(self, learner: Learner, memory: Waiting) -> SketchedClient:
+        return SketchedClient(self, learner, memory)
+
+
+class SketchedClient(ClientRound[Waiting]):
+    def __init__(self, algorithm: SketchedSGD, learner: Learner, memory: Waiting) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._before = memory
+        self._after: tuple[Vector, Vector] | None = None  # u and v, with the update of this round
+        self._sent: NDArray[np.intp] | None = None
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        if isinstance(query, Sketch):
+            self._after, self._sent = self._with_update(query.model), None
+            return self._weighed(SKETCH, self._algorithm.sketch.of(self._after[1]))
+        assert isinstance(query, Heaviest)
+        if self._after is None:
+            raise MalformedMessage(SERVER, "a question about what is to be sent, before the model")
+        self._sent = _checked(query.places, self._algorithm.dim)
+        return self._weighed(VALUES, self._after[1][self._sent])
+
+    def memory(self) -> Waiting:
+        if self._after is None:
+            return self._before
+        velocity, backlog = map(np.array, self._after)
+        if self._sent is not None:
+            velocity[self._sent] = backlog[self._sent] = 0.0
+        return Waiting(as_vector(velocity), as_vector(backlog))
+
+    def _with_update(self, model: Vector) -> tuple[Vector, Vector]:
+        algorithm = self._algorithm
+        velocity = self._learner.train(model, steps=algorithm.local_steps) - model
+        if self._before.velocity is not None:
+            velocity = velocity + algorithm.momentum * self._before.velocity
+        earlier = 0.0 if self._before.backlog is None else self._before.backlog
+        return velocity, clipped(earlier + velocity, algorithm.limit)
+
+    def _weighed(self, name: str, values: Vector) -> Mapping[str, ArrayLike]:
+        algorithm = self._algorithm
+        if not algorithm.weighted:
+            return {name: values}
+        samples = min(self._learner.samples, algorithm.cap)
+        return {
+            name: values * share_of(samples, algorithm.cap),
+            WEIGHT: np.array([samples], np.uint64),
+        }
+
+
+def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
+    """The coordinates that a server asks for, each of them once; nothing else is answered."""
+    if (
+        not ((places >= 0) & (places < dim) & (places == np.floor(places))).all()
+        or (np.diff(places) <= 0).any()
+    ):
+        raise MalformedMessage(
+            SERVER, f"places that are no whole numbers from 0 to {dim - 1} in rising order"
+        )
+    return places.astype(np.intp)
