@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
@@ -17,6 +17,9 @@ from sims.deploy.problems import Problems, nearest
 from sims.scenario import cohorts, tails
 from sims.scenario.settings import PrivacySection, Settings
 from sims.words import counted
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _SUBJECT: Final = re.compile(r"(?:^|; |\bset )(\w+)")
 _SOME_DIM: Final = 10
@@ -226,21 +229,21 @@ def _has_all(entry: Entry, settings: Settings, problems: Problems) -> bool:
 
 def _built(entry: Entry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
     """For the model that is meant, or one of some size, which most parameters do not depend on."""
-    from sims.scenario.sources import size
+    from sims.scenario.sources import model
 
     try:
-        dim = size(settings) or _SOME_DIM
+        module = model(settings)
     except FLError as error:
         problems.add("model", f"{settings.model.kind}: {error}")
-        dim = _SOME_DIM
+        module = None
     try:
-        return _attempt(settings, dim)
+        return _attempt(settings, module)
     except SpecError as error:
         few = error.bits_needed is not None and "bits" in settings.algorithm.parameters
-        problems.add("algorithm.bits" if few else _blamed(settings, dim), f"{entry.name}: {error}")
+        problems.add("algorithm.bits" if few else _blamed(settings, module), f"{entry.name}: {error}")
     except SecaggError as error:
         name = _named(entry, str(error))
-        problems.add(f"algorithm.{name}" if name else _blamed(settings, dim), f"{entry.name}: {error}")
+        problems.add(f"algorithm.{name}" if name else _blamed(settings, module), f"{entry.name}: {error}")
     return None
 
 
@@ -250,20 +253,28 @@ def _named(entry: Entry, sentence: str) -> str | None:
     return named[0] if len(set(named)) == 1 else None
 
 
-def _attempt(settings: Settings, dim: int) -> AnyAlgorithm:
+def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
+    from fl.flat import dim_of
     from sims.simulation.algorithm import build
 
+    dim = _some_dim(settings) if module is None else dim_of(module)
     clients = max(cohorts.invited(settings) or _SOME_CLIENTS, 1)
     known = {"rate": settings.training.rate, "steps": 1, "population": clients}
-    return build(settings, dim=dim, clients=clients, known=known)
+    return build(settings, dim=dim, clients=clients, known=known, module=module)
 
 
-def _blamed(settings: Settings, dim: int) -> str:
+def _some_dim(settings: Settings) -> int:
+    """Room for what is asked of a model that is not known yet: no subspace has more dimensions."""
+    asked = settings.algorithm.parameters.get("subspace")
+    return max(_SOME_DIM, asked) if type(asked) is int else _SOME_DIM
+
+
+def _blamed(settings: Settings, module: nn.Module | None) -> str:
     """Whether it would do without noise."""
     if settings.privacy is None:
         return "algorithm"
     try:
-        _attempt(settings.model_copy(update={"privacy": None}), dim)
+        _attempt(settings.model_copy(update={"privacy": None}), module)
     except SecaggError:
         return "algorithm"
     return "privacy"

@@ -58,7 +58,14 @@ class PartitionSection(OpenSection):
 
 
 class ModelSection(OpenSection):
+    """What is trained.
+
+    `start`  the directory of a run of the same model, or its model.npz, from which this one begins; `{seed}`
+             in it stands for the seed. Without it, and if it is empty, it begins with new weights.
+    """
+
     kind: str
+    start: str | None = None
 
 
 class ScheduleSection(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from fl.data.owned import Owned
 from fl.data.presence import look
@@ -15,7 +15,11 @@ from sims.deploy.problems import ConfigError, Problems
 from sims.scenario.kinds import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
 
+if TYPE_CHECKING:
+    from torch import nn
+
 _GIVEN = "given"
+_KEPT = Path("model.npz")  # in the directory of a run
 
 
 def check(settings: Settings, problems: Problems) -> None:
@@ -53,12 +57,27 @@ def _check_partition(kind: str, partition: PartitionSection, problems: Problems,
 
 def check_files(settings: Settings, root: Path, problems: Problems) -> None:
     """Add what is missing of the files that are read. `root` is where directories of data are."""
+    start = start_of(settings)
+    if start is not None and not start.is_file():
+        problems.add(
+            "model.start",
+            f"there is no {start}: run the scenario that leaves it first, and keep its runs "
+            '(--set output.keep=run), or name another run; "" begins with new weights',
+        )
     kind = settings.data.kind
     if not DATA.has(kind) or "directory" not in inspect.signature(DATA.find(kind)).parameters:
         return
     directory = root / str(settings.data.parameters.get("directory", kind))
     if why := _missing(kind.replace("_", "-"), directory, tuple(sorted(_looked_for(settings).items()))):
         problems.add("data", f"{why}. Say with --data where directories of data are")
+
+
+def start_of(settings: Settings) -> Path | None:
+    """The file of the model that a run begins with; None if it begins with a new one."""
+    if not settings.model.start:
+        return None
+    path = Path(settings.model.start.replace("{seed}", str(settings.seed)))
+    return path if path.suffix == _KEPT.suffix else path / _KEPT
 
 
 def _looked_for(settings: Settings) -> dict[str, str]:
@@ -88,12 +107,12 @@ def _digits() -> tuple[int, ...]:
     return digits().x.shape[1:]
 
 
-def size(settings: Settings) -> int | None:
-    """How many parameters the model has, where that can be known without reading files.
+def model(settings: Settings) -> nn.Module | None:
+    """The model, where it can be known without reading files.
 
     Raises `FLError` where there is no such model for such data.
     """
-    from fl.models import size_of
+    from fl.models import build
 
     kind, amiss = settings.model.kind, Problems(Path())
     if settings.data.kind != "digits" or not MODELS.has(kind):
@@ -107,4 +126,4 @@ def size(settings: Settings) -> int | None:
     follows = {"features": channels * side * side, "classes": 10, "channels": channels, "size": side}
     accepted = MODELS.parameters(MODELS.find(kind))
     fitting = {name: value for name, value in follows.items() if name in accepted}
-    return size_of(kind.replace("_", "-"), **{**fitting, **own})
+    return build(kind.replace("_", "-"), **{**fitting, **own})

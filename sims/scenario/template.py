@@ -47,6 +47,7 @@ held_out = 0  # clients that never train
 
 [model]
 kind = "softmax"  # or linear, mlp, cnn-mnist, lenet, resnet, ...; further keys are its parameters
+#start = ""  # the directory of a kept run of the same model, to begin with what it came to
 
 [training]  # what a client does between two sums
 rate = 0.3

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import Entry, find
 from protocols.privacy import Privacy
@@ -14,6 +16,7 @@ from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from sims.deploy.problems import nearest
 from sims.scenario.settings import PrivacySection, Settings
+from sims.simulation.layers import with_ranges
 
 
 def build(
@@ -23,15 +26,18 @@ def build(
     clients: int,
     known: Mapping[str, Any],
     initial: Vector | None = None,
+    module: nn.Module | None = None,
 ) -> AnyAlgorithm:
     """For a model of `dim` parameters, and at most that many clients in a round.
 
     `initial`  the first model; it may be left out where nothing is trained.
+    `module`   the model with its layers, some of which an algorithm may be told to treat otherwise; without
+               it, some parameters stand for them.
     `known`  what a simulation can say of itself: it is used for parameters that the algorithm cannot do
              without, and that are not set.
     """
     entry = find(settings.algorithm.name)
-    parameters = settings.algorithm.parameters
+    parameters = with_ranges(entry, settings.algorithm.parameters, settings.model.kind, module)
     needed = {each.name for each in entry.settings if each.required}
     if settings.cohort.per_round is not None and "population" in entry.parameters:
         needed.add("population")

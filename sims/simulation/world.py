@@ -9,9 +9,7 @@ from typing import Any, TypeAlias
 
 from fl.crowd import Crowd
 from fl.federation import Federation
-from fl.flat import flatten
 from protocols.algorithm import AnyAlgorithm
-from protocols.record import as_vector
 from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.hashing import digest
@@ -22,6 +20,7 @@ from sims.channels.processes import processes_sum
 from sims.scenario.settings import Settings
 from sims.simulation import population
 from sims.simulation.algorithm import build as build_algorithm
+from sims.simulation.beginning import first_model
 from sims.simulation.hosting import clients_of
 from sims.simulation.learners import first_module, make_crowd, make_learners, make_tamper, training_of
 from sims.simulation.streams import insecure_seed, stream
@@ -79,11 +78,13 @@ class World:
         strangers = None
         if federation.held_out:
             strangers = make_crowd(settings, federation, training, federation.held_out)
-        initial = as_vector(flatten(first_module(settings, federation)))
+        module = first_module(settings, federation)
+        initial = first_model(settings, module)
         algorithm = build_algorithm(
             settings,
             dim=crowd.dim,
             initial=initial,
+            module=module,
             clients=settings.cohort.per_round or len(crowd),
             known={
                 "rate": settings.training.rate,

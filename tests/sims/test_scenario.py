@@ -102,7 +102,7 @@ def test_kinds_and_their_parameters_are_asked_of_those_that_offer_them(tmp_path:
             "partition.samples: must be a valid integer, not 'many'",
             "partition.alpha: is missing: dirichlet needs it",
             "model.bias: must be a valid boolean, not 3",
-            "model.width: is not known here; there are features, classes, bias, zero, kind",
+            "model.width: is not known here; there are features, classes, bias, zero, kind, start",
             "attack.deviatoin: is not known here; did you mean deviation?",
         ]
     )
