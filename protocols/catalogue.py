@@ -30,11 +30,13 @@ from protocols.privacy import Privacy
 from protocols.private import PrivateSteps
 from protocols.private_rounds import PrivateRounds
 from protocols.qffl import QFFL
+from protocols.quantised import Quantised
 from protocols.record import Vector
 from protocols.rfa import RFA, RFA1
 from protocols.rsa import RSA
 from protocols.scaffold import Scaffold
 from protocols.simplicial import SimplicialFL
+from protocols.sketched import SketchedSGD
 from protocols.splitting import SETTINGS as SPLITTINGS
 from protocols.splitting import Splitting
 from protocols.term import TERM
@@ -204,6 +206,8 @@ def _entries() -> tuple[Entry, ...]:
         *(Entry(name, Splitting, summary, _STEP, SPLITTINGS[name]) for name, summary in _SPLIT.items()),
         Entry("rsa", RSA, "personal models, and a common one that follows their signs"),
         Entry("lg-fedavg", LGFedAvg, "a shared head on personal layers", clip | {"shared_part": "-1:"}, _LG),
+        Entry("sketch", SketchedSGD, "a sketch of the sum says which few coordinates to ask for", clip),
+        Entry("quantised", Quantised, "updates in a few levels, on a common scale", {"reach": 1.0}),
     )
 
 

@@ -131,7 +131,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
     def sums(self) -> tuple[Sum, ...]:
         reveals = "the sum of the clients' updates, rounded to levels"
         if self.adaptive:
-            reveals += ", and of how many clients the largest numbers are within which power of two"
+            reveals += ", and how many clients have their largest number within which power of two"
         return (
             Sum(
                 query=Quantise,

@@ -29,12 +29,14 @@ from protocols.private import PrivateSteps
 from protocols.private_rounds import PrivateRounds
 from protocols.qffl import QFFL
 from protocols.quadratic import QuadraticLearner
+from protocols.quantised import Quantised
 from protocols.record import Vector, as_vector, pack
 from protocols.rfa import RFA, RFA1
 from protocols.rsa import RSA
 from protocols.run import Report, Run
 from protocols.scaffold import Scaffold
 from protocols.simplicial import SimplicialFL
+from protocols.sketched import SketchedSGD
 from protocols.splitting import SETTINGS as SPLITTINGS
 from protocols.splitting import Splitting
 from protocols.term import TERM
@@ -190,6 +192,11 @@ CASES: tuple[Case, ...] = (
     _case("fedsim", FedSim, clip=10.0, personal_part="-2:", weighted=False),
     _case("splitting", Splitting, **FINE, alpha=1.5, beta=1.5, gamma=0.7, weighted=True, cap=8),
     *(_case(name, Splitting, **FINE, **fixed) for name, fixed in SPLITTINGS.items()),
+    _case("sketch", SketchedSGD, clip=10.0, rows=3, columns=4, k=1, p2=2),
+    _case("sketch-weighted", SketchedSGD, clip=10.0, rows=2, columns=3, k=2, p2=1, weighted=True, cap=8),
+    _case("quantised", Quantised, reach=2.0),
+    _case("quantised-buckets", Quantised, reach=1.0, levels=3, bucket=4, feedback=True, weighted=True, cap=8),
+    _case("quantised-fixed", Quantised, reach=1.0, adaptive=False, feedback=True, local_steps=1),
     _case("evaluation", Evaluation, measures=Measures(loss_bound=8.0, bins=4), rounding=False),
     _case(
         "evaluation-private",

@@ -476,7 +476,8 @@ def test_a_vector_of_another_length_is_refused(case: Case) -> None:
     for query, length in product(first_queries(case), [0, 1, DIM - 1, DIM + 1, 100 * DIM]):
         wrong = np.zeros(length)
         for field in fields(query):
-            if isinstance(getattr(query, field.name), np.ndarray):
+            value = getattr(query, field.name)
+            if isinstance(value, np.ndarray) and len(value) != length:
                 changed = replace(query, **{field.name: wrong})
                 with pytest.raises(MalformedMessage, match=f"{length} elements"):
                     fresh(case).answer(
