@@ -25,7 +25,7 @@ the last z_i of everybody, kept up to date by differences, would let a client th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -34,16 +34,35 @@ import numpy as np
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaging import Averaging
+from protocols.anderson import Anderson
+from protocols.averaging import WEIGHT, Averaging
 from protocols.learner import Learner
 from protocols.proximal import ProximalSteps
 from protocols.record import Vector, as_vector
-from protocols.splitting_clients import AtPoint, CommonClient, Own, Split, SplitClient
+from protocols.splitting_clients import (
+    AcceleratedClient,
+    AcceleratedSplit,
+    AtPoint,
+    CommonClient,
+    Own,
+    Split,
+    SplitClient,
+)
+from protocols.splitting_gram import GRAM, GramRow, completed
 from protocols.splitting_scheme import Scheme, StepSizes
-from protocols.vocabulary import Outcome, Query, Round
+from protocols.splitting_window import ASKED, KNOWN, LOST, Window
+from protocols.vocabulary import LARGEST, Fact, Outcome, Round
 from secagg.spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16
+_BITS_TO_COMBINE: Final = 48
+_WIDER: Final = 32.0  # by how much the unit of inner products grows where nobody knows what it should be
+_FINEST: Final = 2.0**-32  # of the clip: the least unit, since shorter residuals are mostly rounding
+_ROW_REVEALS: Final = (
+    ", and of the inner products of each one's residual with those of its last rounds: how far clients are "
+    "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, once after a "
+    "change of the cohort also the sum of their points u"
+)
 # Gradient steps have nothing of what approaches a proximal point.
 _FORWARD: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -66,6 +85,7 @@ class SplittingState:
     `point`    u, where it is common; otherwise the mean of the clients' u_i.
     `average`  of all means so far, each with the weight eta_t, and
     `weight`   the sum of these.
+    `window`   the last rounds, where the iteration is accelerated.
     """
 
     step: int
@@ -73,6 +93,7 @@ class SplittingState:
     point: Vector
     average: Vector
     weight: float
+    window: Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +121,11 @@ class Splitting(Algorithm[SplittingState, Own]):
     `ergodic`       whether the model is the average of all rounds' means, weighted by eta_t (Theorem 3).
     `clip`          largest distance of a client's z from the public vector that it is sent relative to.
     `weighted`      whether clients count by their samples, up to `cap`, or all the same.
+    `memory`        tau, of Anderson acceleration: the last tau + 1 rounds are combined; 0 does without.
+    `regularisation`  a ridge for the combination, relative to the Gram matrix's trace; 0 is the bare form.
+    `damping`       which part of a plain step remains in a combination.
+    `safeguard`     whether residuals have to fall for combinations to be used.
+    `patience`      how many combinations pass between two checks of the safeguard.
     """
 
     memory_type: ClassVar[type] = Own
@@ -123,12 +149,34 @@ class Splitting(Algorithm[SplittingState, Own]):
     weighted: bool = False
     cap: int = 1000
     bits: int = 64
+    memory: int = 0
+    regularisation: float = 0.0
+    damping: float = 0.0
+    safeguard: bool = False
+    patience: int = 10
 
     def check(self) -> None:
         checks.bound("eta", self.eta, "the step size, such as 0.1")
-        checks.whole("bits", self.bits, _FEWEST_BITS, 64)
-        self.scheme  # noqa: B018  # raises what is wrong with the others
+        self.anderson  # noqa: B018  # raises what is wrong with it, and so do the others
+        checks.whole("bits", self.bits, _BITS_TO_COMBINE if self.memory else _FEWEST_BITS, 64)
+        self.scheme  # noqa: B018
         self.averaging  # noqa: B018
+        if self.memory and not self.scheme.is_common:
+            self.gram  # noqa: B018
+
+    @cached_property
+    def anderson(self) -> Anderson:
+        return Anderson(
+            memory=self.memory,
+            regularisation=self.regularisation,
+            damping=self.damping,
+            safeguard=self.safeguard,
+            patience=self.patience,
+        )
+
+    @cached_property
+    def gram(self) -> GramRow:
+        return GramRow(memory=self.memory, clients=self.clients)
 
     @cached_property
     def scheme(self) -> Scheme:
@@ -156,42 +204,112 @@ class Splitting(Algorithm[SplittingState, Own]):
         return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def sums(self) -> tuple[Sum, ...]:
-        query: type[Query] = AtPoint if self.scheme.is_common else Split
         samples = ", and of their samples" if self.weighted else ""
         reveals = f"the sum of the clients' relaxed models z{samples}"
-        return (Sum(query=query, spec=SumSpec(parts=self.averaging.parts()), reveals=reveals),)
+        parts = self.averaging.parts()
+        if self.scheme.is_common:
+            return (Sum(query=AtPoint, spec=SumSpec(parts=parts), reveals=reveals),)
+        if not self.memory:
+            return (Sum(query=Split, spec=SumSpec(parts=parts), reveals=reveals),)
+        spec = SumSpec(parts=(*parts, self.gram.part()))
+        return (Sum(query=AcceleratedSplit, spec=spec, reveals=reveals + _ROW_REVEALS),)
 
     def start(self, model: Vector) -> SplittingState:
         first = as_vector(model)
-        return SplittingState(0, first, first, first, 0.0)
+        unit = 0.0 if self.scheme.is_common else min(self.averaging.limit, LARGEST)
+        return SplittingState(0, first, first, first, 0.0, Window(unit=unit))
 
     def model(self, state: SplittingState) -> Vector:
         return state.average if self.ergodic else state.mean
 
     def round(self, state: SplittingState) -> Round[SplittingState]:
         if self.scheme.is_common:
-            total = yield AtPoint(state.point, state.step)
-            mean = self.mean(state.point, total)
-        else:
-            total = yield Split(state.mean, state.step)
-            mean = self.mean(state.mean, total)
-        point = self.scheme.image_of_means(state.point, mean)
-        return self._outcome(state, mean, as_vector(point))
+            return (yield from self._common_round(state))
+        if self.memory:
+            return (yield from self._accelerated_round(state))
+        total = yield Split(state.mean, state.step)
+        mean = self._mean(state.mean, total)
+        return self._outcome(state, mean, self.scheme.image_of_means(state.point, mean), state.window)
 
-    def mean(self, reference: Vector, total: Total) -> Vector:
-        """The mean of all z, of which a total says how far it is from a public vector."""
+    def _common_round(self, state: SplittingState) -> Round[SplittingState]:
+        total = yield AtPoint(state.point, state.step)
+        mean = self._mean(state.point, total)
+        image = self.scheme.image_of_means(state.point, mean)
+        if not self.memory:
+            return self._outcome(state, mean, image, state.window)
+        window = state.window
+        if window.count not in (0, total.count):
+            window = window.restarted(total.count)
+        residual = state.point - image
+        row = np.array([residual @ each for each in (*window.kept(self.memory), residual)])
+        window = window.advanced(self.anderson, row, residual, image, total.count)
+        return self._outcome(state, mean, window.point(), window)
+
+    def _accelerated_round(self, state: SplittingState) -> Round[SplittingState]:
+        window = state.window
+        places = min(window.pairs, self.memory)
+        measure = window.mean == ASKED
+        total = yield AcceleratedSplit(
+            state.mean, state.step, window.weights, places, window.unit, measure=measure
+        )
+        if measure:
+            point = self._mean(state.mean, total)
+            found = window.restarted(total.count, unit=window.unit)
+            return Outcome(replace(state, step=state.step + 1, point=point, window=found))
+        mean = self._mean(state.mean, total)
+        if window.count not in (0, total.count) or total[GRAM][-1] < 0:
+            return self._changed(state, mean, total.count)
+        if window.mean == LOST:  # but the cohort is the same again
+            image = self.scheme.image_of_means(state.point, mean)
+            return self._outcome(state, mean, image, replace(window, mean=ASKED))
+        window = self._with_row(state, mean, total)
+        return self._outcome(state, mean, window.point(), window)
+
+    def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
+        """After a round of another cohort. With gamma = 1 the mean of its new u_i is that of its z."""
+        unit = min(state.window.unit * _WIDER, LARGEST)
+        known = KNOWN if self.gamma == 1 else LOST
+        image = self.scheme.image_of_means(state.point, mean)
+        return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
+
+    def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> Window:
+        """The window with this round in it, and the unit that follows from it."""
+        window, weight = state.window, self._weight(total)
+        entries = np.asarray(total[GRAM], np.float64) * (window.unit**2 / weight)
+        change, apart = mean - window.centre(state.mean), state.point - mean
+        kept = window.kept(self.memory)
+        row = completed(entries, kept, change, apart, beta=self.beta, gamma=self.gamma)
+        image = self.scheme.image_of_means(state.point, mean)
+        window = window.advanced(self.anderson, row, state.point - image, image, total.count, mean=mean)
+        unit = max(float(np.sqrt(max(window.trace(), 0.0) * weight)), self.averaging.limit * _FINEST)
+        return replace(window, unit=min(unit, LARGEST))
+
+    def _mean(self, reference: Vector, total: Total) -> Vector:
+        """The mean over clients, of which a total says how far it is from a public vector."""
         return as_vector(reference + self.averaging.mean(total))
 
-    def _outcome(self, state: SplittingState, mean: Vector, point: Vector) -> Outcome[SplittingState]:
+    def _weight(self, total: Total) -> float:
+        """What the clients of a sum count together."""
+        averaging = self.averaging
+        return float(total.count) if averaging.cap == 1 else int(total[WEIGHT][0]) / averaging.cap
+
+    def _outcome(
+        self, state: SplittingState, mean: Vector, point: Vector, window: Window
+    ) -> Outcome[SplittingState]:
         eta = self.scheme.sizes.at(state.step)
         weight = state.weight + eta
         average = as_vector(state.average + eta / weight * (mean - state.average))
-        facts = {"moved": float(np.linalg.norm(mean - state.mean)), "eta": eta}
-        return Outcome(SplittingState(state.step + 1, mean, point, average, weight), facts)
+        facts: dict[str, Fact] = {"moved": float(np.linalg.norm(mean - state.mean)), "eta": eta}
+        if self.memory:
+            facts["pairs"] = window.pairs
+        renewed = SplittingState(state.step + 1, mean, as_vector(point), average, weight, window)
+        return Outcome(renewed, facts)
 
     def client(self, learner: Learner, memory: Own) -> ClientRound[Own]:
         if self.scheme.is_common:
             return CommonClient(self.scheme, self.averaging, learner)
+        if self.memory:
+            return AcceleratedClient(self.scheme, self.averaging, learner, memory, self.gram)
         return SplitClient(self.scheme, self.averaging, learner, memory)
 
 

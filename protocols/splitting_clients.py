@@ -9,19 +9,23 @@ it hears first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols.algorithm import ClientRound
+from protocols.anderson import combined
 from protocols.averaging import Averaging, clipped
 from protocols.learner import Learner
 from protocols.record import Vector, as_vector
+from protocols.splitting_gram import GRAM, GramRow
 from protocols.splitting_scheme import Scheme
 from protocols.vocabulary import Query
 from secagg.errors import SERVER, MalformedMessage
+
+_ROUNDED: Final = 1e-6  # how far weights may be from adding up to one, as a part of their sizes
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,23 @@ class Split(Query):
     step: int
 
 
+@dataclass(frozen=True)
+class AcceleratedSplit(Split):
+    """The same, where the iteration is accelerated.
+
+    `weights`  of the combination of your last images with which to begin; empty for the last image alone.
+    `window`   how many of your last rounds have a place in the Gram matrix.
+    `unit`     of its entries, the root of a square.
+    `measure`  whether to say where you are, u_i, instead of taking a step.
+    """
+
+    kind: ClassVar[str] = "split-accelerated"
+    weights: tuple[float, ...]
+    window: int
+    unit: float
+    measure: bool
+
+
 @dataclass(frozen=True, repr=False)  # it is private
 class Own:
     """What a client keeps.
@@ -50,7 +71,8 @@ class Own:
     `point`      u_i of that round; None before.
     `sent`       z_i of that round; None where there was none to send.
     `residuals`  u_i - T u_i of the rounds before, oldest first, and
-    `images`     T u_i of the same rounds: only where the iteration is accelerated.
+    `images`     T u_i of the same rounds, and
+    `means`      the mean of all z in each: only where the iteration is accelerated.
     """
 
     step: int = -1
@@ -58,6 +80,7 @@ class Own:
     sent: Vector | None = None
     residuals: tuple[Vector, ...] = ()
     images: tuple[Vector, ...] = ()
+    means: tuple[Vector, ...] = ()
 
 
 def check_step(step: int) -> None:
@@ -109,6 +132,91 @@ class SplitClient(ClientRound[Own]):
 
     def memory(self) -> Own:
         return self._made
+
+
+class AcceleratedClient(SplitClient):
+    """One that keeps its last pairs, and adds its row of the Gram matrix to what it sends."""
+
+    def __init__(
+        self, scheme: Scheme, averaging: Averaging, learner: Learner, own: Own, gram: GramRow
+    ) -> None:
+        super().__init__(scheme, averaging, learner, own)
+        self._gram = gram
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, AcceleratedSplit)
+        self._check(query)
+        own = self._completed(query)
+        point, centre = self._begun(own, query)
+        if query.measure:
+            return self._measured(query, point)
+        sent = self.relaxed(point, query.mean, query.step)
+        self._made = self._keeping(own, query.step, point, sent)
+        scheme = self._scheme
+        row = self._row(own, query, scheme.gamma * (point - (1 - scheme.beta) * sent - scheme.beta * centre))
+        return {
+            **self._averaging.contribution(sent - query.mean, self._learner.samples),
+            GRAM: self._gram.none(point, sent) if row is None else row,
+        }
+
+    def _check(self, query: AcceleratedSplit) -> None:
+        check_step(query.step)
+        memory = self._gram.memory
+        if not 0 <= query.window <= memory or not query.unit > 0:
+            raise MalformedMessage(SERVER, "a window that is none, or a unit that is not above zero")
+        if query.weights:
+            size = sum(map(abs, query.weights))
+            if len(query.weights) != memory + 1 or abs(sum(query.weights) - 1) > _ROUNDED * size:
+                raise MalformedMessage(SERVER, f"weights must be {memory + 1} numbers that add up to 1")
+
+    def _completed(self, query: AcceleratedSplit) -> Own:
+        """What it kept, its last step completed now that the mean is known: one pair more.
+
+        Who was not in the last round has no pairs any more: the mean is not that of its own last round.
+        """
+        own, image = self._own, arrived(self._scheme, self._own, query.mean)
+        if own.step != query.step - 1:
+            return Own(point=as_vector(image))
+        if own.point is None or own.sent is None:
+            return replace(own, point=as_vector(image))
+        return Own(
+            own.step,
+            as_vector(image),
+            residuals=(*own.residuals, as_vector(own.point - image)),
+            images=(*own.images, as_vector(image)),
+            means=(*own.means, as_vector(query.mean)),
+        )
+
+    def _begun(self, own: Own, query: AcceleratedSplit) -> tuple[Vector, Vector]:
+        """u_i and c, by the weights that the server sent, or after a plain step."""
+        assert own.point is not None
+        if not query.weights or len(own.images) < len(query.weights):
+            return own.point, query.mean
+        return combined(query.weights, own.images), combined(query.weights, own.means)
+
+    def _keeping(self, own: Own, step: int, point: Vector, sent: Vector) -> Own:
+        """As many pairs as the next round needs: tau, and the one that this round begins."""
+        last = slice(-self._gram.memory, None)
+        return Own(
+            step, as_vector(point), as_vector(sent), own.residuals[last], own.images[last], own.means[last]
+        )
+
+    def _row(self, own: Own, query: AcceleratedSplit, centred: Vector) -> Vector | None:
+        """Its row of the Gram matrix, if it has one."""
+        is_here = query.step == 0 or own.step == query.step - 1
+        first = len(own.residuals) - query.window
+        if not is_here or first < 0:
+            return None
+        averaging = self._averaging
+        share = 1.0 if averaging.cap == 1 else averaging.weight(self._learner.samples)
+        return self._gram.of(centred, own.residuals[first:], query.unit, share)
+
+    def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
+        """Where it is, u_i; as far from the last mean as the sum can say, and there it stays."""
+        away = clipped(point - query.mean, self._averaging.limit)
+        self._made = Own(query.step, as_vector(query.mean + away))
+        contribution = self._averaging.contribution(away, self._learner.samples)
+        return {**contribution, GRAM: np.zeros(self._gram.memory + 1)}
 
 
 def arrived(scheme: Scheme, own: Own, mean: Vector) -> Vector:

@@ -1,0 +1,105 @@
+"""A client's row of the Gram matrix, and how the server completes it.
+
+With r_i = u_i - T u_i = gamma (a_i - beta mean(z)) and a_i = u_i - (1 - beta) z_i, a client would need the
+mean of this round's z for its residual. It has those of the rounds before, and takes for this one what all
+clients and the server take, c: the last one, or the combination of the last ones by the same weights as u_i.
+With b_i = gamma (a_i - beta c) it sends inner products of b_i with its residuals of earlier rounds, which it
+knows, and with itself. All that is missing are products of d = mean(z) - c with means over clients, and these
+the server knows:
+
+    mean <r, r_s> = mean <b, r_s> - gamma beta <d, mean r_s>
+    mean <r, r>   = mean |b|^2 - gamma^2 (2 beta <d, mean(u) - mean(z)> + beta^2 |d|^2)
+
+Entries are divided by the square of `unit`, a public number: the root of what the Gram matrix's diagonal was
+after the last round, summed over clients. So a client's own residuals of earlier rounds are within the unit,
+whatever becomes of the scale of the problem, and entries keep their bits. In the first round of a window, of
+which only the scale is used, the unit is a bound.
+
+A client that has no such row, because it was not in all rounds of the window or because its entries are too
+large for the unit, says so: no square is negative, but its entry on the diagonal is, by more than all others
+can make good. The server then forgets the window. What else it sends hides what the others send: numbers
+within the same range, made from a digest of its private vectors. Otherwise a server could choose a unit or
+a step that leaves only one client with a row of its own, and read that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+
+from protocols.record import Vector
+from secagg.errors import ParameterError
+from secagg.spec import LInf, Part
+
+GRAM: Final = "gram"
+_BITS: Final = 64
+_RELATIVE_BITS: Final = 40
+_LARGEST: Final = 4.0  # in squares of the unit: a residual may be twice as long as those of everybody before
+_TAG: Final = b"secagg splitting gram row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramRow:
+    """Rows of `memory` + 1 entries, of at most `clients` clients."""
+
+    memory: int
+    clients: int
+
+    def __post_init__(self) -> None:
+        left = _BITS - 1 - np.log2(self.clients) - np.log2(self.signal)
+        if left < _RELATIVE_BITS:
+            raise ParameterError(
+                f"with {self.clients} clients in a sum, inner products have less than {_RELATIVE_BITS} bits: "
+                "set memory to 0, or have fewer clients"
+            )
+
+    @property
+    def signal(self) -> float:
+        """What is taken off the diagonal by who has no row: more than everybody's entries together."""
+        return (self.clients + 1) * _LARGEST
+
+    def part(self) -> Part:
+        return Part(name=GRAM, size=self.memory + 1, bits=_BITS, bound=LInf(self.signal))
+
+    def of(self, centred: Vector, residuals: Sequence[Vector], unit: float, share: float) -> Vector | None:
+        """A client's row: b_i, `centred`, with its last residuals, oldest first, and with itself.
+
+        None where an entry is too large. `share` is how much the client counts.
+        """
+        row = np.zeros(self.memory + 1)
+        with np.errstate(all="ignore"):
+            scaled = centred / unit
+            row[-1] = share * float(scaled @ scaled)
+            for place, residual in enumerate(reversed(residuals), start=2):
+                row[-place] = share * float(scaled @ (residual / unit))
+        return row if bool(np.all(np.abs(row) <= _LARGEST)) else None
+
+    def none(self, *private: Vector) -> Vector:
+        """What a client sends that has no row."""
+        row = np.zeros(self.memory + 1)
+        for place in range(len(row)):
+            digest = sha256(_TAG + place.to_bytes(4, "big") + b"".join(each.tobytes() for each in private))
+            row[place] = int.from_bytes(digest.digest()[:6], "big") / 2**48 * _LARGEST
+        row[-1] -= self.signal
+        return row
+
+
+def completed(
+    entries: Vector, past: Sequence[Vector], change: Vector, apart: Vector, *, beta: float, gamma: float
+) -> Vector:
+    """The new row of the mean Gram matrix, for the mean residuals `past`, oldest first, and the round itself.
+
+    `entries`  the clients' mean row, in full units.
+    `change`   mean(z) - c.
+    `apart`    mean(u) - mean(z).
+    """
+    row = np.empty(len(past) + 1)
+    for place, residual in enumerate(reversed(past), start=2):
+        row[-place] = entries[-place] - gamma * beta * float(change @ residual)
+    cross = 2 * beta * float(change @ apart) + beta**2 * float(change @ change)
+    row[-1] = entries[-1] - gamma**2 * cross
+    return row
