@@ -152,8 +152,7 @@ class AcceleratedClient(SplitClient):
             return self._measured(query, point)
         sent = self.relaxed(point, query.mean, query.step)
         self._made = self._keeping(own, query.step, point, sent)
-        scheme = self._scheme
-        row = self._row(own, query, scheme.gamma * (point - (1 - scheme.beta) * sent - scheme.beta * centre))
+        row = self._row(own, query, self._scheme.centred(point, sent, centre))
         return {
             **self._averaging.contribution(sent - query.mean, self._learner.samples),
             GRAM: self._gram.none(point, sent) if row is None else row,

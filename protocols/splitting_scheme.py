@@ -114,6 +114,11 @@ class Scheme:
         averaged = (1 - self.beta) * sent + self.beta * mean
         return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
 
+    def centred(self, point: Vector, sent: Vector, centre: Vector) -> Vector:
+        """The residual u_i - T u_i that there would be if the mean were `centre`."""
+        # Differences are taken first: they are short, and lose no digits.
+        return np.asarray(self.gamma * ((point - centre) - (1 - self.beta) * (sent - centre)), np.float64)
+
     def image_of_means(self, point: Vector, mean: Vector) -> Vector:
         """The mean of all clients' next u_i, from that of their u_i and of their z_i: it needs no beta."""
         return np.asarray((1 - self.gamma) * point + self.gamma * mean, np.float64)
