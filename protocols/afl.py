@@ -28,7 +28,7 @@ from protocols.averaging import UPDATE, Averaging, clipped
 from protocols.learner import Learner
 from protocols.record import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
-from secagg.errors import SERVER, CorruptTotal, MalformedMessage, TooFewClients
+from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.spec import Count, LInf, Part, SumSpec, bits_for_cohort
 
 GROUP: Final = "everybody"
@@ -137,6 +137,11 @@ class AFL(Algorithm[MixtureState, Weight]):
 
     def model(self, state: MixtureState) -> Vector:
         return state.average if self.averaged else state.model
+
+    def with_model(self, state: MixtureState, model: Vector) -> MixtureState:
+        if self.averaged:
+            raise ParameterError("set averaged to False: a mean of models cannot be moved from outside")
+        return super().with_model(state, model)
 
     def first_memory(self) -> Weight:
         return Weight(1 / self.clients)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
@@ -159,6 +159,18 @@ class Algorithm(ABC, Generic[S, M]):
     def model(self, state: S) -> Vector:
         """The common model."""
         return cast(ModelState, state).model
+
+    def with_model(self, state: S, model: Vector) -> S:
+        """`state` with another common model: for who moves it otherwise than a round does.
+
+        Raises `ParameterError` where a round does not go on from one common model, whatever that is.
+        """
+        if getattr(state, "model", None) is not self.model(state):
+            raise ParameterError(
+                f"{type(self).__name__} has no common model that could be moved from outside"
+            )
+        changed: S = replace(cast(Any, state), model=as_vector(model))
+        return changed
 
     @abstractmethod
     def round(self, state: S) -> Round[S]:

@@ -21,6 +21,7 @@ from protocols.fedplus import FedPlus
 from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.meanings import meanings_of
+from protocols.optimised import FedOpt, of_other_kinds
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.partial import FedAlt, FedSim
 from protocols.perfedavg import PerFedAvg
@@ -163,6 +164,7 @@ class Entry:
 def _entries() -> tuple[Entry, ...]:
     clip = {"clip": 10.0}
     losses = clip | {"loss_cap": 5.0}
+    adaptive = clip | {"server_rate": 0.01}
     bond = clip | {"lambda_max": 1.0}
     part = clip | {"personal_part": "-1:"}
     space = {"subspace": 2}
@@ -171,6 +173,15 @@ def _entries() -> tuple[Entry, ...]:
         Entry(
             "fedprox", partial(FedAvg, mu=1.0), "the mean of updates pulled towards the common model", clip
         ),
+        Entry(
+            "fedavgm",
+            partial(FedOpt, momentum=0.9),
+            "the mean of all updates, with momentum",
+            clip,
+            of_other_kinds("sgd"),
+        ),
+        Entry("fedadam", FedOpt, "the mean of all updates, by Adam", adaptive, of_other_kinds("adam")),
+        Entry("fedyogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")),
         Entry("local", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START),
         Entry("rfa", RFA, "the geometric median of all models, by Weiszfeld's steps"),
         Entry("rfa-1", RFA1, "one such step", {}, {"steps": 1, "start_at": "model", "clip": None}),

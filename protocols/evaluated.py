@@ -131,6 +131,9 @@ class Evaluated(Algorithm[S, M], Generic[S, M]):
     def model(self, state: S) -> Vector:
         return self.algorithm.model(state)
 
+    def with_model(self, state: S, model: Vector) -> S:
+        return self.algorithm.with_model(state, model)
+
     def round(self, state: S) -> Round[S]:
         outcome = yield from self.algorithm.round(state)
         facts: Facts = dict(outcome.facts)

@@ -21,6 +21,8 @@ from protocols.fedplus import FedPlus, Group, fedavg_plus, fedcomed_plus, fedgeo
 from protocols.learner import Learner
 from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj1, LpProj2
+from protocols.optimised import FedOpt, Optimised
+from protocols.optimiser import ServerOptimiser
 from protocols.orderstatistics import MedianByCounts, TrimmedMean
 from protocols.partial import FedAlt, FedSim
 from protocols.perfedavg import PerFedAvg
@@ -121,6 +123,13 @@ def _case(name: str, kind: Callable[..., AnyAlgorithm], /, **settings: Any) -> C
     return Case(name, lambda dim, clients: kind(dim=dim, clients=clients, **settings), **about)
 
 
+def _optimised(inner: Callable[..., AnyAlgorithm], optimiser: ServerOptimiser, **settings: Any) -> Case:
+    def make(dim: int, clients: int) -> AnyAlgorithm:
+        return Optimised(algorithm=inner(dim=dim, clients=clients, **settings), optimiser=optimiser)
+
+    return Case(f"{optimiser.kind}-{inner.__name__.lower()}", make)
+
+
 def _evaluated(inner: Callable[..., AnyAlgorithm], measures: Measures, **settings: Any) -> Case:
     def make(dim: int, clients: int) -> AnyAlgorithm:
         return Evaluated(algorithm=inner(dim=dim, clients=clients, **settings), measures=measures)
@@ -142,6 +151,10 @@ CASES: tuple[Case, ...] = (
     _case("fedavg", FedAvg, clip=10.0, cap=8),
     _case("fedavg-unweighted", FedAvg, clip=10.0, weighted=False),
     _case("fedprox", FedAvg, clip=10.0, mu=0.5),
+    _case("fedavgm", FedOpt, clip=10.0, momentum=0.9),
+    _case("fedadam", FedOpt, clip=10.0, kind="adam", server_rate=0.1, cap=8),
+    _case("fedyogi", FedOpt, clip=10.0, kind="yogi", server_rate=0.1, weighted=False),
+    _optimised(Scaffold, ServerOptimiser(momentum=0.5), clip=10.0, steps=4, rate=0.1),
     _case("local", LocalTraining, rounding=False),
     _case("rfa", RFA, nu=0.01, steps=2, cap=8),
     _case("rfa-mean", RFA, nu=0.01, steps=2, start_at="mean", clip=10.0, fast=True),
