@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,3 +164,18 @@ def test_nothing_is_asked_of_numpy_in_a_step(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delattr(Subspace, name)
     member.train(np.zeros(member.flat.dim), Steering(tie=tie))
     assert projections._made.cache_info().hits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["softmax", "mlp"])
+def test_a_million_parameters_in_a_gigabyte_and_at_most_five_times_the_time(model: str) -> None:
+    """A ratio within one run. The best of a few tries counts: this machine may be doing something else."""
+    command = [sys.executable, "-m", "tests.fl.projection_cost", model]
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        found = json.loads(done.stdout)
+        assert found["parameters"] >= 1_000_000
+        assert found["peak_bytes"] < 1e9
+        if max(found["ratios"].values()) <= 5:
+            return
+    pytest.fail(f"steps with a projection take {found['ratios']} times as long as without")
