@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
 from secagg.noise.accounting import charge, rho_of
 from secagg.thresholds import Trust
 from sims.deploy.problems import Problems, nearest
-from sims.scenario import cohorts, tails
+from sims.scenario import cohorts, servers, tails
 from sims.scenario.settings import PrivacySection, Settings
 from sims.words import counted
 
@@ -48,6 +49,8 @@ def check(settings: Settings, problems: Problems) -> None:
         problems.add(
             "audit.canaries", "there is no noise to try out: set [privacy] or [tail], or leave this out"
         )
+    if not servers.check(settings, problems):
+        settings = settings.model_copy(update={"server": None})
     try:
         entry = find(settings.algorithm.name)
     except ParameterError as error:
@@ -270,11 +273,10 @@ def _some_dim(settings: Settings) -> int:
 
 
 def _blamed(settings: Settings, module: nn.Module | None) -> str:
-    """Whether it would do without noise."""
-    if settings.privacy is None:
-        return "algorithm"
-    try:
-        _attempt(settings.model_copy(update={"privacy": None}), module)
-    except SecaggError:
-        return "algorithm"
-    return "privacy"
+    """Whether it would do without noise, or without the server's optimiser."""
+    for table in ("privacy", "server"):
+        if getattr(settings, table) is not None:
+            with suppress(SecaggError):
+                _attempt(settings.model_copy(update={table: None}), module)
+                return table
+    return "algorithm"

@@ -102,6 +102,12 @@ class AlgorithmSection(OpenSection):
     name: str
 
 
+class ServerSection(OpenSection):
+    """How the server moves the common model along what comes out of a round: see `protocols.optimiser`."""
+
+    kind: str
+
+
 class PrivacySection(OpenSection):
     """A budget that all rounds of a private variant share: `rho`, or `epsilon` and `delta`."""
 
@@ -239,6 +245,7 @@ class Settings(Section):
     model: ModelSection
     training: TrainingSection
     algorithm: AlgorithmSection
+    server: ServerSection | None = None
     privacy: PrivacySection | None = None
     cohort: CohortSection = CohortSection()
     dropout: DropoutSection = DropoutSection()

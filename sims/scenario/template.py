@@ -10,7 +10,11 @@ import textwrap
 from enum import Enum
 from typing import Any, Final
 
+from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import Entry, Parameter, find
+from protocols.optimised import Optimised
+from protocols.optimiser import ServerOptimiser
+from secagg.errors import ParameterError
 
 _WIDTH: Final = 100
 # What a simulation knows by itself.
@@ -61,6 +65,14 @@ batch = 16  # without it, a step takes all data of a client
 #device = "cpu"  # or auto, cuda, mps
 #precision = "float32"  # or float64
 #way = "auto"  # clients all at once ("together") or "one-by-one"
+
+"""
+
+_SERVER: Final = """\
+#[server]  # how the common model moves along what comes out of a round
+#kind = "sgd"  # or adam, yogi, which have rate, beta1, beta2, epsilon and corrected
+#rate = 1.0
+#momentum = 0.9
 
 """
 
@@ -126,6 +138,7 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
     return (
         _HEAD.format(name=name, summary=entry.summary)
         + _algorithm(entry)
+        + _server(entry, built)
         + _privacy(entry)
         + _COHORT.format(per_round=per_round, channel=channel, what=what)
     )
@@ -151,6 +164,14 @@ def _setting(entry: Entry, each: Parameter) -> list[str]:
     changed = each.default is not None and value != each.default
     remark = f"  # noise needs this; the default is {_toml(each.default)}" if changed else ""
     return [*_prose(each.meaning), f"{'' if each.required else '#'}{each.name} = {_toml(value)}{remark}"]
+
+
+def _server(entry: Entry, built: AnyAlgorithm) -> str:
+    try:
+        Optimised(algorithm=built, optimiser=ServerOptimiser())
+    except ParameterError:
+        return f"# {entry.name} has no common model to move by an optimiser, and so no table [server].\n\n"
+    return _SERVER
 
 
 def _privacy(entry: Entry) -> str:

@@ -9,13 +9,15 @@ from torch import nn
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import Entry, find
+from protocols.optimised import Optimised
 from protocols.privacy import Privacy
 from protocols.record import Vector
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from sims.deploy.problems import nearest
-from sims.scenario.settings import PrivacySection, Settings
+from sims.scenario.servers import optimiser
+from sims.scenario.settings import PrivacySection, ServerSection, Settings
 from sims.simulation.layers import with_ranges
 
 
@@ -45,7 +47,15 @@ def build(
         parameters[name] = known[name]
     if settings.privacy is not None:
         parameters["privacy"] = _privacy(entry, settings, settings.privacy, clients)
-    return entry.build(dim=dim, clients=clients, initial=initial, **parameters)
+    algorithm = entry.build(dim=dim, clients=clients, initial=initial, **parameters)
+    return algorithm if settings.server is None else _optimised(algorithm, settings.server)
+
+
+def _optimised(algorithm: AnyAlgorithm, section: ServerSection) -> AnyAlgorithm:
+    try:
+        return Optimised(algorithm=algorithm, optimiser=optimiser(section))
+    except ParameterError as error:
+        raise ParameterError(f"{error}; otherwise, leave out [server]") from None
 
 
 def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:

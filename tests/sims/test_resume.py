@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedgeomed+": {"algorithm": {"name": "fedgeomed+"}, "rounds": 4},
     "fedgeomed+, secure": {"algorithm": {"name": "fedgeomed+"}, "channel": SECURE},
     "scaffold": {"algorithm": {"name": "scaffold", "clip": 10.0}, "evaluation": {"every": 2, "what": "both"}},
+    "an optimiser": {"server": {"kind": "adam", "rate": 0.05}, "rounds": 4},
     "noise, secure": PRIVATE,
     "simplicial with noise": {
         "algorithm": {"name": "simplicial", "clip": 1.0, "loss_bound": 5.0},
