@@ -89,7 +89,7 @@ class RSA(Algorithm[SteppedState, OwnModel]):
         return Votes(self.dim, 1, self.clients)
 
     def sums(self) -> tuple[Sum, ...]:
-        reveals = "in every coordinate, how many clients' models are above the common one, less those below"
+        reveals = "in every coordinate, how many clients' models are below the common one, less those above"
         return (Sum(query=Update, spec=SumSpec(parts=(self.votes.part(),)), reveals=reveals),)
 
     def rate_of(self, step: int) -> float:

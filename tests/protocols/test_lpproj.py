@@ -256,7 +256,8 @@ def test_a_client_whose_model_diverges_says_nothing() -> None:
     ("power", "chosen", "words"),
     [
         (1, {"subspace": None}, "subspace must be set"),
-        (1, {"subspace": DIM + 1}, f"subspace must be a whole number from 1 to {DIM}"),
+        (1, {"subspace": DIM + 1}, f"subspace must be at most {DIM}, the number of"),
+        (1, {"subspace": 0}, "subspace must be a whole number from 1"),
         (1, {"public_seed": -1}, "public_seed must be"),
         (1, {"rounds": 0}, "rounds must be"),
         (1, {"personal_steps": 0}, "personal_steps must be"),
