@@ -6,6 +6,7 @@ python scripts/list_algorithms.py
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from protocols.algorithm import Sum
@@ -45,10 +46,18 @@ def redraw(page: str, content: str | None = None) -> str:
 
 def _row(entry: Entry) -> str:
     sums = entry.build(dim=DIM, clients=CLIENTS, **entry.example).sums()
-    number = "up to " * any(each.spec.times > 1 for each in sums) + str(sum(each.spec.times for each in sums))
-    reveals = "; ".join(dict.fromkeys(each.reveals for each in sums)) or "nothing"
     private = _private(entry) if sums else ""
-    return f"| `{entry.name}` | {entry.summary} | {number} | {reveals} | {private} |\n"
+    return f"| `{entry.name}` | {entry.summary} | {count_of(sums)} | {reveals_of(sums)} | {private} |\n"
+
+
+def count_of(sums: Sequence[Sum]) -> str:
+    """How many there are in a round."""
+    return "up to " * any(each.spec.times > 1 for each in sums) + str(sum(each.spec.times for each in sums))
+
+
+def reveals_of(sums: Sequence[Sum]) -> str:
+    """What their totals say, each thing once."""
+    return "; ".join(dict.fromkeys(each.reveals for each in sums)) or "nothing"
 
 
 def _rows(entry: Entry) -> list[str]:

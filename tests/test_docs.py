@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from scripts import draw_states, list_algorithms
+from protocols.catalogue import CATALOGUE
+from scripts import draw_states, list_algorithms, list_systems
 from secagg import errors
 from secagg import messages as m
 from secagg.bitmap import bitmap_bytes
@@ -147,6 +148,33 @@ def test_a_stale_table_of_algorithms_is_noticed() -> None:
     stale = page.replace("| `rfa` | 3 |", "| `rfa` | 2 |")
     assert stale != page
     assert list_algorithms.redraw(stale) == page
+
+
+# --- the table of systems ---------------------------------------------------------------------------
+
+
+def test_the_table_of_systems_is_current() -> None:
+    page = read("docs/algorithms.md")
+    assert list_systems.redraw(page) == page, "run python -m scripts.list_systems"
+
+
+def test_every_algorithm_of_the_catalogue_is_some_paper_s_or_said_not_to_be() -> None:
+    """TERM is a baseline that the papers' references use; all others are named by one of them."""
+    assert CATALOGUE.keys() - {each.entry for each in list_systems.systems()} == {"term"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"papers": ("plus",)}, "either an entry or a reason"),
+        ({"papers": ("plus",), "entry": "rfa", "why": "no"}, "either an entry or a reason"),
+        ({"papers": (), "entry": "rfa"}, "papers are"),
+        ({"papers": ("other",), "entry": "rfa"}, "papers are"),
+    ],
+)
+def test_a_system_that_is_listed_wrongly(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        list_systems.System("X", **fields)
 
 
 # --- the diagrams ------------------------------------------------------------------------------------
