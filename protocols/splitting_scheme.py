@@ -87,12 +87,8 @@ class Scheme:
         for name, most in (("alpha", 2.0), ("beta", 2.0), ("gamma", 1.0)):
             checks.positive(name, getattr(self, name))
             checks.real(name, getattr(self, name), 0, most)
-        if self.local_map not in MAPS:
-            raise ParameterError(
-                f"local_map must be proximal or gradient, not {checks.shown(self.local_map)}"
-            )
-        if self.start not in STARTS:
-            raise ParameterError(f"start must be average or point, not {checks.shown(self.start)}")
+        one_of("local_map", self.local_map, MAPS)
+        one_of("start_at", self.start, STARTS)
 
     @property
     def is_common(self) -> bool:
