@@ -205,6 +205,11 @@ CASES: tuple[Case, ...] = (
     _case("fedsim", FedSim, clip=10.0, personal_part="-2:", weighted=False),
     _case("splitting", Splitting, **FINE, alpha=1.5, beta=1.5, gamma=0.7, weighted=True, cap=8),
     *(_case(name, Splitting, **FINE, **fixed) for name, fixed in SPLITTINGS.items()),
+    _case("splitting-accelerated", Splitting, **FINE, beta=1.5, gamma=0.7, weighted=True, cap=8, memory=1),
+    *(
+        _case(f"{name}-accelerated", Splitting, **FINE, **fixed, memory=1, safeguard=True)
+        for name, fixed in SPLITTINGS.items()
+    ),
     _case("sketch", SketchedSGD, clip=10.0, rows=3, columns=4, k=1, p2=2),
     _case("sketch-weighted", SketchedSGD, clip=10.0, rows=2, columns=3, k=2, p2=1, weighted=True, cap=8),
     _case("quantised", Quantised, reach=2.0),
