@@ -212,7 +212,8 @@ class Splitting(Algorithm[SplittingState, Own]):
         if not self.memory:
             return (Sum(query=Split, spec=SumSpec(parts=parts), reveals=reveals),)
         spec = SumSpec(parts=(*parts, self.gram.part()))
-        return (Sum(query=AcceleratedSplit, spec=spec, reveals=reveals + _ROW_REVEALS),)
+        lengths = {"weights": self.memory + 1}
+        return (Sum(query=AcceleratedSplit, spec=spec, reveals=reveals + _ROW_REVEALS, lengths=lengths),)
 
     def start(self, model: Vector) -> SplittingState:
         first = as_vector(model)
@@ -249,9 +250,8 @@ class Splitting(Algorithm[SplittingState, Own]):
         window = state.window
         places = min(window.pairs, self.memory)
         measure = window.mean == ASKED
-        total = yield AcceleratedSplit(
-            state.mean, state.step, window.weights, places, window.unit, measure=measure
-        )
+        weights = as_vector(window.weights) if window.weights else None
+        total = yield AcceleratedSplit(state.mean, state.step, weights, places, window.unit, measure=measure)
         if measure:
             point = self._mean(state.mean, total)
             found = window.restarted(total.count, unit=window.unit)

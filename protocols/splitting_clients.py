@@ -50,14 +50,14 @@ class Split(Query):
 class AcceleratedSplit(Split):
     """The same, where the iteration is accelerated.
 
-    `weights`  of the combination of your last images with which to begin; empty for the last image alone.
+    `weights`  of the combination of your last images with which to begin; None for the last image alone.
     `window`   how many of your last rounds have a place in the Gram matrix.
     `unit`     of its entries, the root of a square.
     `measure`  whether to say where you are, u_i, instead of taking a step.
     """
 
     kind: ClassVar[str] = "split-accelerated"
-    weights: tuple[float, ...]
+    weights: Vector | None
     window: int
     unit: float
     measure: bool
@@ -163,10 +163,10 @@ class AcceleratedClient(SplitClient):
         memory = self._gram.memory
         if not 0 <= query.window <= memory or not query.unit > 0:
             raise MalformedMessage(SERVER, "a window that is none, or a unit that is not above zero")
-        if query.weights:
-            size = sum(map(abs, query.weights))
-            if len(query.weights) != memory + 1 or abs(sum(query.weights) - 1) > _ROUNDED * size:
-                raise MalformedMessage(SERVER, f"weights must be {memory + 1} numbers that add up to 1")
+        if query.weights is not None:
+            size = float(np.abs(query.weights).sum())
+            if abs(float(query.weights.sum()) - 1) > _ROUNDED * size:
+                raise MalformedMessage(SERVER, "weights that do not add up to 1")
 
     def _completed(self, query: AcceleratedSplit) -> Own:
         """What it kept, its last step completed now that the mean is known: one pair more.
@@ -189,7 +189,7 @@ class AcceleratedClient(SplitClient):
     def _begun(self, own: Own, query: AcceleratedSplit) -> tuple[Vector, Vector]:
         """u_i and c, by the weights that the server sent, or after a plain step."""
         assert own.point is not None
-        if not query.weights or len(own.images) < len(query.weights):
+        if query.weights is None or len(own.images) < len(query.weights):
             return own.point, query.mean
         return combined(query.weights, own.images), combined(query.weights, own.means)
 

@@ -17,8 +17,10 @@ from protocols.splitting_gram import GRAM, GramRow
 from protocols.vocabulary import Turn, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
+from secagg.thresholds import Trust
 from sims.channels import Setting, insecure_plain_sum, secure_sum
 from sims.channels.setting import Fate, nobody_missing
+from sims.outlook import Conditions, look_ahead
 from tests.protocols.splitting_central import Central
 from tests.protocols.splitting_problem import learners_of, models, problem
 from tests.protocols.test_splitting import ETA, maps_of, settings_of, small
@@ -109,6 +111,17 @@ def test_it_costs_tau_and_one_numbers_or_nothing(name: str) -> None:
         sizes = [sum(part.size for part in each.sums()[0].spec.parts) for each in (plain, fast)]
         assert fast.most_sums == plain.most_sums == 1
         assert sizes[1] - sizes[0] == (0 if SETTINGS[name]["beta"] == 1 else tau + 1)
+
+
+@pytest.mark.parametrize("name", ["fedpi", "fedrp"])
+def test_bytes_are_what_was_planned(name: str) -> None:
+    algorithm = Splitting(dim=8, clients=5, clip=10.0, eta=ETA, memory=2, **SETTINGS[name])
+    channel = secure_sum(algorithm, learners_of(small()), Setting(insecure_seed=b"plan"))
+    run = Run(algorithm, channel, algorithm.start(START))
+    assert all(run.round().completed for _ in range(6))
+    channel.close()
+    planned = look_ahead(algorithm, Conditions(trust=Trust.CURIOUS))
+    assert sum(channel.bytes_up.values()) == 5 * (planned.setup_bytes + 6 * planned.round_bytes)
 
 
 def test_a_round_asks_once() -> None:
@@ -299,7 +312,7 @@ def answered(query: AcceleratedSplit, rounds: int = 4) -> Any:
     )
 
 
-HONEST = AcceleratedSplit(START, 4, (), 2, 1.0, measure=False)
+HONEST = AcceleratedSplit(START, 4, None, 2, 1.0, measure=False)
 
 
 @pytest.mark.parametrize(
@@ -310,10 +323,10 @@ HONEST = AcceleratedSplit(START, 4, (), 2, 1.0, measure=False)
         {"window": 3},
         {"unit": 0.0},
         {"unit": -1.0},
-        {"weights": (1.0,)},
-        {"weights": (1.0, 1.0, 1.0)},
-        {"weights": (0.0, 0.0, 0.0)},
-        {"weights": (0.5, 0.25, 0.125, 0.125)},
+        {"weights": as_vector([1.0])},
+        {"weights": as_vector([1.0, 1.0, 1.0])},
+        {"weights": as_vector([0.0, 0.0, 0.0])},
+        {"weights": as_vector([0.5, 0.25, 0.125, 0.125])},
     ],
 )
 def test_a_query_that_no_server_would_send_is_refused(wrong: dict[str, Any]) -> None:
