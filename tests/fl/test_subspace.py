@@ -57,7 +57,7 @@ def tie_of(power: int, kind: str, dim: int, own: int = 0) -> Tie:
 
 
 @pytest.mark.parametrize("stack", [(), (3,)], ids=["one", "stack"])
-@pytest.mark.parametrize("dim", [1, 2, 3, 37, 64, 1500])
+@pytest.mark.parametrize("dim", [1, 2, 37, 64, 700])
 @pytest.mark.parametrize("transform", ["dense", "fast", "blocks"])
 def test_projections_on_a_device_are_those_of_numpy(
     transform: str, dim: int, stack: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
@@ -65,7 +65,7 @@ def test_projections_on_a_device_are_those_of_numpy(
     space = Subspace(dim=dim, size=max(1, dim // 5), transform="fast" if transform == "fast" else "dense")
     if transform == "blocks":
         monkeypatch.setattr(made, "MOST_HELD", 0)
-        monkeypatch.setattr(made, "_BLOCK", 4000)
+        monkeypatch.setattr(made, "_BLOCK", 20_000)
     found = _made.__wrapped__(space, CPU, torch.float64)
     assert type(found).__name__.lower() == {"fast": "transform"}.get(transform, transform)
     rng = np.random.default_rng(0)

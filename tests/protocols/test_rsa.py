@@ -48,7 +48,7 @@ def test_the_common_model_goes_to_the_median(outlier: float | None) -> None:
     centres = CENTRES.copy()
     if outlier is not None:
         centres[1] = outlier
-    run, channel = ran(rsa(schedule="sqrt"), quadratics(centres, rate=0.3), 150)
+    run, channel = ran(rsa(schedule="sqrt", rate=0.3), quadratics(centres, rate=0.3), 60)
     assert run.model == pytest.approx(np.median(centres, axis=0), abs=0.35)
     for k, participant in channel.participants.items():
         off = participant.memory.model - centres[k]

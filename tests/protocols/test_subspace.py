@@ -48,7 +48,7 @@ def vectors(space: Subspace, seed: int = 0) -> tuple[Vector, Vector]:
     seed=st.integers(0, 2**63 - 1),
     kind=st.sampled_from(KINDS[::2]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_lifting_is_the_adjoint_of_projecting_and_rows_have_norm_1(
     dim: int, part: float, seed: int, kind: dict[str, Any]
 ) -> None:
