@@ -20,6 +20,21 @@ stay with them. The sum is of z_i minus a public vector, the last mean (where u 
 Who takes part. The mean is that of the clients in the round's sum, as in the chapter's released scripts. Who
 was not counted keeps its state, and completes its last step with the mean that it hears next. (A mean over
 the last z_i of everybody, kept up to date by differences, would let a client that left weigh for ever.)
+
+Acceleration. With `memory` = tau above 0, Anderson's combination of the last tau + 1 rounds, from the round
+on in which there are more of them. Where u is common, the server combines what it has, and nothing more is
+sent. Otherwise the tau + 1 newest entries of the Gram matrix of all clients' residuals ride in the round's
+own sum, splitting_gram.py says how; the next query brings weights, and every client combines its own images.
+It is exactly what somebody would compute who had the states of all clients, but for rounding: with a tau of 5
+and more the bare form multiplies that by a million, even the rounding of floats, and wants `regularisation`.
+
+A combination is one of rounds of the same clients. A change of the cohort, which the server tells from the
+number of clients or from a client that lacks the window's rounds, begins a new window, and that round is a
+plain step. To complete the Gram matrix the server has to know the mean of the new cohort's u_i. With
+gamma = 1 it is the mean of z in the round of the change. Otherwise, after one more round in which nobody came
+or left, the server uses one round to ask for it: clients send u_i in place of z_i, without any training, and
+nobody moves. So a cohort that changes all the time is never accelerated, and loses no rounds either. (Where u
+is common, clients keep nothing, and only another number of them is noticed.)
 """
 
 from __future__ import annotations
@@ -255,7 +270,8 @@ class Splitting(Algorithm[SplittingState, Own]):
         if measure:
             point = self._mean(state.mean, total)
             found = window.restarted(total.count, unit=window.unit)
-            return Outcome(replace(state, step=state.step + 1, point=point, window=found))
+            facts = {"moved": 0.0, "eta": self.scheme.sizes.at(state.step), "pairs": 0}
+            return Outcome(replace(state, step=state.step + 1, point=point, window=found), facts)
         mean = self._mean(state.mean, total)
         if window.count not in (0, total.count) or total[GRAM][-1] < 0:
             return self._changed(state, mean, total.count)

@@ -160,9 +160,10 @@ class AcceleratedClient(SplitClient):
 
     def _check(self, query: AcceleratedSplit) -> None:
         check_step(query.step)
-        memory = self._gram.memory
-        if not 0 <= query.window <= memory or not query.unit > 0:
+        if not 0 <= query.window <= self._gram.memory or not query.unit > 0:
             raise MalformedMessage(SERVER, "a window that is none, or a unit that is not above zero")
+        if query.measure and self._scheme.gamma == 1:
+            raise MalformedMessage(SERVER, "it asks for points, whose mean it knows")
         if query.weights is not None:
             size = float(np.abs(query.weights).sum())
             if abs(float(query.weights.sum()) - 1) > _ROUNDED * size:

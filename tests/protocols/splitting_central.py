@@ -22,9 +22,16 @@ class Central:
     """
 
     def __init__(
-        self, maps: Maps, start: Vector, users: int, setting: tuple[float, float, float], tau: int = 0
+        self,
+        maps: Maps,
+        start: Vector,
+        users: int,
+        setting: tuple[float, float, float],
+        tau: int = 0,
+        *,
+        ridge: float = 0.0,
     ) -> None:
-        self.maps, self.tau = maps, tau
+        self.maps, self.tau, self.ridge = maps, tau, ridge
         self.alpha, self.beta, self.gamma = setting
         self.u = np.tile(start, (users, 1))
         self.model = start
@@ -77,7 +84,8 @@ class Central:
     def _combined(self) -> Vector:
         points, images = (np.array(each).T for each in zip(*self._pairs, strict=True))
         residuals = points - images
-        inverse = np.linalg.pinv(residuals.T @ residuals)
+        gram = residuals.T @ residuals
+        inverse = np.linalg.pinv(gram + self.ridge * np.trace(gram) * np.eye(len(gram)))
         weights = inverse.sum(axis=1) / inverse.sum()
         return np.asarray(images @ weights)
 
