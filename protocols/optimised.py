@@ -50,8 +50,11 @@ class Optimised(Algorithm[Any, M], Generic[S, M]):
     def __post_init__(self) -> None:
         for name in ("dim", "clients", "memory_type", "needs_everybody"):
             object.__setattr__(self, name, getattr(self.algorithm, name))
-        object.__setattr__(self, "state_type", _state_of(self.algorithm.state_type))
         super().__post_init__()
+
+    @property
+    def state_type(self) -> type:  # type: ignore[override]  # it is made, and so cannot be pickled with this
+        return _state_of(self.algorithm.state_type)
 
     def check(self) -> None:
         if not self.algorithm.sums():

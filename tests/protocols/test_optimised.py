@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,13 @@ from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.spec import Total
+from sims.channels.processes.orders import pack_algorithm
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 
 CENTRES = [[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [-1.0, 5.0, 1.0]]
 MOMENTUM = ServerOptimiser(momentum=0.8)
 ADAM = ServerOptimiser(kind="adam", rate=0.1)
+SMALL: dict[str, Any] = {"dim": 3, "clients": 4, "clip": 50.0}
 
 
 def four(steps: int = 3) -> Learners:
@@ -184,6 +187,13 @@ def test_those_of_the_catalogue_are_federated_averaging(
     one, _ = ran(named, four(), 3)
     other, _ = ran(written, four(), 3)
     assert one.model == pytest.approx(other.model, abs=1e-9)
+
+
+def test_clients_in_other_processes_get_an_equal_one() -> None:
+    for algorithm in (Optimised(algorithm=fedavg(), optimiser=ADAM), CATALOGUE["fedavgm"].build(**SMALL)):
+        other = pickle.loads(pack_algorithm(algorithm))  # noqa: S301  # it was made here
+        assert other == algorithm
+        assert other.state_type is algorithm.state_type
 
 
 def test_secure_and_plain_sums_give_the_same_bits() -> None:
