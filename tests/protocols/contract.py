@@ -211,10 +211,8 @@ CASES: tuple[Case, ...] = (
         for name, fixed in SPLITTINGS.items()
     ),
     _case("sketch", SketchedSGD, clip=10.0, rows=3, columns=4, k=1, p2=2),
-    _case("sketch-weighted", SketchedSGD, clip=10.0, rows=2, columns=3, k=2, p2=1, weighted=True, cap=8),
     _case("quantised", Quantised, reach=2.0),
     _case("quantised-buckets", Quantised, reach=1.0, levels=3, bucket=4, feedback=True, weighted=True, cap=8),
-    _case("quantised-fixed", Quantised, reach=1.0, adaptive=False, feedback=True, local_steps=1),
     _case("evaluation", Evaluation, measures=Measures(loss_bound=8.0, bins=4), rounding=False),
     _case(
         "evaluation-private",

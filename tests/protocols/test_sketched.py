@@ -141,8 +141,9 @@ def test_a_client_that_leaves_between_the_sums_ends_the_round_and_nobody_forgets
     assert run.round().completed
 
 
-def test_secure_and_plain_sums_give_the_same_bits() -> None:
-    assert_same_bits(sketched(bits=32, momentum=0.9), four())
+@pytest.mark.parametrize("weighted", [False, True])
+def test_secure_and_plain_sums_give_the_same_bits(weighted: bool) -> None:
+    assert_same_bits(sketched(bits=32, momentum=0.9, weighted=weighted, cap=2), four(samples=[1, 2, 3, 4]))
 
 
 GOOD = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 39.0]
