@@ -14,7 +14,7 @@ from sims.scenario.shipped import all_described, find, names
 from tests.sims.shipped_data import write_all
 
 # What starts processes, or trains long even for two rounds.
-LONG = {"demo", "fedbc-cifar"}
+LONG = {"demo", "fedbc-cifar", "splitting-cifar"}
 EXAMPLES = [each for each in all_described() if not each.table]
 
 
