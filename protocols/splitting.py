@@ -72,7 +72,7 @@ from secagg.spec import SumSpec, Total
 _FEWEST_BITS: Final = 16
 _BITS_TO_COMBINE: Final = 48
 _WIDER: Final = 32.0  # by how much the unit of inner products grows where nobody knows what it should be
-_FINEST: Final = 2.0**-32  # of the clip: the least unit, since shorter residuals are mostly rounding
+_FINEST: Final = 2.0**-44  # of the clip: the least unit, since shorter residuals are mostly rounding
 _ROW_REVEALS: Final = (
     ", and of the inner products of each one's residual with those of its last rounds: how far clients are "
     "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, once after a "
@@ -227,7 +227,7 @@ class Splitting(Algorithm[SplittingState, Own]):
         if not self.memory:
             return (Sum(query=Split, spec=SumSpec(parts=parts), reveals=reveals),)
         spec = SumSpec(parts=(*parts, self.gram.part()))
-        lengths = {"weights": self.memory + 1}
+        lengths = dict.fromkeys(("weights", "units"), self.memory + 1)
         return (Sum(query=AcceleratedSplit, spec=spec, reveals=reveals + _ROW_REVEALS, lengths=lengths),)
 
     def start(self, model: Vector) -> SplittingState:
@@ -266,7 +266,8 @@ class Splitting(Algorithm[SplittingState, Own]):
         places = min(window.pairs, self.memory)
         measure = window.mean == ASKED
         weights = as_vector(window.weights) if window.weights else None
-        total = yield AcceleratedSplit(state.mean, state.step, weights, places, window.unit, measure=measure)
+        units = window.units(self.memory, self._least_unit)
+        total = yield AcceleratedSplit(state.mean, state.step, weights, places, units, measure=measure)
         if measure:
             point = self._mean(state.mean, total)
             found = window.restarted(total.count, unit=window.unit)
@@ -291,14 +292,18 @@ class Splitting(Algorithm[SplittingState, Own]):
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> Window:
         """The window with this round in it, and the unit that follows from it."""
         window, weight = state.window, self._weight(total)
-        entries = np.asarray(total[GRAM], np.float64) * (window.unit**2 / weight)
+        units = window.units(self.memory, self._least_unit)
+        entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
         change, apart = mean - window.centre(state.mean), state.point - mean
         kept = window.kept(self.memory)
         row = completed(entries, kept, change, apart, beta=self.beta, gamma=self.gamma)
         image = self.scheme.image_of_means(state.point, mean)
         window = window.advanced(self.anderson, row, state.point - image, image, total.count, mean=mean)
-        unit = max(float(np.sqrt(max(window.trace(), 0.0) * weight)), self.averaging.limit * _FINEST)
-        return replace(window, unit=min(unit, LARGEST))
+        return replace(window, unit=min(float(window.lengths(self._least_unit)[-1]), LARGEST))
+
+    @property
+    def _least_unit(self) -> float:
+        return self.averaging.limit * _FINEST
 
     def _mean(self, reference: Vector, total: Total) -> Vector:
         """The mean over clients, of which a total says how far it is from a public vector."""

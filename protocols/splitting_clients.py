@@ -52,14 +52,14 @@ class AcceleratedSplit(Split):
 
     `weights`  of the combination of your last images with which to begin; None for the last image alone.
     `window`   how many of your last rounds have a place in the Gram matrix.
-    `unit`     of its entries, the root of a square.
+    `units`    of its entries: each is divided by that of its place, and by the last.
     `measure`  whether to say where you are, u_i, instead of taking a step.
     """
 
     kind: ClassVar[str] = "split-accelerated"
     weights: Vector | None
     window: int
-    unit: float
+    units: Vector
     measure: bool
 
 
@@ -160,8 +160,8 @@ class AcceleratedClient(SplitClient):
 
     def _check(self, query: AcceleratedSplit) -> None:
         check_step(query.step)
-        if not 0 <= query.window <= self._gram.memory or not query.unit > 0:
-            raise MalformedMessage(SERVER, "a window that is none, or a unit that is not above zero")
+        if not 0 <= query.window <= self._gram.memory or not (query.units > 0).all():
+            raise MalformedMessage(SERVER, "a window that is none, or units that are not above zero")
         if query.measure and self._scheme.gamma == 1:
             raise MalformedMessage(SERVER, "it asks for points, whose mean it knows")
         if query.weights is not None:
@@ -209,7 +209,7 @@ class AcceleratedClient(SplitClient):
             return None
         averaging = self._averaging
         share = 1.0 if averaging.cap == 1 else averaging.weight(self._learner.samples)
-        return self._gram.of(centred, own.residuals[first:], query.unit, share)
+        return self._gram.of(centred, own.residuals[first:], query.units, share)
 
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
         """Where it is, u_i; as far from the last mean as the sum can say, and there it stays."""

@@ -10,10 +10,11 @@ the server knows:
     mean <r, r_s> = mean <b, r_s> - gamma beta <d, mean r_s>
     mean <r, r>   = mean |b|^2 - gamma^2 (2 beta <d, mean(u) - mean(z)> + beta^2 |d|^2)
 
-Entries are divided by the square of `unit`, a public number: the root of what the Gram matrix's diagonal was
-after the last round, summed over clients. So a client's own residuals of earlier rounds are within the unit,
-whatever becomes of the scale of the problem, and entries keep their bits. In the first round of a window, of
-which only the scale is used, the unit is a bound.
+Entries are divided by public units, one for each round: the root of its entry on the Gram matrix's diagonal,
+summed over clients, and for the new round that of the last. So a client's own residuals of earlier rounds are
+within their units, however fast residuals fall, and every entry has its bits where they matter: more than a
+common unit, the trace, would leave to the smallest. In the first round of a window, of which only the scale
+is used, the unit is a bound.
 
 A client that has no such row, because it was not in all rounds of the window or because its entries are too
 large for the unit, says so: no square is negative, but its entry on the diagonal is, by more than all others
@@ -38,7 +39,7 @@ from secagg.spec import LInf, Part
 GRAM: Final = "gram"
 _BITS: Final = 64
 _RELATIVE_BITS: Final = 40
-_LARGEST: Final = 4.0  # in squares of the unit: a residual may be twice as long as those of everybody before
+_LARGEST: Final = 8.0  # in squares of the unit: how much one client's may exceed what everybody's were before
 _TAG: Final = b"secagg splitting gram row"
 
 
@@ -65,17 +66,18 @@ class GramRow:
     def part(self) -> Part:
         return Part(name=GRAM, size=self.memory + 1, bits=_BITS, bound=LInf(self.signal))
 
-    def of(self, centred: Vector, residuals: Sequence[Vector], unit: float, share: float) -> Vector | None:
+    def of(self, centred: Vector, residuals: Sequence[Vector], units: Vector, share: float) -> Vector | None:
         """A client's row: b_i, `centred`, with its last residuals, oldest first, and with itself.
 
-        None where an entry is too large. `share` is how much the client counts.
+        None where an entry is too large. `units` are those of all places of the row, and `share` is how much
+        the client counts.
         """
         row = np.zeros(self.memory + 1)
         with np.errstate(all="ignore"):
-            scaled = centred / unit
+            scaled = centred / units[-1]
             row[-1] = share * float(scaled @ scaled)
             for place, residual in enumerate(reversed(residuals), start=2):
-                row[-place] = share * float(scaled @ (residual / unit))
+                row[-place] = share * float(scaled @ (residual / units[-place]))
         return row if bool(np.all(np.abs(row) <= _LARGEST)) else None
 
     def none(self, *private: Vector) -> Vector:

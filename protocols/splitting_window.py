@@ -14,6 +14,7 @@ import numpy as np
 
 from protocols.anderson import Anderson, Guard, combined
 from protocols.record import Vector, as_vector
+from protocols.vocabulary import LARGEST
 
 # Whether the server knows the mean of all u_i: yes; not since the cohort changed; not yet, but the cohort is
 # what it was, and the mean is asked for next.
@@ -35,7 +36,7 @@ class Window:
     `guard`      what the safeguard remembers.
     `count`      clients in the last sum; 0 before the first.
     `mean`       whether the mean of all u_i is known: "known", "lost" or "asked".
-    `unit`       root of the sum over clients and kept rounds of squared residuals; 0 where u is common.
+    `unit`       about the length of all clients' residuals together in the next round; 0 where u is common.
     """
 
     pairs: int = 0
@@ -106,10 +107,18 @@ class Window:
         gram[kept, :] = gram[:, kept] = row
         return gram
 
-    def trace(self) -> float:
-        """Of the Gram matrix."""
+    def lengths(self, least: float) -> Vector:
+        """Of all clients' residuals together, in each of the kept rounds; but at least `least`."""
         size = len(self.residuals)
-        return float(sum(self.gram[:: size + 1])) if size else 0.0
+        squares = np.array(self.gram[:: size + 1] if size else ()) * self.count
+        return np.asarray(np.sqrt(np.maximum(squares, least**2)), np.float64)
+
+    def units(self, memory: int, least: float) -> Vector:
+        """Of the next round's rows: those of the kept rounds, in their places, and its own."""
+        found = np.full(memory + 1, self.unit)
+        kept = self.lengths(least)[-memory:]
+        found[memory - len(kept) : memory] = kept
+        return as_vector(np.minimum(found, LARGEST))
 
     def point(self) -> Vector:
         """Where the iteration goes on, in the mean: from the combination, or from the last image."""

@@ -98,7 +98,7 @@ def gaps(data: LeastSquares, rounds: int, make: Any = insecure_plain_sum, **sett
 
 def models(data: LeastSquares, rounds: int, make: Any = insecure_plain_sum, **settings: Any) -> list[Vector]:
     dim = data.a.shape[2]
-    algorithm = Splitting(dim=dim, clients=data.users, **{"clip": 100.0} | settings)
+    algorithm = Splitting(dim=dim, clients=data.users, **{"clip": 30.0} | settings)
     learners = learners_of(data)
     channel = make(algorithm, learners, Setting(insecure_seed=b"splitting"))
     run = Run(algorithm, channel, algorithm.start(as_vector(np.zeros(dim))))

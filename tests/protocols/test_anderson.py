@@ -319,7 +319,7 @@ def answered(query: AcceleratedSplit, rounds: int = 4) -> Any:
     )
 
 
-HONEST = AcceleratedSplit(START, 4, None, 2, 1.0, measure=False)
+HONEST = AcceleratedSplit(START, 4, None, 2, as_vector([1.0] * 3), measure=False)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,9 @@ HONEST = AcceleratedSplit(START, 4, None, 2, 1.0, measure=False)
         {"step": -1},
         {"window": -1},
         {"window": 3},
-        {"unit": 0.0},
-        {"unit": -1.0},
+        {"units": as_vector([1.0, 0.0, 1.0])},
+        {"units": as_vector([1.0, 1.0, -1.0])},
+        {"units": as_vector([1.0, 1.0])},
         {"measure": True},
         {"weights": as_vector([1.0])},
         {"weights": as_vector([1.0, 1.0, 1.0])},
@@ -347,7 +348,7 @@ def test_a_query_that_no_server_would_send_is_refused(wrong: dict[str, Any]) -> 
 @pytest.mark.parametrize("step", [0, 2, 4, 2**62])
 def test_whatever_unit_and_step_a_server_chooses_rows_are_bounded(unit: float, step: int) -> None:
     bound = GramRow(memory=2, clients=5).signal
-    row = answered(replace(HONEST, unit=unit, step=step))[GRAM]
+    row = answered(replace(HONEST, units=as_vector([unit] * 3), step=step))[GRAM]
     assert np.isfinite(row).all()
     assert (np.abs(row) <= bound).all()
 
@@ -355,19 +356,22 @@ def test_whatever_unit_and_step_a_server_chooses_rows_are_bounded(unit: float, s
 def test_who_has_no_row_sends_what_hides_the_others() -> None:
     """By a step or a unit that only some can answer, a server learns of nobody alone."""
     row = GramRow(memory=2, clients=5)
-    outside = [answered(replace(HONEST, **each))[GRAM] for each in ({"step": 3}, {"unit": 1e-9})]
+    outside = [
+        answered(replace(HONEST, **each))[GRAM] for each in ({"step": 3}, {"units": as_vector([1e-9] * 3)})
+    ]
     for found in outside:
-        assert found[-1] <= -row.signal + 4.0
+        assert found[-1] <= -row.signal + 8.0
         assert (found[:-1] != 0).all()
     one, other = row.none(START), row.none(START + 1e-15)
     assert np.abs(one - other).max() > 1e-3
-    assert all(0 <= each <= 4 for each in (*one[:-1], one[-1] + row.signal))
-    assert row.signal > 5 * 4.0, "one of them makes the diagonal negative, whatever the others add"
+    assert all(0 <= each <= 8 for each in (*one[:-1], one[-1] + row.signal))
+    assert row.signal > 5 * 8.0, "one of them makes the diagonal negative, whatever the others add"
 
 
 def test_a_row_is_what_it_says() -> None:
     gram = GramRow(memory=2, clients=3)
     centred, past = np.array([1.0, 2.0]), [np.array([3.0, 0.0]), np.array([0.0, 1.0])]
-    assert gram.of(centred, past, 10.0, 1.0).tolist() == pytest.approx([0.03, 0.02, 0.05])  # type: ignore[union-attr]
-    assert gram.of(centred, past[1:], 10.0, 0.5).tolist() == pytest.approx([0.0, 0.01, 0.025])  # type: ignore[union-attr]
-    assert gram.of(centred, past, 1.0, 1.0) is None
+    units = np.array([20.0, 5.0, 10.0])
+    assert gram.of(centred, past, units, 1.0).tolist() == pytest.approx([0.015, 0.04, 0.05])  # type: ignore[union-attr]
+    assert gram.of(centred, past[1:], units, 0.5).tolist() == pytest.approx([0.0, 0.02, 0.025])  # type: ignore[union-attr]
+    assert gram.of(centred, past, units / 20, 1.0) is None

@@ -89,7 +89,7 @@ def test_floors_grow_with_the_square_of_the_noise(name: str, steps: int | None, 
 def test_fedprox_with_vanishing_steps(first: float, gap: float) -> None:
     given = SETTINGS["splitting-fedprox"]
     found = gaps(problem(), ROUNDS, eta=first, schedule="linear", **given)
-    assert found[-1] == pytest.approx(gap, rel=1e-2)
+    assert found[-1] == pytest.approx(gap, rel=1.4e-2)  # two digits are known
 
 
 @pytest.mark.parametrize("tau", [0, 2])
