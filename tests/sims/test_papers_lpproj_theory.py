@@ -12,15 +12,10 @@ import math
 import numpy as np
 import pytest
 
-from sims.papers.lpproj_theory import (
-    ATTACKS,
-    METHODS,
-    Attack,
-    Draw,
-    LinearProblem,
-    Method,
-    orthonormal,
-)
+from protocols.lpproj import Agree, LpProj2
+from protocols.quadratic import QuadraticLearner
+from protocols.record import Vector, as_vector
+from sims.papers.lpproj_theory import ATTACKS, METHODS, Attack, Draw, LinearProblem, Method
 
 FIGURE_1 = LinearProblem()
 SMALL = LinearProblem(
@@ -67,19 +62,37 @@ def test_a_wrong_formula_would_be_noticed() -> None:
         assert standard_errors_off(losses, other.loss("lp-proj", "gaussian", 2.0)) > FAR
 
 
+def long_lp_proj(rounds: int) -> LpProj2:
+    """One whose local steps are as good as endless."""
+    return LpProj2(
+        dim=8, clients=5, subspace=3, clip=100.0, orthonormal=True, pull=0.8, rate=0.5, rounds=rounds,
+        personal_steps=100, personal_rate=0.5,
+    )  # fmt: skip
+
+
+def answered(algorithm: LpProj2, estimate: Vector, reference: Vector) -> tuple[Vector, Vector]:
+    """How a client would move the reference, and its own model after that."""
+    client = algorithm.client(QuadraticLearner(estimate), algorithm.first_memory())
+    moved = client.answer(Agree(as_vector(reference)))["update"]
+    model = client.memory().model
+    assert model is not None
+    return np.asarray(moved), model
+
+
 def test_endless_local_steps_of_lp_proj_come_to_the_projected_estimate() -> None:
-    """Algorithm 1 for p = 2, with the exact minimiser in line 7: what a client sends after many of these."""
-    rng = np.random.default_rng(4)
-    projection, estimate = orthonormal(8, 3, rng).T, rng.normal(size=8)
-    curvature, pull, rate = 1.7, 0.8, 0.5
-    copy = np.zeros(3)
-    for _ in range(200):
-        shift = pull / (curvature + pull) * (copy - projection @ estimate)
-        own = estimate + projection.T @ shift
-        gradient = curvature * (own - estimate) - pull * projection.T @ (copy - projection @ own)
-        assert np.abs(gradient).max() < 1e-12
-        copy = copy - rate * pull * (copy - projection @ own)
-    assert copy == pytest.approx(projection @ estimate, abs=1e-9)
+    """What the algorithm itself sends: that is where the closed form begins."""
+    algorithm, estimate = long_lp_proj(rounds=200), np.random.default_rng(4).normal(size=8)
+    moved, _ = answered(algorithm, estimate, np.zeros(3))
+    assert moved == pytest.approx(algorithm.space.project(estimate), abs=1e-6)
+
+
+def test_a_mean_that_comes_back_pulls_the_subspace_alone() -> None:
+    """And this is the personal model of the closed form, for a curvature of 1."""
+    algorithm, rng = long_lp_proj(rounds=1), np.random.default_rng(5)
+    estimate, mean = rng.normal(size=8), rng.normal(size=3)
+    _, model = answered(algorithm, estimate, mean)
+    shift = algorithm.pull / (1 + algorithm.pull) * (mean - algorithm.space.project(estimate))
+    assert model == pytest.approx(estimate + algorithm.space.lift(shift), abs=1e-6)
 
 
 def test_the_best_pull_is_that_of_the_paper() -> None:
