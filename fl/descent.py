@@ -74,6 +74,8 @@ class Descent:
         """One step down `gradient`, which is used up."""
         training, terms, values = self._training, self._terms, self._values
         if training.clip is not None:
+            if terms.only is not None:  # what stays makes no step of the others shorter
+                gradient.mul_(terms.only)
             gradient.mul_(_shrinking(gradient, training.clip))
         if training.weight_decay:
             gradient.add_(values, alpha=training.weight_decay)
