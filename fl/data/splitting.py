@@ -11,6 +11,7 @@ optimum, all in double precision: what the chapter plots is the distance of an a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -61,6 +62,22 @@ class LeastSquares:
             raise DataError("a user with dependent columns has no optimum of its own: choose a finite eta")
         target = self._products + inverse * self._each(points)
         return _times(vectors, _times(np.swapaxes(vectors, 1, 2), target) / (values + inverse))
+
+    def averaged(self, steps: float, eta: float) -> Array:
+        """Where federated averaging ends, with so many gradient steps of size `eta` in a round (21).
+
+        Infinitely many steps of any size that converges end at the mean of the users' own optima (Theorem 2).
+        """
+        if math.isinf(steps):
+            return np.asarray(self.proximal(np.zeros(self.a.shape[2]), math.inf).mean(axis=0))
+        values, vectors = self._eigen
+        # The mean of (1 - eta value)^j over j < k, which is (1 - (1 - eta value)^k) / (k eta value).
+        powers = 1.0 - (1.0 - positive_eta(eta) * values) ** steps
+        small = values <= 0
+        factors = np.where(small, 1.0, powers / np.where(small, 1.0, steps * eta * values))
+        bent = (vectors * (values * factors)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+        turned = _times(np.swapaxes(vectors, 1, 2), self._products)
+        return np.asarray(np.linalg.solve(bent.sum(axis=0), _times(vectors, factors * turned).sum(axis=0)))
 
     @cached_property
     def optimum(self) -> Array:

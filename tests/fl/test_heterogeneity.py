@@ -295,3 +295,27 @@ def test_bad_multipliers_and_moments_are_refused() -> None:
         input_spread(np.full((2, 3, 3), np.inf))
     with pytest.raises(FLError, match="subspace"):
         input_spread(np.zeros((2, 3, 3)))
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_where_federated_averaging_ends(steps: int) -> None:
+    """By the closed form, and after as many rounds as it takes."""
+    problem = least_squares(**_SMALL)
+    eta = 0.5 / np.linalg.eigvalsh(problem.a[0].T @ problem.a[0]).max()
+    model = np.zeros_like(problem.truth)
+    for _ in range(400):
+        models: Any = np.tile(model, (problem.users, 1))
+        for _ in range(steps):
+            models = models - eta * problem.gradients(models)
+        model = models.mean(axis=0)
+    np.testing.assert_allclose(problem.averaged(steps, eta), model, rtol=1e-9)
+    if steps == 1:
+        np.testing.assert_allclose(problem.averaged(1, eta / 7), problem.optimum, rtol=1e-9)
+
+
+def test_with_ever_more_local_steps_it_ends_at_the_mean_of_optima() -> None:
+    problem = least_squares(**_SMALL)
+    own = [np.linalg.lstsq(a, b, rcond=None)[0] for a, b in zip(problem.a, problem.b, strict=True)]
+    eta = 0.5 / np.linalg.eigvalsh(problem.a[0].T @ problem.a[0]).max()
+    np.testing.assert_allclose(problem.averaged(np.inf, eta), np.mean(own, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(problem.averaged(10**5, eta), np.mean(own, axis=0), rtol=1e-9)
