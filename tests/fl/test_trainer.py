@@ -71,7 +71,7 @@ def by_hand(start: Array, training: Training, steering: Steering, only: Array, s
     order = Batches(17, training.batch, 0, 0).of_call(0, steps)
     for step in range(steps):
         part = data.take(order.of_step(step))
-        gradient = softmax_gradient(model, Samples(part.x.astype(np.float64), part.y))
+        gradient = softmax_gradient(model, Samples(part.x.astype(np.float64), part.y)) * only
         if training.clip is not None:
             gradient *= min(1, training.clip / np.linalg.norm(gradient))
         gradient += training.weight_decay * model
