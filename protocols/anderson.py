@@ -62,13 +62,12 @@ class Anderson:
         """
         plain = np.zeros(len(gram))
         plain[-1] = 1.0
-        if not np.isfinite(gram).all():
-            return plain
-        ridge = self.regularisation * float(np.trace(gram)) * np.eye(len(gram))
-        found = np.linalg.pinv(gram + ridge, hermitian=False).sum(axis=1)
-        whole = float(found.sum())
         with np.errstate(all="ignore"):
-            weights = found / whole
+            ridged = gram + self.regularisation * np.trace(gram) * np.eye(len(gram))
+            if not np.isfinite(ridged).all():
+                return plain
+            found = np.linalg.pinv(ridged).sum(axis=1)
+            weights = found / found.sum()
         if not np.isfinite(weights).all():
             return plain
         return np.asarray((1 - self.damping) * weights + self.damping * plain, np.float64)

@@ -271,6 +271,7 @@ def test_weights_minimise_the_combined_residual_and_add_up_to_one() -> None:
 @pytest.mark.parametrize("gram", [np.zeros((2, 2)), np.full((2, 2), np.nan), np.array([[1.0, 0], [0, -1.0]])])
 def test_where_a_matrix_says_nothing_the_step_is_plain(gram: Any) -> None:
     assert Anderson(memory=1).weights(gram).tolist() == [0.0, 1.0]
+    assert Anderson(memory=1, regularisation=1e300).weights(1e200 * gram).tolist() == [0.0, 1.0]
 
 
 def test_a_ridge_draws_weights_together_and_damping_towards_the_plain_step() -> None:
