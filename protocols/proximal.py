@@ -57,13 +57,15 @@ class ProximalSteps:
         checks.whole("chunk", self.chunk, 1)
         Anderson(memory=self.memory)  # raises what is wrong with it
 
-    def point(self, learner: Learner, point: Vector, eta: float, *, start: Vector) -> Vector:
-        """P(point), exactly or by local steps from `start`."""
+    def point(
+        self, learner: Learner, point: Vector, eta: float, *, start: Vector, unit: float = 1.0
+    ) -> Vector:
+        """P(point), exactly or by local steps from `start`; `rate` counts in units of that."""
         if self.exact and isinstance(learner, ProximalLearner):
             return np.asarray(learner.proximal(point, eta), np.float64)
         steering = Steering(pull=1 / eta, anchor=point)
         steps = learner.steps if self.steps is None else self.steps
-        rate = min(learner.rate if self.rate is None else self.rate, eta)
+        rate = min(learner.rate if self.rate is None else unit * self.rate, eta)
         if self.memory == 0:
             return learner.train(start, steering, steps=steps, rate=rate)
         return self._accelerated(learner, steering, start, steps, rate)

@@ -121,6 +121,8 @@ class Splitting(Algorithm[SplittingState, Own]):
     `local_map`     what a client does: "proximal", or "gradient" for `steps` local steps of rate eta.
     `eta`           step size: of the proximal map, or the learning rate of gradient steps. It belongs to the
                     learner's own loss, which is a mean over its samples.
+    `summed`        whether eta and rate belong to the sum over a client's samples instead, as the chapter has
+                    them: they are then multiplied by the number of its samples.
     `schedule`      of the step sizes: "constant", "log", "sqrt" or "linear" for eta / (1 + log10 t),
                     eta / sqrt(t) and eta / t with t = 1, 2, ..., or "exponential", halved in every `period`.
     `period`        rounds after which an exponential step size is halved.
@@ -151,6 +153,7 @@ class Splitting(Algorithm[SplittingState, Own]):
     gamma: float = 1.0
     local_map: str = "proximal"
     eta: float | None = None
+    summed: bool = False
     schedule: str = "constant"
     period: int = 500
     steps: int | None = None
@@ -211,6 +214,7 @@ class Splitting(Algorithm[SplittingState, Own]):
             sizes=StepSizes(eta=self.eta, schedule=self.schedule, period=self.period),
             proximal=steps,
             start=self.start_at,
+            summed=self.summed,
         )
 
     @cached_property

@@ -71,6 +71,8 @@ class Scheme:
     """What a client computes: a setting of (alpha, beta, gamma), a map, and the sizes of its steps.
 
     `local_map`  "proximal", or "gradient": `proximal.steps` of them with rate eta_t.
+    `summed`     whether step sizes are those of the sum of a client's losses over its samples, as in the
+                 chapter, and not of their mean, which is what a learner's loss is.
     `start`      where local steps towards a proximal point begin: at the last mean, "average", as in the
                  released scripts, or at u_i, "point".
     """
@@ -82,6 +84,7 @@ class Scheme:
     sizes: StepSizes
     proximal: ProximalSteps
     start: str = "average"
+    summed: bool = False
 
     def __post_init__(self) -> None:
         for name, most in (("alpha", 2.0), ("beta", 2.0), ("gamma", 1.0)):
@@ -97,12 +100,13 @@ class Scheme:
 
     def relaxed(self, learner: Learner, point: Vector, step: int, *, average: Vector) -> Vector:
         """z_i, from u_i = `point` and the last mean (42)."""
-        eta = self.sizes.at(step)
+        unit = float(learner.samples) if self.summed else 1.0
+        eta = unit * self.sizes.at(step)
         if self.local_map == "gradient":
             mapped = learner.train(point, steps=self.proximal.steps, rate=eta)
         else:
             start = average if self.start == "average" else point
-            mapped = self.proximal.point(learner, point, eta, start=start)
+            mapped = self.proximal.point(learner, point, eta, start=start, unit=unit)
         return np.asarray((1 - self.alpha) * point + self.alpha * mapped, np.float64)
 
     def image(self, point: Vector, sent: Vector, mean: Vector) -> Vector:

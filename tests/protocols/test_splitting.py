@@ -264,6 +264,24 @@ def test_local_steps_begin_where_it_says(start_at: str) -> None:
     assert (starts == mean).all() == (start_at == "average")
 
 
+@pytest.mark.parametrize("name", ["fedsplit", "fedrp", "splitting-fedavg"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_step_sizes_may_be_those_of_sums_over_samples(name: str, *, exact: bool) -> None:
+    """The chapter's users minimise sums, learners have means: n times the step size is the same step."""
+    learners: dict[int, Learner] = {
+        k: QuadraticLearner(as_vector([float(k)]), samples=8, rate=0.08) for k in range(2)
+    }
+    if not exact:
+        learners = {k: Inexact(each) for k, each in learners.items()}
+    setting: dict[str, Any] = {"steps": 5, **SETTINGS[name]}
+    rate, n_times = (0.01, 0.08) if setting["local_map"] == "proximal" else (None, None)
+    summed = iterates(dict(learners), 3.0, 4, **{**setting, "eta": 0.05, "rate": rate, "summed": True})
+    means = iterates(dict(learners), 3.0, 4, **{**setting, "eta": 0.4, "rate": n_times})
+    other = iterates(dict(learners), 3.0, 4, **{**setting, "eta": 0.05, "rate": rate})
+    assert summed == pytest.approx(means, rel=1e-12)
+    assert other[-1] != pytest.approx(means[-1], rel=1e-3)
+
+
 # --- who takes part, and how much it counts ---
 
 
