@@ -190,7 +190,8 @@ class LpProjClient(ClientRound[OwnModel]):
             moves += np.sign(off) if algorithm.power == 1 else off
             copy = query.reference - algorithm.step * moves
         self._memory = OwnModel(as_vector(own))
-        return algorithm.contribution(moves)
+        # Infinity has a sign, too, but a model that diverged has nothing to say.
+        return algorithm.contribution(moves if np.isfinite(own).all() else np.full_like(moves, np.nan))
 
     def _first(self) -> Vector:
         """Its model, as rounds before this one have left it."""
@@ -215,7 +216,8 @@ class LpProjClient(ClientRound[OwnModel]):
 class LpProj1(LpProj):
     """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. They are
     what is summed, exactly, and in no more bits than they need. However wrong its data or its model are, a
-    client that keeps to the protocol moves a number of w by beta * rate * pull * rounds / clients at most.
+    client that keeps to the protocol moves a number of w by beta * rate * pull * rounds / n at most, where n
+    is how many are in the sum.
     """
 
     power: ClassVar[int] = 1

@@ -17,6 +17,10 @@ the least one that is no less than those of most clients. It begins with the lar
 Should it turn out that everything lies far below the first level, then the total is made of rounding and
 little else; the model stays where it is, and the next round has the right scale. Parameters may be cut into
 buckets that have a scale each.
+
+A client beyond the scale counts for exactly one scale, up or down. A server that does not keep to what it was
+told could therefore choose one that all but the smallest update are beyond: the others then add whole numbers
+to it, which can be taken away again. Only a fixed scale is out of its hands.
 """
 
 from __future__ import annotations
@@ -132,11 +136,15 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         reveals = "the sum of the clients' updates, rounded to levels"
         if self.adaptive:
             reveals += ", and how many clients have their largest number within which power of two"
+        if self.weighted:
+            reveals += ", and the sum of their samples"
         return (
             Sum(
                 query=Quantise,
                 spec=SumSpec(parts=self._parts()),
                 reveals=reveals,
+                least_weight=2.0**-_FINEST if self.adaptive else 1.0,
+                remedy="set adaptive to False",
                 seldom={} if self.adaptive else {"halvings": 0},
                 lengths={"halvings": len(self.starts)},
             ),

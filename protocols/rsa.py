@@ -122,7 +122,9 @@ class RSAClient(ClientRound[OwnModel]):
         tie = Tie(place=query.model, pull=algorithm.pull, power=1)
         own = self._learner.train(self._first(query.model), Steering(tie=tie), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
-        return algorithm.votes.contribution(np.sign(query.model - own))
+        # Infinity has a sign, too, but a model that diverged has nothing to say.
+        signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)
+        return algorithm.votes.contribution(signs)
 
     def _first(self, common: Vector) -> Vector:
         """Its model, as rounds before this one have left it; at first, the common one of that time."""

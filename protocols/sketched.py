@@ -8,7 +8,8 @@ With an update D of its own, a client has u <- momentum * u + D and v <- v + u; 
 The server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
 In the paper, clients then forget these k. A client that is not invited the next time, however, would never
 hear which ones they were. So clients forget all coordinates that they were asked for, and the server keeps
-those that it did not use, and adds them to what comes later. Nothing is lost on the way:
+those that it did not use, and adds them to what comes later. As long as everybody is in every sum, nobody's
+v is clipped and the server's rate is 1, nothing is lost on the way:
 
     what the model moved + what the server keeps + the mean of all v = the sum of all means of u
 
@@ -140,18 +141,19 @@ class SketchedSGD(Algorithm[SketchState, Waiting]):
         # No entry is larger than the whole vector, but where many coordinates of one sign fall together.
         table = Part(name=SKETCH, size=self.sketch.size, bits=self.bits, bound=LInf(self.limit))
         values = Part(name=VALUES, size=self.asked, bits=self.bits, bound=L2(self.limit))
+        samples = ", and the sum of their samples" if self.weighted else ""
         return (
             Sum(
                 query=Sketch,
                 spec=SumSpec(parts=(table, *self._weight), group=GROUP),
                 reveals="a sketch of the sum of what clients have yet to send: about what its large "
-                "coordinates are; the rest of it is in later sums again",
+                f"coordinates are; the rest of it is in later sums again{samples}",
             ),
             Sum(
                 query=Heaviest,
                 spec=SumSpec(parts=(values, *self._weight), group=GROUP),
                 reveals=f"the sum of what clients have yet to send, in {self.asked} coordinates that the "
-                "server chose",
+                f"server chose{samples}",
                 lengths={"places": self.asked},
             ),
         )

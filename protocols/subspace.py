@@ -138,24 +138,27 @@ class Subspace:
         return found
 
     def shift(self, point: Floats) -> Vector:
-        """The shortest vector whose projection is `point`: P' z with P P' z = point.
+        """The shortest vector whose projection is `point`, or comes nearest to it where there is none.
 
-        It is found by conjugate gradients, which takes few steps as long as rows are nearly orthogonal.
+        There is none for some points if `size` is near `dim` and rows of the fast transform depend on each
+        other. It is found by conjugate gradients for least squares, which take few steps as long as rows are
+        nearly orthogonal.
         """
-        target = self._checked(point, self.size)
-        found, left = np.zeros(self.size), target.copy()
-        direction, square = left.copy(), float(left @ left)
-        enough = square * _PRECISE**2
+        left = self._checked(point, self.size).copy()
+        slope = self.lift(left)
+        found, direction = np.zeros(self.dim), slope
+        enough, square = _PRECISE**2 * float(left @ left), float(slope @ slope)
         for _ in range(2 * self.size):
-            if square <= enough:
+            if min(float(left @ left), square) <= enough:
                 break
-            image = self.project(self.lift(direction))
-            step = square / float(direction @ image)
+            image = self.project(direction)
+            step = square / float(image @ image)
             found += step * direction
             left -= step * image
-            square, before = float(left @ left), square
-            direction = left + square / before * direction
-        return self.lift(found)
+            slope = self.lift(left)
+            square, before = float(slope @ slope), square
+            direction = slope + square / before * direction
+        return found
 
     # --- the fast transform ---
 

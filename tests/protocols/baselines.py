@@ -40,6 +40,15 @@ def quadratics(
     }
 
 
+class Diverged(QuadraticLearner):
+    """A client of whose model one number is infinite, however it is trained."""
+
+    def train(self, start: Vector, *_args: Any, **_other: Any) -> Vector:
+        trained = np.array(start)
+        trained[0] = np.inf
+        return trained
+
+
 def ran(
     algorithm: AnyAlgorithm, learners: Learners, rounds: int, *, secure: bool = False, **setting: Any
 ) -> tuple[Run[Any], SessionChannel]:

@@ -21,7 +21,15 @@ from secagg.local import Stage
 from secagg.spec import Count, Total
 from secagg.thresholds import Trust
 from sims.channels import Setting, insecure_plain_sum
-from tests.protocols.baselines import Learners, all_missing, assert_same_bits, missing, quadratics, ran
+from tests.protocols.baselines import (
+    Diverged,
+    Learners,
+    all_missing,
+    assert_same_bits,
+    missing,
+    quadratics,
+    ran,
+)
 
 DIM, SUB, CLIENTS = 12, 4, 5
 CENTRES = np.random.default_rng(1).normal(size=(CLIENTS, DIM)) * 3
@@ -247,6 +255,17 @@ def test_a_client_whose_model_diverges_says_nothing() -> None:
     diverging = lpproj(1, personal_rate=1e140)
     with np.errstate(all="ignore"):
         assert asked(diverging, np.ones(SUB)) is None
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign(power: int) -> None:
+    algorithm = lpproj(power)
+    client = Participant(algorithm, Diverged(CENTRES[0]), trust=Trust.MALICIOUS)
+    payload = encode_query(Turn(), Agree(as_vector(np.ones(SUB))))
+    with np.errstate(invalid="ignore"):
+        assert client.answer("agree", payload, round_number=0, invited=CLIENTS) is None
+    client.learn(Turn().next(completed=True))
+    assert client.memory.model is None
 
 
 # --- parameters ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from protocols.record import Vector, as_vector
 from secagg.codes import levels
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.spec import Total
+from secagg.thresholds import Trust
 from sims.channels import SessionChannel
 from sims.outlook import Conditions, look_ahead
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
@@ -121,6 +122,8 @@ def test_weights_count() -> None:
     expected = np.average(unlike(), axis=0, weights=np.minimum(samples, 10))
     assert run.model == pytest.approx(expected, abs=1e-4)
     assert algorithm.sums()[0].spec.parts[-1].name == WEIGHT
+    assert "samples" in algorithm.sums()[0].reveals
+    assert "samples" not in quantised().sums()[0].reveals
 
 
 def test_one_local_step_sends_a_gradient() -> None:
@@ -243,6 +246,23 @@ def test_secure_and_plain_sums_give_the_same_bits(other: dict[str, Any]) -> None
 
 
 # --- what is refused ---
+
+
+def test_a_scale_of_the_servers_choice_reads_the_smallest_update_and_is_refused_if_it_may_be_malicious() -> (
+    None
+):
+    """Who is beyond the scale adds plus or minus one: of an odd number of them, an odd number."""
+    algorithm, smallest = quantised(levels=1 << 16), unlike(1e-3)[0]
+    updates = [smallest, *np.sign(unlike(1.0)[1:])]
+    scale = 4.0 * 2.0**-11
+    total = sum(answer_of(algorithm, each, [11.0])[UPDATE] for each in updates)
+    assert (np.mod(total, 2.0) - 1) * scale == pytest.approx(smallest, abs=1e-9)
+    with pytest.raises(
+        ParameterError, match="single one of them out; to prevent that, set adaptive to False"
+    ):
+        algorithm.check_trust(Trust.MALICIOUS)
+    algorithm.check_trust(Trust.CURIOUS)
+    quantised(adaptive=False).check_trust(Trust.MALICIOUS)
 
 
 @pytest.mark.parametrize("halvings", [-1.0, 41.0, 0.5])

@@ -18,7 +18,7 @@ from protocols.votes import VOTES
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from tests.protocols.baselines import assert_same_bits, quadratics, ran
+from tests.protocols.baselines import Diverged, assert_same_bits, quadratics, ran
 
 CENTRES = np.random.default_rng(3).normal(size=(5, 4)) * 2
 
@@ -84,6 +84,12 @@ def test_a_far_model_from_the_server_gets_no_more_than_signs() -> None:
     assert values is not None
     assert np.asarray(values[VOTES])[:2].tolist() == [2, 0]
     assert set(np.asarray(values[VOTES]).tolist()) <= {0, 1, 2}
+
+
+def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign() -> None:
+    client = Participant(rsa(), Diverged(CENTRES[0]), trust=Trust.MALICIOUS)
+    payload = encode_query(Turn(), Update(as_vector(np.zeros(4))))
+    assert client.answer("update", payload, round_number=0, invited=5) is None
 
 
 def test_more_signs_than_clients_spoil_the_round() -> None:

@@ -127,6 +127,8 @@ def test_clients_may_count_by_their_samples() -> None:
     expected = np.average(centres(), axis=0, weights=np.minimum(samples, 10))
     assert run.model == pytest.approx(expected, abs=1e-8)
     assert [part.name for part in algorithm.sums()[1].spec.parts] == [VALUES, WEIGHT]
+    assert ["samples" in each.reveals for each in algorithm.sums()] == [True, True]
+    assert ["samples" in each.reveals for each in sketched().sums()] == [False, False]
 
 
 @pytest.mark.parametrize("secure", [False, True])

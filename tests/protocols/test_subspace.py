@@ -208,6 +208,15 @@ def test_a_shift_is_the_shortest_with_its_projection(chosen: dict[str, Any]) -> 
     assert not space.shift(np.zeros(space.size)).any()
 
 
+@pytest.mark.parametrize(("dim", "size"), [(5, 4), (5, 5), (12, 12), (17, 16), (100, 99)])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_shift_comes_near_where_rows_depend_on_each_other(dim: int, size: int, seed: int) -> None:
+    space = Subspace(dim=dim, size=size, seed=seed, transform="fast")
+    _, point = vectors(space)
+    best = np.linalg.lstsq(explicit(space), point, rcond=1e-9)[0]
+    assert space.shift(point) == pytest.approx(best, rel=1e-6, abs=1e-8)
+
+
 # --- mistakes ------------------------------------------------------------------------------------------
 
 
