@@ -50,8 +50,8 @@ class Cost:
     lasts: int
 
     def sent(self, rounds: int) -> int:
-        """Bytes that clients send in so many rounds, sessions included."""
-        return rounds * self.bytes_up + math.ceil(rounds / self.lasts) * self.set_up
+        """Bytes that clients send in so many rounds, with these rounds' share of sessions."""
+        return round(rounds * (self.bytes_up + self.set_up / self.lasts))
 
 
 def cost_of(record: Record, *, drawn: int) -> Cost:

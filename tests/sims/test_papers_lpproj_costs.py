@@ -80,9 +80,9 @@ def test_every_vector_of_a_query_is_read() -> None:
     assert (written(asked), written(exact)) == (280, 40)
 
 
-def test_sessions_are_paid_when_they_begin() -> None:
+def test_sessions_are_paid_by_all_their_rounds() -> None:
     cost = Cost(1, 1, 1, 1, bytes_up=10, bytes_down=0, set_up=100, lasts=4)
-    assert [cost.sent(rounds) for rounds in (1, 4, 5)] == [110, 140, 250]
+    assert [cost.sent(rounds) for rounds in (1, 4, 5)] == [35, 140, 175]
 
 
 def test_targets_and_budgets() -> None:
