@@ -9,7 +9,7 @@ from protocols.record import Vector
 from protocols.subspace import Subspace
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
 class Tie:
     """The term pull / power * |P w - place|^power, with the norm of that power, 1 or 2. To a gradient it adds
 
@@ -25,7 +25,7 @@ class Tie:
     space: Subspace | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)  # of what it holds, much is private
 class Steering:
     """What an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step is
 

@@ -24,7 +24,11 @@ class Liar(Protocol):
 
 
 class SimulatedParticipant(Participant):
-    """Answers what its learner says, where that is a liar. What it sends is encoded as everybody's is."""
+    """Answers what its learner says, where that is a liar. What it sends is encoded as everybody's is.
+
+    Counts that add up to no more than a total, such as a place in a histogram, stay what they are: changed
+    one by one, they would be no such counts any more.
+    """
 
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int
@@ -33,11 +37,11 @@ class SimulatedParticipant(Participant):
         if values is None or not isinstance(self.learner, Liar):
             return values
         assert self._algorithm.table is not None  # there was a query
-        parts = self._algorithm.table[kind].parts
-        most = {each.name: each.bound.limit for each in parts if isinstance(each.bound, Count)}
-        return self.learner.answered(
-            values, most, _vectors(self._algorithm.phrasebook.decode(kind, payload)[1])
-        )
+        bounds = {part.name: part.bound for part in self._algorithm.table[kind].parts}
+        free = {name: values[name] for name, bound in bounds.items() if getattr(bound, "total", None) is None}
+        most = {name: bound.limit for name, bound in bounds.items() if isinstance(bound, Count)}
+        sent = _vectors(self._algorithm.phrasebook.decode(kind, payload)[1])
+        return {**values, **self.learner.answered(free, most, sent)}
 
 
 def _vectors(query: Query) -> list[Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import combinations, product
+from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
 import numpy as np
@@ -21,7 +23,7 @@ from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.record import pack
 from protocols.run import Run
-from protocols.vocabulary import Query, Turn, encode_query, run_round
+from protocols.vocabulary import LARGEST, Query, Turn, encode_query, run_round
 from secagg.encoding import Encoding
 from secagg.errors import LocalError, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage
@@ -29,6 +31,7 @@ from secagg.masks import KeyStream
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.channels import Fate, SessionChannel
+from sims.channels.participants import SimulatedParticipant
 from tests.protocols.contract import (
     CASES,
     CHANNELS,
@@ -274,7 +277,7 @@ def test_clients_that_restart_before_they_hear_of_the_end_keep_the_same(case: Ca
             if not saved:
                 saved.update({member: each.save() for member, each in channel.participants.items()})
                 for member, learner in case.learners(DIM, CLIENTS).items():
-                    fresh = Participant(case.algorithm(), learner, trust=Trust.CURIOUS)
+                    fresh = SimulatedParticipant(case.algorithm(), learner, trust=Trust.CURIOUS)
                     fresh.restore(saved[member])
                     channel.participants[member] = fresh
                 return  # nobody tells them
@@ -505,11 +508,20 @@ def parts_of(case: Case, kind: str) -> set[str]:
 
 
 REALS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-320, 1e-9, 1e9, -1e30, 1e160, -1e200, 1.7e308, -1.7e308])
+READ = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-320, 1e-9, 0.5, 3.0, 40.0, 1e9, LARGEST, -LARGEST])
 WHOLES = st.sampled_from([-(2**63), -(2**31), -1, 0, 1, 2, 3, 1000, 2**31, 2**53 + 1, 2**63 - 1])
 
 
-def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Whatever a malicious server could put there, extreme or not."""
+def vectors_of(length: int) -> st.SearchStrategy[Any]:
+    """Those that are read at all, most of the time: of any numbers, all the same, coordinates, weights."""
+    mixed = (st.lists(each, min_size=length, max_size=length) for each in (READ, READ, REALS))
+    same = READ.map(lambda each: [each] * length)
+    usual = st.sampled_from([np.arange(length), np.full(length, 1 / length)])
+    return st.one_of(*mixed, same, usual).map(lambda each: np.array(each, np.float64))
+
+
+def values_of(hint: Any, length: int = DIM) -> st.SearchStrategy[Any]:
+    """Whatever a malicious server could put there, extreme or not; vectors have the length that is read."""
     if hint is float:
         return REALS
     if hint is int:
@@ -521,17 +533,19 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if hint is bytes:
         return st.binary(max_size=9)
     if get_origin(hint) is np.ndarray:
-        return st.lists(REALS, min_size=DIM, max_size=DIM).map(lambda each: np.array(each, np.float64))
+        return vectors_of(length)
     if get_origin(hint) is tuple:
         return st.lists(values_of(hint.__args__[0]), max_size=9).map(tuple)
     if is_dataclass(hint):
         return records_of(hint)  # type: ignore[arg-type]
-    return st.none() | values_of(next(each for each in hint.__args__ if each is not type(None)))
+    return st.none() | values_of(next(each for each in hint.__args__ if each is not type(None)), length)
 
 
-def records_of(kind: type) -> st.SearchStrategy[Any]:
+def records_of(kind: type, lengths: Mapping[str, int] = MappingProxyType({})) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind)
-    return st.fixed_dictionaries({field.name: values_of(hints[field.name]) for field in fields(kind)})
+    return st.fixed_dictionaries(
+        {each.name: values_of(hints[each.name], lengths.get(each.name, DIM)) for each in fields(kind)}
+    )
 
 
 @each_case(ASKING)
@@ -541,8 +555,9 @@ def test_no_query_that_can_be_read_crashes_a_client(case: Case, data: st.DataObj
     """It answers, declines, or refuses; whatever numbers a server makes up, and in whichever order."""
     client = fresh(case)
     sums = {each.query: each.spec for each in case.algorithm().sums()}
+    lengths = {each.query: each.lengths for each in case.algorithm().sums()}
     for kind in data.draw(st.lists(st.sampled_from(list(sums)), min_size=1, max_size=3)):
-        made = data.draw(records_of(kind))
+        made = data.draw(records_of(kind, lengths[kind]))
         try:
             payload = encode_query(Turn(), kind(**made))
         except LocalError:

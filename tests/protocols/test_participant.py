@@ -19,12 +19,15 @@ from protocols.averaging import Averaging, clipped
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
 from protocols.fedbc import Bond
 from protocols.fedplus import PersonalModel
-from protocols.learner import Learner, Score, Steering
+from protocols.learner import Learner, Score, Steering, Tie
 from protocols.participant import Participant
 from protocols.privacy import Privacy
 from protocols.quadratic import QuadraticLearner, steered_step
+from protocols.quantised import Remainder
 from protocols.record import RecordError, Vector, as_vector, pack
 from protocols.scaffold import Control
+from protocols.sketched import Waiting
+from protocols.splitting_clients import Own
 from protocols.vocabulary import LARGEST, Outcome, Query, Round, Turn, Unheard, encode_query
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.noise.goal import Goal
@@ -576,7 +579,10 @@ def test_a_query_has_one_way_to_be_written() -> None:
 @pytest.mark.parametrize(
     "secret",
     [OwnModel(as_vector([7.25])), PersonalModel(as_vector([7.25])), Control(as_vector([7.25])), Weight(7.25),
-     Bond(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25)],
+     Bond(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25),
+     Remainder(as_vector([7.25])), Waiting(as_vector([7.25]), as_vector([7.25])),
+     Own(7, as_vector([7.25]), as_vector([7.25])), Tie(place=as_vector([7.25]), pull=7.25),
+     Steering(pull=7.25, anchor=as_vector([7.25]), correction=as_vector([7.25]))],
 )  # fmt: skip
 def test_what_clients_keep_is_not_shown(secret: object) -> None:
     assert "7" not in repr(secret).partition(" object at")[0]

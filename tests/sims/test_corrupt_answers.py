@@ -14,6 +14,7 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
 from protocols.quadratic import QuadraticLearner
+from protocols.quantised import Quantised
 from protocols.record import as_vector
 from protocols.run import Run
 from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
@@ -71,6 +72,20 @@ def test_whole_numbers_stay_in_their_range(kind: type[Any]) -> None:
             assert len(set(found.tolist())) == 1
         else:
             assert found[0] >= 5 == found[1] >= found[3]
+
+
+def test_a_place_in_a_histogram_is_not_changed_number_by_number() -> None:
+    """Quantisation counts how large updates are, in more numbers than an update has if buckets are small."""
+    algorithm = Quantised(dim=DIM, clients=CLIENTS, reach=1.0, bucket=2, levels=1 << 16)
+    learners = corrupt_learners(quadratic(), "sign-flip", BAD, 1, answers=True)
+    honest, channel = (
+        insecure_plain_sum(algorithm, each, Setting(insecure_seed=b"answers"))
+        for each in (quadratic(), learners)
+    )
+    runs = [Run(algorithm, each, algorithm.start(as_vector(np.zeros(DIM)))) for each in (honest, channel)]
+    assert all(run.round().completed for run in runs)
+    assert runs[0].state.halvings.tolist() == runs[1].state.halvings.tolist()
+    assert (np.abs(runs[0].model - runs[1].model) > 0.1).all()
 
 
 def one_round(make: Make, learners: Mapping[int, Learner]) -> tuple[bytes, np.ndarray[Any, Any]]:
