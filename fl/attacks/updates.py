@@ -56,7 +56,7 @@ class CorruptUpdate(Wrapper, ABC):
 
     def _proximal(self, point: Array, eta: float) -> Array:
         found = super()._proximal(point, eta)
-        return np.asarray(point + self.corrupt(found - point, point), found.dtype)
+        return np.asarray(point + self.submitted(found - point, point), found.dtype)
 
     def submitted(self, update: Array, start: Array) -> Array:
         """The update that is submitted in place of an honest one from `start`."""

@@ -58,6 +58,8 @@ def test_an_update_can_be_attacked_as_a_whole_model_too() -> None:
     corrupt = Scaling(*parts, factor=-2.0, whole=True)
     assert corrupt.train(start) == pytest.approx(-2.0 * QuadraticLearner(CENTRES[0]).train(start))
     assert len(set(SameValue(*parts, whole=True).train(start).tolist())) == 1
+    honest = QuadraticLearner(CENTRES[0]).proximal(start, 0.5)
+    assert corrupt.proximal(start, 0.5) == pytest.approx(-2.0 * honest)
 
 
 @pytest.mark.parametrize("kind", [SameValue, SignFlip])
