@@ -110,6 +110,10 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
             checks.positive(name, getattr(self, name))
         if self.personal_rate is not None:
             checks.positive("personal_rate", self.personal_rate)
+        if self.initial is not None and len(self.initial) != self.dim:
+            raise ParameterError(
+                f"initial must have as many numbers as the model, {self.dim}, not {len(self.initial)}"
+            )
         self.space  # noqa: B018  # raises what is wrong with the transform
 
     @cached_property

@@ -284,6 +284,7 @@ def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign(pow
         (1, {"pull": 0.0}, "pull must be"),
         (1, {"rate": -1.0}, "rate must be"),
         (1, {"beta": 0.0}, "beta must be"),
+        (1, {"initial": np.ones(DIM - 1)}, f"initial must have as many numbers as the model, {DIM}"),
         (1, {"transform": "quick"}, "transform must be one of"),
         (1, {"transform": "fast", "orthonormal": True}, "power of two"),
         (2, {"clip": None}, "clip must be set"),
