@@ -11,7 +11,7 @@ import pytest
 from sims.cli import main
 from sims.scenario import load
 from sims.scenario.shipped import all_described, find, names
-from tests.sims.shipped_data import write_all
+from tests.sims.shipped_data import write_all, write_models
 
 # What starts processes, or trains long even for two rounds.
 LONG = {"demo", "fedbc-cifar", "splitting-cifar"}
@@ -28,6 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    write_models(tmp_path)
 
 
 @pytest.mark.parametrize(
