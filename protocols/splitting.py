@@ -35,6 +35,13 @@ gamma = 1 it is the mean of z in the round of the change. Otherwise, after one m
 or left, the server uses one round to ask for it: clients send u_i in place of z_i, without any training, and
 nobody moves. So a cohort that changes all the time is never accelerated, and loses no rounds either. (Where u
 is common, clients keep nothing, and only another number of them is noticed.)
+
+Where gamma is not 1, the mean of all u_i is also what combinations would lose: a server that follows it by
+itself, from rounding that it cannot see, has it multiplied by the weights of every round. So after a
+combination clients send z_i - lean u_i, with the lean (for FedPi, 1) that makes the sum tell the mean of
+their next u_i, and the mean of z is that of what is sent plus lean times the mean of u_i. If just then the
+cohort changes, it is so with the last cohort's mean of u_i: in that one round the mean that is told is not
+quite that of the new cohort's z. But the mean of its next u_i is known, and nobody has to ask for it.
 """
 
 from __future__ import annotations
@@ -62,6 +69,7 @@ from protocols.splitting_clients import (
     Own,
     Split,
     SplitClient,
+    leaning,
 )
 from protocols.splitting_gram import GRAM, GramRow, completed
 from protocols.splitting_scheme import Scheme, StepSizes
@@ -271,13 +279,15 @@ class Splitting(Algorithm[SplittingState, Own]):
         measure = window.mean == ASKED
         weights = as_vector(window.weights) if window.weights else None
         units = window.units(self.memory, self._least_unit)
-        total = yield AcceleratedSplit(state.mean, state.step, weights, places, units, measure=measure)
+        query = AcceleratedSplit(state.mean, state.step, weights, places, units, measure=measure)
+        total = yield query
         if measure:
             point = self._mean(state.mean, total)
             found = window.restarted(total.count, unit=window.unit)
             facts = {"moved": 0.0, "eta": self.scheme.sizes.at(state.step), "pairs": 0}
             return Outcome(replace(state, step=state.step + 1, point=point, window=found), facts)
-        mean = self._mean(state.mean, total)
+        reference, scale = leaning(self.scheme, query, state.point)
+        mean = as_vector(reference + scale * self.averaging.mean(total))
         if window.count not in (0, total.count) or total[GRAM][-1] < 0:
             return self._changed(state, mean, total.count)
         if window.mean == LOST:  # but the cohort is the same again
@@ -287,9 +297,10 @@ class Splitting(Algorithm[SplittingState, Own]):
         return self._outcome(state, mean, window.point(), window)
 
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
-        """After a round of another cohort. With gamma = 1 the mean of its new u_i is that of its z."""
+        """After a round of another cohort. Its sum may tell the mean of its new u_i."""
         unit = min(state.window.unit * _WIDER, LARGEST)
-        known = KNOWN if self.gamma == 1 else LOST
+        told = self.gamma == 1 or (state.window.weights and self.scheme.lean)
+        known = KNOWN if told else LOST
         image = self.scheme.image_of_means(state.point, mean)
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 

@@ -150,11 +150,11 @@ class AcceleratedClient(SplitClient):
         point, centre = self._begun(own, query)
         if query.measure:
             return self._measured(query, point)
-        sent = self.relaxed(point, query.mean, query.step)
+        away, sent = self._leaning(point, query)
         self._made = self._keeping(own, query.step, point, sent)
         row = self._row(own, query, self._scheme.centred(point, sent, centre))
         return {
-            **self._averaging.contribution(sent - query.mean, self._learner.samples),
+            **self._averaging.contribution(away, self._learner.samples),
             GRAM: self._gram.none(point, sent) if row is None else row,
         }
 
@@ -194,6 +194,13 @@ class AcceleratedClient(SplitClient):
             return own.point, query.mean
         return combined(query.weights, own.images), combined(query.weights, own.means)
 
+    def _leaning(self, point: Vector, query: AcceleratedSplit) -> tuple[Vector, Vector]:
+        """What it sends, and the z_i that this says: no further from its reference than the sum's bound."""
+        relaxed = self._scheme.relaxed(self._learner, point, query.step, average=query.mean)
+        reference, scale = leaning(self._scheme, query, point)
+        away = clipped((relaxed - reference) / scale, self._averaging.limit)
+        return away, np.asarray(reference + scale * away, np.float64)
+
     def _keeping(self, own: Own, step: int, point: Vector, sent: Vector) -> Own:
         """As many pairs as the next round needs: tau, and the one that this round begins."""
         last = slice(-self._gram.memory, None)
@@ -217,6 +224,17 @@ class AcceleratedClient(SplitClient):
         self._made = Own(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)
         return {**contribution, GRAM: np.zeros(self._gram.memory + 1)}
+
+
+def leaning(scheme: Scheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
+    """What the z_i of who is at `point` is sent relative to, and in which unit; and the same for means.
+
+    After a plain step it is the last mean. After a combination it leans towards u_i, so that the sum tells
+    the mean of the next u_i: if the server went on from its own idea of the mean of u_i, every combination
+    would multiply what is wrong with that, be it rounding, by weights of any size.
+    """
+    lean = 0.0 if query.weights is None else scheme.lean
+    return np.asarray(query.mean + lean * (point - query.mean), np.float64), 1 + abs(lean)
 
 
 def arrived(scheme: Scheme, own: Own, mean: Vector) -> Vector:

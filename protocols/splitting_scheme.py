@@ -25,6 +25,7 @@ from secagg.errors import ParameterError
 SCHEDULES: Final = ("constant", "log", "sqrt", "linear", "exponential")
 MAPS: Final = ("proximal", "gradient")
 STARTS: Final = ("average", "point")
+_STEEPEST: Final = 16.0  # the most of u_i that is taken off z_i: every doubling costs a bit
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -97,6 +98,19 @@ class Scheme:
     def is_common(self) -> bool:
         """Whether all clients' u_i are the same: with beta = 1, averaging leaves no difference."""
         return self.beta == 1.0
+
+    @property
+    def lean(self) -> float:
+        """How much of u_i to take off z_i in a sum that is to tell the mean of the next u_i.
+
+        If m is the mean that clients are told, u_i becomes gamma (1 - beta) (z_i - lean u_i) + gamma beta m.
+        With the sum of z_i - lean u_i, the server knows the mean of that, however badly it knew that of u_i.
+        With gamma = 1 the sum of z_i is enough, and the lean is 0. It is also 0 where it would be too steep.
+        """
+        if self.is_common:
+            return 0.0
+        lean = (1 - self.gamma) / (self.gamma * (self.beta - 1))
+        return lean if abs(lean) <= _STEEPEST else 0.0
 
     def relaxed(self, learner: Learner, point: Vector, step: int, *, average: Vector) -> Vector:
         """z_i, from u_i = `point` and the last mean (42)."""

@@ -18,7 +18,8 @@ class Central:
     """`maps` takes all users' points, one to a row. `cohort` of a round is a list of users.
 
     A change of the cohort begins a new window. With gamma = 1 the round after it is the window's first; else
-    there is a round without any change, and one in which nobody moves, before that.
+    there is a round without any change, and one in which nobody moves, before that. Unless the round of the
+    change begins with a combination: its mean is then taken of z - lean u, and the last cohort's u.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Central:
         self.models: list[Vector] = []
         self.seen = 0  # rounds of the window
         self._phase = "known"
+        self._combining = False  # whether the next round begins with a combination
         self._cohort: list[int] | None = None
         self._pairs: list[tuple[Vector, Vector]] = []  # of the cohort, stacked
         self._last: dict[int, tuple[int, Vector, Vector | None]] = {}  # round, u and z of who was counted
@@ -66,19 +68,23 @@ class Central:
 
     def _step(self, number: int, here: list[int]) -> None:
         z = (1 - self.alpha) * self.u + self.alpha * self.maps(self.u, number)
-        self.model = z[here].mean(axis=0)
+        leans = self._combining and self.gamma < 1
+        lean = (1 - self.gamma) / self.gamma / (self.beta - 1) if leans else 0.0
+        before = self.u[self._cohort or here].mean(axis=0)
+        self.model = (z - lean * self.u)[here].mean(axis=0) + lean * before
         image = self._image(self.u, z, self.model)
         self._last |= {user: (number, self.u[user].copy(), z[user]) for user in here}
         if self._cohort not in (None, here):
             self._pairs, self.seen = [], 0
-            self._phase = "known" if self.gamma == 1 else "lost"
+            self._phase = "known" if self.gamma == 1 or self._combining else "lost"
         elif self._phase == "lost":
             self._phase = "asked"
         else:
             self._pairs = [*self._pairs, (self.u[here].ravel(), image[here].ravel())][-self.tau - 1 :]
             self.seen += 1
         self.u[here], self._cohort = image[here], here
-        if self.tau and self.seen > self.tau + 1:
+        self._combining = self.tau > 0 and self.seen > self.tau + 1
+        if self._combining:
             self.u[here] = self._combined().reshape(len(here), -1)
 
     def _combined(self) -> Vector:

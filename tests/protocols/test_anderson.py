@@ -58,6 +58,21 @@ def test_with_a_ridge_long_windows_do_not_blow_up_rounding(name: str) -> None:
     assert np.abs(np.array(models(small(), 25, **given)) - reference.run(25)).max() < 1e-6
 
 
+@pytest.mark.parametrize("tau", [2, 3])
+def test_what_the_server_takes_for_the_mean_of_all_points_does_not_drift(tau: int) -> None:
+    """With short steps weights are large: a mean that they would multiply in each round is soon lost."""
+    eta, setting = ETA / 10, settings_of("fedpi")
+    run, channel = accelerated("fedpi", tau, eta=eta)
+    reference = Central(lambda points, _: small().proximal(points, eta), START, 5, setting, tau)
+    for number in range(60):
+        reference.round(number)
+        taken = run.state.point
+        run.round()
+        points = [each.memory.point for each in channel.participants.values()]
+        assert np.abs(taken - np.mean(points, axis=0)).max() < 1e-12
+        assert np.abs(run.model - reference.model).max() < 1e-6
+
+
 @pytest.mark.parametrize("name", ["fedsplit", "fedpi", "fedrp"])
 def test_over_secure_sums_it_has_the_same_bits(name: str) -> None:
     found = [
@@ -209,7 +224,23 @@ def test_where_gamma_is_not_one_the_mean_of_all_points_is_asked_for_once() -> No
     # It is away in round 6 and comes back in 7; 8 is quiet; 9 measures; and so on from there.
     assert steps[:6] == [1, 2, 3, 4, 5, 6]
     assert steps[6:] == [0, 0, 0, "moved nobody", 1, 2, 3, 4, 5, 6]
-    assert means[6:10] == ["lost", "lost", "asked", "known"]
+    # Round 6 begins with a combination, and its sum tells the mean; that of round 7 does not.
+    assert means[6:10] == ["known", "lost", "asked", "known"]
+
+
+def test_where_a_combination_meets_a_change_the_sum_tells_the_mean_of_all_points() -> None:
+    gone = [(number, 3) for number in range(6, 20)]
+    run, channel = accelerated("fedpi", 2, fate=away(*gone))
+    pairs = [run.round().facts["pairs"] for _ in range(7)]
+    expected = run.state.point
+    pairs += [run.round().facts["pairs"] for _ in range(9)]
+    assert pairs == [1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "no round is used to ask"
+    other, again = accelerated("fedpi", 2, fate=away(*gone))
+    for _ in range(8):
+        other.round()
+    points = [again.participants[user].memory.point for user in (0, 1, 2, 4)]
+    assert np.allclose(expected, np.mean(points, axis=0), rtol=0, atol=1e-13)
+    assert channel.participants[3].memory.step == 5
 
 
 def test_a_measurement_moves_nobody_and_finds_the_mean() -> None:
