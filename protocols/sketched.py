@@ -9,7 +9,7 @@ The server asks for p2 * k coordinates of the sum of all v, and moves the model 
 In the paper, clients then forget these k. A client that is not invited the next time, however, would never
 hear which ones they were. So clients forget all coordinates that they were asked for, and the server keeps
 those that it did not use, and adds them to what comes later. As long as everybody is in every sum, nobody's
-v is clipped and the server's rate is 1, nothing is lost on the way:
+u or v is clipped and the server's rate is 1, nothing is lost on the way:
 
     what the model moved + what the server keeps + the mean of all v = the sum of all means of u
 
@@ -83,8 +83,8 @@ class SketchedSGD(Algorithm[SketchState, Waiting]):
     `rows`, `columns`  of the sketch: more columns make it finer, and more rows make it right more often.
     `k`            coordinates along which the model moves in a round.
     `p2`           coordinates that are asked for, for each of these k.
-    `clip`         largest norm of what a client has yet to send. It adds up over many rounds, to more than
-                   an update has.
+    `clip`         largest norm of what a client has yet to send, and of what a round adds to it. It adds up
+                   over many rounds, to more than an update has.
     `momentum`     of every client; it is forgotten in coordinates that are sent.
     `server_rate`  how far the model moves along what clients send.
     `local_steps`  of a client in a round, by default as many as its training has. With 1, what it sends is a
@@ -231,6 +231,7 @@ class SketchedClient(ClientRound[Waiting]):
         velocity = self._learner.train(model, steps=algorithm.local_steps) - model
         if self._before.velocity is not None:
             velocity = velocity + algorithm.momentum * self._before.velocity
+        velocity = clipped(velocity, algorithm.limit)  # or one model of the server's outweighs all later ones
         earlier = 0.0 if self._before.backlog is None else self._before.backlog
         return velocity, clipped(earlier + velocity, algorithm.limit)
 

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.algorithm import LEAST_WEIGHT
 from protocols.averaging import WEIGHT
 from protocols.record import Vector, as_vector, pack
 from protocols.sketch import heaviest
 from protocols.sketched import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, Waiting
+from protocols.vocabulary import LARGEST
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from sims.channels import SessionChannel
@@ -141,6 +143,23 @@ def test_a_client_that_leaves_between_the_sums_ends_the_round_and_nobody_forgets
     assert pack(run.state) == before[0]
     assert np.array_equal(waiting(channel), before[1])
     assert run.round().completed
+
+
+def test_after_a_hostile_model_an_update_counts_as_before() -> None:
+    """Or a server could silence those for good whom it pushes far with one model, and hear the others."""
+    algorithm, far = sketched(momentum=0.9, clip=10.0), np.zeros(DIM)
+    far[0] = LARGEST
+    pushed = algorithm.client(four()[0], Waiting())
+    pushed.answer(Sketch(as_vector(far)))
+    found = []
+    for more in (0.0, 1e-3):
+        wanted = centres()[0] + np.eye(DIM)[7] * more / 0.1  # whose update is longer by so much there
+        client = algorithm.client(quadratics(wanted, rate=0.1)[0], pushed.memory())
+        client.answer(Sketch(as_vector(np.zeros(DIM))))
+        backlog = client.memory().backlog
+        assert backlog is not None
+        found.append(backlog[7])
+    assert found[1] - found[0] > LEAST_WEIGHT * 1e-3
 
 
 @pytest.mark.parametrize("weighted", [False, True])
