@@ -234,4 +234,4 @@ def _cifar(results: Path) -> str:
     rows = []
     for (steps,), cells in grouped(results, "splitting-cifar", "algorithm.steps").items():
         rows.append([str(steps), _estimate(cells, _final_loss, 3), _estimate(cells, _accuracy, 1)])
-    return _markdown(["k", "loss after 50 rounds", "accuracy"], rows)
+    return _markdown(["k", "loss after 50 rounds", "accuracy on training images"], rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -56,9 +57,18 @@ def rows_of(record: Record) -> int:
 
 
 def losses(record: Record) -> Gaps:
-    """Rounds, and the common model's loss on everything that users train on."""
-    seen = record.result["observed"]["training-loss"]
+    """Rounds, and the common model's loss on all that users train on, as it was observed or measured."""
+    seen = record.result["observed"].get("training-loss") or _measured(record)
     return [(number, float("inf") if isinstance(loss, str) else float(loss)) for number, loss in seen]
+
+
+def _measured(record: Record) -> Iterator[tuple[int, float]]:
+    """Where a model diverged, no loss is written."""
+    losses = record.result["series"]["common"]["pooled_loss"]
+    return (
+        (number, math.inf if loss is None else loss)
+        for number, loss in zip(record.result["rounds"], losses, strict=True)
+    )
 
 
 def limits(results: Path) -> list[dict[str, Any]]:

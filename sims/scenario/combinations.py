@@ -30,6 +30,8 @@ _MOST: Final = 1e6  # above which nothing is learnt, and a step is soon no numbe
 _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
 # They look into clients, which is possible only where clients are in the same process.
 _LOOK_INSIDE: Final = frozenset({"agreement", "jumps", "local-accuracy", "multipliers"})
+# Observers that measure how far the best model is, which is known for linear ones.
+_NEED_OPTIMUM: Final = frozenset({"optimality-gap", "ergodic-gap"})
 
 
 def check(settings: Settings, problems: Problems) -> None:
@@ -149,6 +151,11 @@ def _check_evaluation(settings: Settings, problems: Problems) -> None:
     for name in settings.evaluation.observe:
         if name not in OBSERVERS:
             problems.add("evaluation.observe", f"{name!r} is not known; {nearest(name, sorted(OBSERVERS))}")
+        elif name in _NEED_OPTIMUM and settings.model.kind != "linear":
+            problems.add(
+                "evaluation.observe",
+                f'{name} needs an optimum that is known: set model.kind = "linear", or leave it out',
+            )
     if partition is not None and part != "train" and not getattr(partition, part):
         problems.add("evaluation.part", f"nobody has such samples: set partition.{part} to a part above 0")
 

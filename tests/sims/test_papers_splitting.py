@@ -61,9 +61,13 @@ def test_a_logistic_gap_is_that_of_the_mean_over_ten_users(tmp_path: Path) -> No
 def test_networks_are_means_over_seeds_and_may_diverge(tmp_path: Path) -> None:
     cells = [{"seed": seed, "users": "all classes", "method": "FedRP"} for seed in (1, 2)]
     write(tmp_path, "splitting-mnist", network(cells[0], 0.5, 0.8), network(cells[1], 0.7, 0.9))
-    write(tmp_path, "splitting-cifar", network({"seed": 1, "algorithm.steps": 5}, "diverged"))
+    measured = network({"seed": 1, "algorithm.steps": 2}, 0.0)
+    measured["result"] |= {"observed": {}, "rounds": [0, 5]}
+    measured["result"]["series"]["common"]["pooled_loss"] = [2.0, 1.25]
+    write(tmp_path, "splitting-cifar", network({"seed": 1, "algorithm.steps": 5}, "diverged"), measured)
     tables = splitting.tables(tmp_path)
     assert rows_of(tables["splitting-mnist"])["FedRP"][1:3] == ["0.600 (0.500, 0.700)", "85.0 (80.0, 90.0)"]
+    assert "| 2 | 1.250 (1.250) | 50.0 (50.0) |" in tables["splitting-cifar"]
     assert "| 5 | diverged | 50.0 (50.0) |" in tables["splitting-cifar"]
 
 

@@ -153,6 +153,11 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
             ('evaluation.observe=["movment"]',),
             "evaluation.observe: 'movment' is not known; did you mean movement?",
         ),
+        (
+            ('evaluation.observe=["optimality-gap"]',),
+            "evaluation.observe: optimality-gap needs an optimum that is known: "
+            'set model.kind = "linear", or leave it out',
+        ),
         (("algorithm.clip=many",), "algorithm.clip: fedavg: clip must be a number above 0, not 'many'"),
         (
             ("algorithm={name='median', reach=1.0}", "privacy.rho=1"),
