@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -248,6 +248,10 @@ class LpProj1(LpProj):
 class LpProj2(LpProj):
     """With p = 2, a copy of w moves by a real vector.
 
+    Against a malicious server that needs noise. A far w pulls the models of all who hear of it there, and of
+    what they say next time, the clip leaves one direction, which can be foretold: whoever did not hear of it
+    is then read alone. With p = 1 the pull has a bound, and there is no clip.
+
     `clip`     largest norm of that; a longer one is scaled down to it.
     `bits`     of every number on the wire.
     `privacy`  a budget for noise on every sum, or None.
@@ -272,6 +276,10 @@ class LpProj2(LpProj):
     def reveals(self) -> str:
         noise = "" if self.privacy is None else ", with noise"
         return f"the sum of what clients would move w by, in the subspace{noise}"
+
+    def sums(self) -> tuple[Sum, ...]:
+        remedy = "take lp-proj-1, or add noise to every sum"
+        return tuple(replace(each, least_weight=0.0, remedy=remedy) for each in super().sums())
 
     def spec(self) -> SumSpec:
         return self.averaging.spec()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import AnyAlgorithm
+from protocols.averaging import clipped
 from protocols.fedavg import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
@@ -229,7 +230,7 @@ def test_more_votes_than_there_are_spoil_the_round() -> None:
 
 
 def asked(algorithm: AnyAlgorithm, reference: Vector) -> Any:
-    client = Participant(algorithm, five()[0], trust=Trust.MALICIOUS)
+    client = Participant(algorithm, five()[0], trust=Trust.CURIOUS)
     payload = encode_query(Turn(), Agree(as_vector(reference)))
     return client.answer("agree", payload, round_number=0, invited=CLIENTS)
 
@@ -251,6 +252,30 @@ def test_far_references_get_no_more_than_whole_numbers_in_range() -> None:
         assert (votes == (2 * algorithm.rounds if sign > 0 else 0)).all()
 
 
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_far_reference_lets_a_server_read_who_did_not_hear_of_it_only_with_p_2(power: int) -> None:
+    algorithm = lpproj(power, orthonormal=True)
+    clients = [Participant(algorithm, each, trust=Trust.CURIOUS) for each in five().values()]
+    far, turn = np.zeros(SUB), Turn().next(completed=True)
+    far[0] = LARGEST
+    for client in clients[1:]:
+        client.answer("agree", encode_query(Turn(), Agree(far)), round_number=0, invited=CLIENTS)
+        client.confirmed()
+    payload = encode_query(turn, Agree(np.zeros(SUB)))
+    answers = [each.answer("agree", payload, round_number=1, invited=CLIENTS) for each in clients]
+    (part,) = algorithm.spec().parts
+    middle = algorithm.rounds if power == 1 else 0.0
+    found = [np.asarray(each[part.name], float) - middle for each in answers if each is not None]
+    parts = [clipped(each, 100.0)[1:] for each in found]
+    is_read = np.allclose(sum(parts), parts[0], rtol=1e-6)
+    assert is_read == (power == 2)
+    if not is_read:
+        algorithm.check_trust(Trust.MALICIOUS)
+        return
+    with pytest.raises(ParameterError, match="to prevent that, take lp-proj-1, or add noise"):
+        algorithm.check_trust(Trust.MALICIOUS)
+
+
 def test_a_client_whose_model_diverges_says_nothing() -> None:
     diverging = lpproj(1, personal_rate=1e140)
     with np.errstate(all="ignore"):
@@ -260,7 +285,7 @@ def test_a_client_whose_model_diverges_says_nothing() -> None:
 @pytest.mark.parametrize("power", [1, 2])
 def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign(power: int) -> None:
     algorithm = lpproj(power)
-    client = Participant(algorithm, Diverged(CENTRES[0]), trust=Trust.MALICIOUS)
+    client = Participant(algorithm, Diverged(CENTRES[0]), trust=Trust.CURIOUS)
     payload = encode_query(Turn(), Agree(as_vector(np.ones(SUB))))
     with np.errstate(invalid="ignore"):
         assert client.answer("agree", payload, round_number=0, invited=CLIENTS) is None
