@@ -240,7 +240,16 @@ class Splitting(Algorithm[SplittingState, Own]):
             return (Sum(query=Split, spec=SumSpec(parts=parts), reveals=reveals),)
         spec = SumSpec(parts=(*parts, self.gram.part()))
         lengths = dict.fromkeys(("weights", "units"), self.memory + 1)
-        return (Sum(query=AcceleratedSplit, spec=spec, reveals=reveals + _ROW_REVEALS, lengths=lengths),)
+        return (
+            Sum(
+                query=AcceleratedSplit,
+                spec=spec,
+                reveals=reveals + _ROW_REVEALS,
+                lengths=lengths,
+                least_weight=0.0,  # by units and weights that no totals lead to
+                remedy="set memory to 0",
+            ),
+        )
 
     def start(self, model: Vector) -> SplittingState:
         first = as_vector(model)

@@ -120,10 +120,19 @@ class SplitClient(ClientRound[Own]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Split)
         check_step(query.step)
-        point = arrived(self._scheme, self._own, query.mean)
+        point = self.near(arrived(self._scheme, self._own, query.mean), query.mean)
         sent = self.relaxed(point, query.mean, query.step)
         self._made = Own(query.step, as_vector(point), as_vector(sent))
         return self._averaging.contribution(sent - query.mean, self._learner.samples)
+
+    def near(self, point: Vector, mean: Vector) -> Vector:
+        """u_i, no further from the mean than it can come in honest rounds.
+
+        A mean that is far away would otherwise take the u_i of all who hear of it along, for good. Next
+        time the bound of the sum would leave of each of them one direction, which can be foretold, and
+        whoever had not heard of it could be read alone.
+        """
+        return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 
     def relaxed(self, point: Vector, mean: Vector, step: int) -> Vector:
         """z_i as it is sent: no further from the last mean than the sum's bound, or the mean were another."""
@@ -155,7 +164,7 @@ class AcceleratedClient(SplitClient):
         row = self._row(own, query, self._scheme.centred(point, sent, centre))
         return {
             **self._averaging.contribution(away, self._learner.samples),
-            GRAM: self._gram.none(point, sent) if row is None else row,
+            GRAM: self._gram.none() if row is None else row,
         }
 
     def _check(self, query: AcceleratedSplit) -> None:

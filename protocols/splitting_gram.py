@@ -18,16 +18,17 @@ is used, the unit is a bound.
 
 A client that has no such row, because it was not in all rounds of the window or because its entries are too
 large for the unit, says so: no square is negative, but its entry on the diagonal is, by more than all others
-can make good. The server then forgets the window. What else it sends hides what the others send: numbers
-within the same range, made from a digest of its private vectors. Otherwise a server could choose a unit or
-a step that leaves only one client with a row of its own, and read that.
+can make good. The server then forgets the window.
+
+An honest server's units and weights follow from totals. Those of a malicious one could leave a single client
+with a row of its own, or find out by bisection how long rows are, or take all u_i but one's far away: so the
+sum is refused where the server may be malicious.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
 
 import numpy as np
@@ -40,7 +41,6 @@ GRAM: Final = "gram"
 _BITS: Final = 64
 _RELATIVE_BITS: Final = 40
 _LARGEST: Final = 8.0  # in squares of the unit: how much one client's may exceed what everybody's were before
-_TAG: Final = b"secagg splitting gram row"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +80,10 @@ class GramRow:
                 row[-place] = share * float(scaled @ (residual / units[-place]))
         return row if bool(np.all(np.abs(row) <= _LARGEST)) else None
 
-    def none(self, *private: Vector) -> Vector:
+    def none(self) -> Vector:
         """What a client sends that has no row."""
         row = np.zeros(self.memory + 1)
-        for place in range(len(row)):
-            digest = sha256(_TAG + place.to_bytes(4, "big") + b"".join(each.tobytes() for each in private))
-            row[place] = int.from_bytes(digest.digest()[:6], "big") / 2**48 * _LARGEST
-        row[-1] -= self.signal
+        row[-1] = -self.signal
         return row
 
 

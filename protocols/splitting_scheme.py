@@ -128,6 +128,14 @@ class Scheme:
         averaged = (1 - self.beta) * sent + self.beta * mean
         return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
 
+    def reach(self, clip: float) -> float:
+        """How far a u_i can be from the last mean, where no z_i is further than `clip` from the one before.
+
+        u_i' - m' is (1 - gamma) (u_i - m) + gamma (1 - beta) (z_i - m) + (gamma beta - 1) (m' - m), and the
+        mean does not move further than z_i does.
+        """
+        return clip * (self.gamma * abs(1 - self.beta) + abs(1 - self.gamma * self.beta)) / self.gamma
+
     def centred(self, point: Vector, sent: Vector, centre: Vector) -> Vector:
         """The residual u_i - T u_i that there would be if the mean were `centre`."""
         # Differences are taken first: they are short, and lose no digits.

@@ -385,19 +385,22 @@ def test_whatever_unit_and_step_a_server_chooses_rows_are_bounded(unit: float, s
     assert (np.abs(row) <= bound).all()
 
 
-def test_who_has_no_row_sends_what_hides_the_others() -> None:
-    """By a step or a unit that only some can answer, a server learns of nobody alone."""
+def test_who_has_no_row_says_so_whatever_the_others_add() -> None:
     row = GramRow(memory=2, clients=5)
-    outside = [
-        answered(replace(HONEST, **each))[GRAM] for each in ({"step": 3}, {"units": as_vector([1e-9] * 3)})
-    ]
-    for found in outside:
-        assert found[-1] <= -row.signal + 8.0
-        assert (found[:-1] != 0).all()
-    one, other = row.none(START), row.none(START + 1e-15)
-    assert np.abs(one - other).max() > 1e-3
-    assert all(0 <= each <= 8 for each in (*one[:-1], one[-1] + row.signal))
-    assert row.signal > 5 * 8.0, "one of them makes the diagonal negative, whatever the others add"
+    for changes in ({"step": 3}, {"units": as_vector([1e-9] * 3)}):
+        found = answered(replace(HONEST, **changes))[GRAM]
+        assert found.tolist() == [0.0, 0.0, -row.signal]
+    assert row.signal > 5 * 8.0, "one of them makes the diagonal negative"
+
+
+@pytest.mark.parametrize("name", ["fedsplit", "fedpi"])
+def test_rows_are_refused_where_the_server_may_be_malicious(name: str) -> None:
+    """By units of its choice it could leave one client with a row of its own."""
+    given: dict[str, Any] = {"dim": 3, "clients": 5, "eta": 1.0, "clip": 1.0}
+    with pytest.raises(ParameterError, match="set memory to 0"):
+        Splitting(**given, **SETTINGS[name], memory=1).check_trust(Trust.MALICIOUS)
+    Splitting(**given, **SETTINGS[name]).check_trust(Trust.MALICIOUS)
+    Splitting(**given, **SETTINGS["fedrp"], memory=1).check_trust(Trust.MALICIOUS)
 
 
 def test_a_row_is_what_it_says() -> None:

@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.averaging import clipped
 from protocols.learner import Learner
+from protocols.participant import Participant
 from protocols.proximal import ProximalLearner, ProximalSteps
 from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector, as_vector
 from protocols.run import Run
 from protocols.splitting import SETTINGS, Splitting
-from protocols.splitting_clients import AtPoint, Split
+from protocols.splitting_clients import AtPoint, Split, SplitClient
 from protocols.splitting_scheme import StepSizes
 from protocols.vocabulary import Turn, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
+from secagg.thresholds import Trust
 from sims.channels import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.contract import absent
 from tests.protocols.splitting_central import Central
@@ -369,3 +372,29 @@ def test_a_step_that_cannot_be_is_refused(beta: float) -> None:
     query = AtPoint(np.zeros(1), -1) if beta == 1 else Split(np.zeros(1), -1)
     with pytest.raises(MalformedMessage, match="-1"):
         channel.participants[0].answer(query.kind, encode_query(Turn(), query), round_number=0, invited=2)
+
+
+@pytest.mark.parametrize("name", [each for each in SETTINGS if SETTINGS[each]["beta"] != 1])
+def test_a_far_mean_does_not_silence_who_hears_of_it(name: str) -> None:
+    """If it took their u_i along, a clip would next leave one direction of them, and show the only other."""
+    algorithm = Splitting(dim=3, clients=5, eta=0.5, clip=50.0, steps=2, **SETTINGS[name])
+    centres = [as_vector([k, 2.0 - k, k % 2]) for k in range(5)]
+    clients = [Participant(algorithm, QuadraticLearner(each), trust=Trust.MALICIOUS) for each in centres]
+    far = encode_query(Turn(), Split(as_vector([2.0**40, 0.0, 0.0]), 0))
+    for client in clients[1:]:
+        client.answer("split", far, round_number=0, invited=4)
+        client.confirmed()
+    honest = encode_query(Turn().next(completed=True), Split(as_vector(np.zeros(3)), 1))
+    answers = [each.answer("split", honest, round_number=1, invited=5) for each in clients]
+    parts = [clipped(np.asarray(each["update"]), 50.0)[1:] for each in answers if each is not None]
+    assert np.linalg.norm(sum(parts[1:])) > np.linalg.norm(parts[0])
+
+
+@pytest.mark.parametrize("changes", [{}, {"gamma": 0.5}, {"alpha": 1.0}, {"beta": 1.5, "gamma": 0.7}])
+def test_in_honest_rounds_no_point_is_moved_however_small_the_clip(
+    changes: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"clip": 0.02, "eta": ETA, **changes}
+    before = models(small(), 40, **found)
+    monkeypatch.setattr(SplitClient, "near", lambda _self, point, _mean: point)
+    assert np.allclose(before, models(small(), 40, **found), rtol=0, atol=1e-12)
