@@ -34,8 +34,9 @@ FLOORS: Mapping[str, Mapping[str, float]] = {
     "per-fedbc": {"lambda_min": 0.2},
     "term": {"least": 0.5, "most": 4.0},
     "afl": {"floor": 0.1},
+    "quantised": {"adaptive": False},
 }
-HONEST_SERVERS_ONLY = {"trimmed-mean", "qffl"}
+HONEST_SERVERS_ONLY = {"trimmed-mean", "qffl", "lp-proj-2"}  # the last one without noise
 
 
 def settings_of(name: str, trust: Trust) -> dict[str, Any]:
