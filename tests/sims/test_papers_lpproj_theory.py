@@ -1,7 +1,7 @@
 """Propositions 1 and 2 of the lp-proj paper: closed forms beside worlds in which everything is really done.
 
 Worlds are drawn with a fixed seed. Were it another one each time, a correct formula would be held for wrong
-where a mean of 1000 worlds is five standard errors off: for a normal mean 6e-7 a check, so less than 2e-5 for
+where a mean of 500 worlds is five standard errors off: for a normal mean 6e-7 a check, so less than 2e-5 for
 all 18 of them; squares of normal numbers are skewed, which at this size makes that less than 1e-3.
 """
 
@@ -21,7 +21,7 @@ FIGURE_1 = LinearProblem()
 SMALL = LinearProblem(
     samples=16, clients=12, malicious=3, dim=8, subspace=3, curvature=1.7, noise=0.9, spread=0.6, strength=4.0
 )
-WORLDS = 1000
+WORLDS = 500
 FAR = 5.0
 PULLS = np.logspace(-6, 3, 40)
 
