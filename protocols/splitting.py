@@ -28,6 +28,9 @@ own sum, splitting_gram.py says how; the next query brings weights, and every cl
 It is exactly what somebody would compute who had the states of all clients, but for rounding: with a tau of 5
 and more the bare form multiplies that by a million, even the rounding of floats, and wants `regularisation`.
 
+A combination that leads further than four times `clip` from the last image is not taken: it comes of
+residuals that were clipped. Whoever chooses `clip` as generously as 64 bits allow never meets that.
+
 A combination is one of rounds of the same clients. A change of the cohort, which the server tells from the
 number of clients or from a client that lacks the window's rounds, begins a new window, and that round is a
 plain step. To complete the Gram matrix the server has to know the mean of the new cohort's u_i. With
@@ -81,6 +84,7 @@ _FEWEST_BITS: Final = 16
 _BITS_TO_COMBINE: Final = 48
 _WIDER: Final = 32.0  # by how much the unit of inner products grows where nobody knows what it should be
 _FINEST: Final = 2.0**-44  # of the clip: the least unit, since shorter residuals are mostly rounding
+_FURTHEST: Final = 4.0  # clips: a combination that leads further away comes of clipping, not of progress
 _ROW_REVEALS: Final = (
     ", and of the inner products of each one's residual with those of its last rounds: how far clients are "
     "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, once after a "
@@ -279,7 +283,7 @@ class Splitting(Algorithm[SplittingState, Own]):
             window = window.restarted(total.count)
         residual = state.point - image
         row = np.array([residual @ each for each in (*window.kept(self.memory), residual)])
-        window = window.advanced(self.anderson, row, residual, image, total.count)
+        window = window.advanced(self.anderson, row, residual, image, total.count).within(self._reach)
         return self._outcome(state, mean, window.point(), window)
 
     def _accelerated_round(self, state: SplittingState) -> Round[SplittingState]:
@@ -323,7 +327,12 @@ class Splitting(Algorithm[SplittingState, Own]):
         row = completed(entries, kept, change, apart, beta=self.beta, gamma=self.gamma)
         image = self.scheme.image_of_means(state.point, mean)
         window = window.advanced(self.anderson, row, state.point - image, image, total.count, mean=mean)
+        window = window.within(self._reach)
         return replace(window, unit=min(float(window.lengths(self._least_unit)[-1]), LARGEST))
+
+    @property
+    def _reach(self) -> float:
+        return self.averaging.limit * _FURTHEST
 
     @property
     def _least_unit(self) -> float:

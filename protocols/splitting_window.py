@@ -120,6 +120,16 @@ class Window:
         found[memory - len(kept) : memory] = kept
         return as_vector(np.minimum(found, LARGEST))
 
+    def within(self, reach: float) -> Window:
+        """Without its combination, if that would lead further than `reach` from the last image.
+
+        Where clients are clipped their residuals are all of one length, whether they are near or far. Weights
+        from these mean nothing, and no residual that grows would tell a safeguard.
+        """
+        if not self.weights or np.linalg.norm(self.point() - self.images[-1]) <= reach:
+            return self
+        return replace(self, weights=())
+
     def point(self) -> Vector:
         """Where the iteration goes on, in the mean: from the combination, or from the last image."""
         return as_vector(combined(self.weights or (1.0,), self.images))

@@ -328,6 +328,16 @@ def test_the_safeguard_checks_once_in_a_while_and_again_until_residuals_fall() -
     assert guard.judge(0.9e6, patience=3)[0]
 
 
+@pytest.mark.parametrize("name", ["splitting-fedprox", "splitting-fedavg"])
+def test_clipped_residuals_do_not_lead_astray(name: str) -> None:
+    """They are all of one length, so that weights from them are of any size, and points beyond bounds."""
+    run, _ = accelerated(name, 2, clip=0.15)
+    for _ in range(60):
+        assert run.round().completed
+    optimum = small().optimum
+    assert np.linalg.norm(run.model - optimum) < 0.2 * np.linalg.norm(START - optimum)
+
+
 def test_options_lead_to_the_same_place() -> None:
     goal = small().optimum
     for more in ({"regularisation": 1e-8}, {"safeguard": True, "patience": 2}, {"damping": 0.2}):
