@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 
 from sims.deploy.problems import ConfigError
 
-TOPICS: Final = ("digits", "rfa", "simplicial", "fedbc", "fedplus", "splitting", "lpproj")
+TOPICS: Final = ("digits", "rfa", "simplicial", "fedbc", "fedplus", "splitting", "lpproj", "partial")
 _MARKED: Final = re.compile(
     r"<!-- begin (?P<name>[\w-]+) -->\n(?P<table>.*?)<!-- end (?P=name) -->\n", re.DOTALL
 )
