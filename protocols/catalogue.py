@@ -227,7 +227,7 @@ _STEP: Final[Mapping[str, Any]] = MappingProxyType({"clip": 10.0, "eta": 0.1})
 _SPLIT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "fedsplit": "reflected proximal maps and a reflected mean (Peaceman-Rachford)",
-        "fedpi": "half of such a step: slower and more stable (Douglas-Rachford)",
+        "fedpi": "half a step of FedSplit: slower and more stable (Douglas-Rachford)",
         "fedrp": "the mean of reflected proximal maps",
         "splitting-fedprox": "the mean of proximal maps, exact or by local steps",
         "splitting-fedavg": "the mean of some gradient steps",

@@ -17,7 +17,7 @@ from protocols.optimiser import ServerOptimiser
 from secagg.errors import ParameterError
 
 _WIDTH: Final = 100
-# What a simulation knows by itself.
+# What a simulation knows by itself: of rates, those that an algorithm cannot do without.
 _PROVIDED: Final = frozenset({"rate", "population"})
 # What noise, which may be taken in below, does not allow otherwise.
 _WITH_NOISE: Final = {"weighted": False, "fast": False}
@@ -150,7 +150,8 @@ def _algorithm(entry: Entry) -> str:
         f'name = "{entry.name}"',
     ]
     for each in entry.settings:
-        if not each.private and each.name not in _PROVIDED:
+        left_out = each.name in _PROVIDED and (each.required or each.name == "population")
+        if not each.private and not left_out:
             lines += _setting(entry, each)
     return "\n".join(lines) + "\n\n"
 

@@ -52,6 +52,17 @@ def test_what_it_cannot_write(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "mine", "--channel", "postal"]) == 2
 
 
+def test_a_rate_is_left_out_only_where_that_of_training_takes_its_place() -> None:
+    assert main(["init", "one", "--algorithm", "fedpi"]) == main(["init", "two", "--algorithm", "qffl"]) == 0
+    tables = (
+        Path(name).read_text().split("[algorithm]")[1].split("\n\n")[0] for name in ("one.toml", "two.toml")
+    )
+    assert [bool(re.search(r"^# rate: learning rate of local steps", each, re.M)) for each in tables] == [
+        True,
+        False,
+    ]
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "/"])
 def test_what_is_no_name_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", name]) == 2
