@@ -207,14 +207,15 @@ def _estimate(cells: Sequence[Record] | None, value: Callable[[Record], float], 
 
 def _mnist(results: Path) -> str:
     found = grouped(results, "splitting-mnist", "users", "method")
+    present = [users for users in USERS if any((users, method) in found for method in NETWORKS)]
     rows = []
     for method in NETWORKS:
         row = [method]
-        for users in USERS:
+        for users in present:
             cells = found.get((users, method))
             row += [_estimate(cells, _final_loss, 3), _estimate(cells, _accuracy, 1)]
         rows.append(row)
-    head = [f"{what}, {users}" for users in USERS for what in ("loss", "accuracy")]
+    head = [f"{what}, {users}" for users in present for what in ("loss", "accuracy")]
     return _markdown(["after 50 rounds", *head], rows)
 
 
