@@ -41,10 +41,29 @@ def accuracy(record: Record) -> float:
 
 
 def attacks_table(results: Path) -> str:
-    """A row for every corruption: the mean over seeds, with each of them in brackets."""
+    """A row for every corruption: the mean over seeds, with each of them in brackets.
+
+    The first row is of runs without any, over all clients, after as many rounds and with the same seeds.
+    """
     found = _by_corruption(results, "lpproj-attacks")
-    rows = [[each, *(_values(cells.get(name, ())) for name in METHODS)] for each, cells in found.items()]
+    rows = [["none", *_without_attack(results)]]
+    rows += [[each, *(_values(cells.get(name, ())) for name in METHODS)] for each, cells in found.items()]
     return table(["corruption", *METHODS], rows)
+
+
+def _without_attack(results: Path) -> list[str]:
+    attacked = list(records(results, "lpproj-attacks"))
+    seeds = {each.settings["seed"] for each in attacked}
+    rounds = max((each.settings["rounds"] for each in attacked), default=0)
+    shown = []
+    for method in METHODS:
+        values = [
+            100 * float(next(iter(each.result["series"].values()))["mean_accuracy"][rounds])
+            for each in records(results, "lpproj-synthetic")
+            if each.cell["method"] == method and each.settings["seed"] in seeds
+        ]
+        shown.append(_shown(values))
+    return shown
 
 
 def clipped_table(results: Path) -> str:
@@ -131,8 +150,12 @@ def _by_pull(results: Path) -> dict[tuple[str, str, float], Record]:
 
 
 def _values(found: Sequence[Record]) -> str:
-    if not found:
+    return _shown([accuracy(each) for each in found])
+
+
+def _shown(values: Sequence[float]) -> str:
+    """Their mean, and each of them where there are several."""
+    if not values:
         return MISSING
-    values = [accuracy(each) for each in found]
     each = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""
     return f"{over_seeds(values).mean:.1f}{each}"
