@@ -52,7 +52,7 @@ def draw_all(results: Path, out: Path) -> None:
 
 def _panel(series: Series, labels: Labels, names: Sequence[str] = ()) -> list[Panel]:
     """A panel, unless there is nothing in it."""
-    return [lines(series, labels, names=names)] if series else []
+    return [lines(series, labels, names=names, band="range")] if series else []
 
 
 def _curve(found: Gaps) -> tuple[Sequence[float], Any]:
