@@ -209,6 +209,7 @@ CASES: tuple[Case, ...] = (
     *(
         _case(f"{name}-accelerated", Splitting, **FINE, **fixed, memory=1, safeguard=True)
         for name, fixed in SPLITTINGS.items()
+        if name in ("fedsplit", "fedpi", "fedrp")
     ),
     _case("sketch", SketchedSGD, clip=10.0, rows=3, columns=4, k=1, p2=2),
     _case("quantised", Quantised, reach=2.0),

@@ -15,6 +15,28 @@ from tests.sims.shipped_data import write_all, write_models
 
 # What starts processes, or trains long even for two rounds.
 LONG = {"demo", "fedbc-cifar", "splitting-cifar"}
+# What sweeps over other values of what a scenario beside it runs.
+ALIKE = {
+    "fedplus-long",
+    "fedplus-regression-validation",
+    "fedplus-validation",
+    "lpproj-clipped",
+    "lpproj-forged",
+    "lpproj-pull",
+    "lpproj-secure",
+    "lpproj-unipen-validation",
+    "lpproj-validation",
+    "partial-pretrain",
+    "partial-secure",
+    "splitting-heterogeneity",
+    "splitting-logistic-final",
+    "splitting-logistic-schedules",
+    "splitting-logistic-steps",
+    "splitting-mnist-accelerated",
+    "splitting-mnist-steps",
+    "splitting-squares-schedules",
+    "splitting-squares-steps",
+}
 EXAMPLES = [each for each in all_described() if not each.table]
 
 
@@ -32,7 +54,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG else []) for each in names()]
+    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG | ALIKE else []) for each in names()]
 )
 def test_it_runs_quickly(name: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["simulate", name, "--quick", "--json", "--data", str(data), "--out", "out"])
