@@ -157,7 +157,7 @@ def chosen(name: str, text: object, dim: int, meaning: str) -> Places:
     if text is None:
         raise MissingBound(name, meaning)
     if not isinstance(text, str):
-        raise ParameterError(f"{name} must be a text such as {meaning}, not {shown(text)}")
+        raise ParameterError(f"{name} must be a text, not {shown(text)}: {meaning}")
     try:
         return Places.parse(text, dim)
     except ParameterError as error:

@@ -83,8 +83,8 @@ def _private(entry: Entry) -> str:
 
 
 def _size(each: Sum) -> str:
-    sizes = (f"{'d' if part.size == DIM else part.size} x {part.bits}" for part in each.spec.parts)
-    return " + ".join(sizes)
+    names = {DIM: "d", DIM - 1: "(d - 1)"}
+    return " + ".join(f"{names.get(part.size, part.size)} x {part.bits}" for part in each.spec.parts)
 
 
 def _malicious(each: Sum) -> str:

@@ -10,7 +10,7 @@ import textwrap
 from enum import Enum
 from typing import Any, Final
 
-from protocols.algorithm import AnyAlgorithm
+from protocols.algorithm import Algorithm, AnyAlgorithm
 from protocols.catalogue import Entry, Parameter, find
 from protocols.optimised import Optimised
 from protocols.optimiser import ServerOptimiser
@@ -22,6 +22,9 @@ _PROVIDED: Final = frozenset({"rate", "population"})
 # What noise, which may be taken in below, does not allow otherwise.
 _WITH_NOISE: Final = {"weighted": False, "fast": False}
 _STEP: Final = 0.5
+# Learning rates on digits: with the pull that lp-proj-2 has by default, larger steps diverge.
+_RATE: Final = 0.3
+_RATES: Final = {"lp-proj-2": 0.05}
 
 _HEAD: Final = """\
 # {name}: {summary}, on the digits that come with the package.
@@ -54,7 +57,7 @@ kind = "softmax"  # or linear, mlp, cnn-mnist, lenet, resnet, ...; further keys 
 #start = ""  # the directory of a kept run of the same model, to begin with what it came to
 
 [training]  # what a client does between two sums
-rate = 0.3
+rate = {rate}
 epochs = 2  # or: steps = 10
 batch = 16  # without it, a step takes all data of a client
 #momentum = 0.0
@@ -90,7 +93,7 @@ _COHORT: Final = """\
 #kind = "label-flip"  # or image-negation, sign-flip, gaussian, scaling, omniscient, ...: docs/training.md
 #fraction = 0.2
 #selection = "count"  # of clients, or of all "samples"
-#level = "update"  # poisoned data included; "message" for residues of their choice inside a sum
+#level = "update"  # poisoned data included; "answer": what is sent of it; "message": residues inside a sum
 
 [channel]  # how sums are made
 kind = "{channel}"  # "plain", "secure" (real machines in one process) or "processes" (many, over TLS)
@@ -134,14 +137,21 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
     per_round = "" if built.needs_everybody else "#per_round = 20  # clients drawn for every round; all\n"
-    what = "personal" if built.table is None else "common"
     return (
-        _HEAD.format(name=name, summary=entry.summary)
+        _HEAD.format(name=name, summary=entry.summary, rate=_RATES.get(entry.name, _RATE))
         + _algorithm(entry)
         + _server(entry, built)
         + _privacy(entry)
-        + _COHORT.format(per_round=per_round, channel=channel, what=what)
+        + _COHORT.format(per_round=per_round, channel=channel, what=_what(built))
     )
+
+
+def _what(built: AnyAlgorithm) -> str:
+    """Which models are worth a look: where clients have their own, the common one says little of them."""
+    if built.table is None:
+        return "personal"
+    within = built.algorithm if isinstance(built, Optimised) else built
+    return "common" if type(within).personal is Algorithm.personal else "both"
 
 
 def _algorithm(entry: Entry) -> str:

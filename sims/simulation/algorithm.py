@@ -55,7 +55,7 @@ def _optimised(algorithm: AnyAlgorithm, section: ServerSection) -> AnyAlgorithm:
     try:
         return Optimised(algorithm=algorithm, optimiser=optimiser(section))
     except ParameterError as error:
-        raise ParameterError(f"{error}; otherwise, leave out [server]") from None
+        raise ParameterError(f"{error}; it runs without [server]") from None
 
 
 def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:

@@ -63,6 +63,22 @@ def test_a_rate_is_left_out_only_where_that_of_training_takes_its_place() -> Non
     ]
 
 
+def test_models_of_clients_own_are_measured_beside_the_common_one() -> None:
+    found = {
+        name: tomllib.loads(written("mine", algorithm=name))["evaluation"]["what"]
+        for name in ("fedavg", "fedadam", "fedpi", "fedalt", "lg-fedavg", "lp-proj-1", "rsa", "local")
+    }
+    assert found == dict.fromkeys(("fedavg", "fedadam", "fedpi"), "common") | {"local": "personal"} | (
+        dict.fromkeys(("fedalt", "lg-fedavg", "lp-proj-1", "rsa"), "both")
+    )
+
+
+def test_what_it_writes_of_a_strong_pull_does_not_diverge(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine", "--algorithm", "lp-proj-2", "--channel", "plain"]) == 0
+    assert main(["simulate", "mine.toml", "--quick", "--set", "output.keep=table"]) == 0
+    assert "rounds 2 of 2" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "/"])
 def test_what_is_no_name_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", name]) == 2
