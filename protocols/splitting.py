@@ -87,8 +87,8 @@ _FINEST: Final = 2.0**-44  # of the clip: the least unit, since shorter residual
 _FURTHEST: Final = 4.0  # clips: a combination that leads further away comes of clipping, not of progress
 _ROW_REVEALS: Final = (
     ", and of the inner products of each one's residual with those of its last rounds: how far clients are "
-    "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, also the sum of "
-    "their points u"
+    "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, also the sum "
+    "of their points u"
 )
 # Gradient steps have nothing of what approaches a proximal point.
 _FORWARD: Final[Mapping[str, Any]] = MappingProxyType(
