@@ -246,6 +246,8 @@ def _built(entry: Entry, settings: Settings, problems: Problems) -> AnyAlgorithm
     except FLError as error:
         problems.add("model", f"{settings.model.kind}: {error}")
         module = None
+    if module is not None:
+        _check_start(settings, module, problems)
     try:
         return _attempt(settings, module)
     except SpecError as error:
@@ -255,6 +257,19 @@ def _built(entry: Entry, settings: Settings, problems: Problems) -> AnyAlgorithm
         name = _named(entry, str(error))
         problems.add(f"algorithm.{name}" if name else _blamed(settings, module), f"{entry.name}: {error}")
     return None
+
+
+def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> None:
+    """What an earlier run has left has to be such a model. Missing files are told with other files."""
+    from sims.scenario.sources import start_of
+    from sims.simulation.beginning import first_model
+
+    path = start_of(settings)
+    if path is not None and path.is_file():
+        try:
+            first_model(settings, module)
+        except FLError as error:
+            problems.add("model.start", str(error).removeprefix("model.start: "))
 
 
 def _named(entry: Entry, sentence: str) -> str | None:

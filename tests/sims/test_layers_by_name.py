@@ -180,5 +180,6 @@ def test_files_that_are_no_such_model(
     if content is None:
         np.savez("model.npz", model=np.zeros(7))
     status, _, err = simulate(capsys, "--set", "model.start=.")
-    assert status != 0
+    assert status == 2
+    assert ": model.start: " in err
     assert said in err
