@@ -82,7 +82,7 @@ def _ends(results: Path) -> list[Panel]:
     return [
         *_panel(_product_curves(closed), Labels(x=x, y=_GAP, title=_SQUARES, log="xy"), names),
         *_panel(_product_curves(logistic), Labels(x=x, y=_GAP, title=_LOGISTIC, log="xy"), names),
-        *_panel(_network_ends(results), Labels(x=x, y=_LOSS, title="network on MNIST", log="x"), names),
+        *_panel(_network_ends(results), Labels(x=x, y=_LOSS, title="network on MNIST"), names),
     ]
 
 
