@@ -161,6 +161,7 @@ def test_guard_that_no_test_executes_survives(tmp_path: Path) -> None:
     assert not outcome.killed
 
 
+@pytest.mark.slow  # each of them starts another pytest
 @pytest.mark.parametrize(
     ("test", "outcome", "timeout"),
     [

@@ -14,7 +14,7 @@ from sims.scenario.shipped import all_described, find, names
 from tests.sims.shipped_data import write_all, write_models
 
 # What starts processes, or trains long even for two rounds.
-LONG = {"demo", "fedbc-cifar", "splitting-cifar"}
+LONG = {"demo", "fedbc-cifar", "large-cohort", "processes", "rfa-unipen", "splitting-cifar"}
 # What sweeps over other values of what a scenario beside it runs.
 ALIKE = {
     "fedplus-long",
