@@ -15,11 +15,13 @@ from secagg import messages as m
 from secagg.budget import Budget
 from secagg.client import ClientMachine
 from secagg.errors import (
+    SERVER,
     BudgetExceeded,
     CohortChanged,
     GroupReopened,
     InputError,
     LedgerError,
+    MalformedMessage,
     ParameterError,
     SpecError,
     StateError,
@@ -379,6 +381,21 @@ def test_a_client_that_has_nothing_to_say_declines_and_stays(trust: Trust) -> No
     assert local.refusals == {}
     silent.clear()
     assert local.ask("first", b"b", round_number=1).count == 5
+
+
+@BOTH
+def test_a_client_whose_answer_is_a_refusal_leaves_and_the_others_go_on(trust: Trust) -> None:
+    """What a query says may be wrong in ways that only whoever answers it can see."""
+
+    def answer(member: int, asked: Asked) -> Mapping[str, ArrayLike]:
+        if member == 1:
+            raise MalformedMessage(SERVER, "a question that nobody asks")
+        return values(member, asked)
+
+    local = session(trust, answer=answer)
+    local.open()
+    assert local.ask("first", b"a")["x"].tolist() == expected(0, 2, 3, 4)
+    assert isinstance(local.refusals[1], MalformedMessage)
 
 
 @BOTH

@@ -277,11 +277,11 @@ def test_a_total_is_the_sum_of_clipped_vectors_up_to_the_grid(case: tuple[Encodi
     bound = part.bound
     assert isinstance(bound, (L2, LInf))
     small = np.array(vector) / 2.0**8  # so that the norm of huge values is finite
-    norm = math.hypot(*small.tolist()) * 2.0**8
+    norm = math.hypot(*small.tolist())
     if isinstance(bound, LInf):
         expected = np.clip(np.array(vector), -bound.limit, bound.limit)
     else:
-        expected = small / (norm / 2.0**8) * bound.limit if norm > bound.limit else np.array(vector)
+        expected = small / norm * bound.limit if norm > bound.limit / 2.0**8 else np.array(vector)
     total = total_of(code, [vector, vector])["x"]
     assert total.shape == (part.size,)
     allowed = 2 * (math.sqrt(part.width) / code.scale(part) + bound.limit * 2.0**-45)
