@@ -96,7 +96,7 @@ def test_steps_are_those_that_a_tie_defines(power: int, kind: str, masked: bool)
     model = np.random.default_rng(3).normal(size=trainer.flat.dim)
     trained = trainer.train(model, Steering(tie=tie), steps=4, rate=0.3, only=only)
     for _ in range(4):  # the gradient of a batch is clipped, where it moves anything, and nothing else
-        gradient = other.gradient(model) * (1 if only is None else only)
+        gradient = other.gradient(model) if only is None else other.gradient(model) * only
         gradient = gradient * min(1, 0.05 / np.linalg.norm(gradient)) + 0.1 * model + tied(tie, model)
         model = model - 0.3 * (gradient if only is None else gradient * only)
     np.testing.assert_allclose(trained, model, atol=1e-11)
