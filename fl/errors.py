@@ -4,7 +4,14 @@ from __future__ import annotations
 
 
 class FLError(ValueError):
-    """Of this package, raised for what a user can put right. Its text says how."""
+    """Base of this package's errors, which a user can correct; the message says how.
+
+    `parameter` is the name of the parameter to change, or None if no single one is to blame.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class DataError(FLError):

@@ -42,7 +42,14 @@ class InputError(LocalError):
 
 
 class ParameterError(LocalError):
-    """No parameters satisfy the request, or a parameter makes no sense."""
+    """A parameter makes no sense, or no parameters satisfy the request.
+
+    `parameter` is the name of the parameter to change, or None if no single one is to blame.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class StateError(LocalError):
