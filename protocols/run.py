@@ -68,7 +68,7 @@ class Run(Generic[S]):
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic import QuadraticLearner
-    >>> from sims.channels import Setting, insecure_plain_sum
+    >>> from sims.runtime import Setting, insecure_plain_sum
     >>> algorithm = FedAvg(dim=2, clients=3, clip=10.0)
     >>> learners = {k: QuadraticLearner(np.array([1.0, float(k)])) for k in range(3)}
     >>> run = Run(algorithm, insecure_plain_sum(algorithm, learners, Setting()), algorithm.start(np.zeros(2)))

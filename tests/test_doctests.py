@@ -25,7 +25,7 @@ import protocols.run
 import protocols.vocabulary
 import secagg
 import secagg.net
-import sims.channels
+import sims.runtime
 
 # What whoever writes an algorithm, a learner or a runner needs; the others say themselves what they export.
 PROTOCOLS: Final = {
@@ -60,7 +60,7 @@ FAMILIAR: Final = {
 
 
 def public() -> Iterator[tuple[ModuleType, str]]:
-    for module in (secagg, secagg.net, sims.channels):
+    for module in (secagg, secagg.net, sims.runtime):
         yield from ((module, name) for name in module.__all__)
     for module, names in PROTOCOLS.items():
         yield from ((module, name) for name in names)

@@ -20,7 +20,7 @@ from sims.audit.steps import groups
 from sims.audit.traffic import traffic
 from sims.deploy.config import toml_tables
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 
 
 def audited(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 
 LEDGER: Final = "ledger"
 SEAL: Final = "ledger-seal"

@@ -21,8 +21,8 @@ from sims.audit.evidence import HEAD, LEDGER, SEAL, Evidence
 from sims.audit.records import Records, reconciled
 from sims.audit.statements import impossible_spends, misstatements, settings_of
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory
-from sims.rundir.signing import AlteredLedger, Verified, read_heads, verify
+from sims.records import RunDirectory
+from sims.records.signing import AlteredLedger, Verified, read_heads, verify
 from sims.scenario.seed import insecure_server
 from sims.words import counted
 

@@ -32,7 +32,7 @@ from protocols.run import Run
 from sims.bench import flower_app
 from sims.bench.digits_task import RATE, DigitsTask
 from sims.bench.flower import FlowerError
-from sims.channels import Setting, insecure_plain_sum
+from sims.runtime import Setting, insecure_plain_sum
 
 _NEEDED: Final = ("flwr", "ray")
 _HOW: Final = "pip install 'flwr[simulation]'"

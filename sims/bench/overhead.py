@@ -26,7 +26,7 @@ from sims.bench.digits_task import DigitsTask
 from sims.bench.flower_rounds import Comparison, FlowerRounds, compare
 from sims.bench.progress import Progress
 from sims.bench.stages import Part, StageClock
-from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
 
 MOST_MILLISECONDS: Final = 4.0  # of CPU that a ring may add, per client and sum
 FASTER_THAN_FLOWER: Final = 3.0  # times its rounds per second

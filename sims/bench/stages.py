@@ -22,7 +22,7 @@ from secagg.errors import SERVER
 from secagg.server import ServerMachine
 from secagg.transitions import ServerState
 from sims.bench.patches import Function, Patches
-from sims.channels.channel import SessionChannel
+from sims.runtime.channel import SessionChannel
 
 
 class Part(StrEnum):

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _paths(args: argparse.Namespace) -> list[Path]:
     """Of a sweep, all its runs."""
-    from sims.rundir import find_runs
+    from sims.records import find_runs
 
     return [run.path for path in args.runs for run in find_runs(path)]
 

@@ -248,8 +248,8 @@ def _tell_kept(
 def _page(where: Path) -> str:
     """Write the page of every run that has none yet, and the one of all together; say where that is."""
     from secagg.errors import LocalError
+    from sims.records import find_runs
     from sims.report import write_report
-    from sims.rundir import find_runs
 
     try:
         for run in find_runs(where):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sims.rundir import RunDirectory, find_runs
+from sims.records import RunDirectory, find_runs
 
 SCENARIO: Final = "demo"
 _TRIES: Final = 1000

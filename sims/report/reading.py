@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from sims.audit.audited import audited
 from sims.deploy.problems import ConfigError
+from sims.records import RunDirectory, find_runs
+from sims.records.files import read_file, replace_file
 from sims.report.chapter import ALGORITHMS, Chapter
 from sims.report.page import page
 from sims.report.wording import values_of
-from sims.rundir import RunDirectory, find_runs
-from sims.rundir.files import read_file, replace_file
 
 REPORT: Final = "report.html"
 

@@ -10,7 +10,7 @@ import numpy as np
 from fl.crowd import Crowd
 from fl.samples import Array
 from protocols.run import Run
-from sims.channels import ObservedChannel
+from sims.runtime import ObservedChannel
 
 _DIGITS: Final = 4
 

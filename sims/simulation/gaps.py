@@ -18,7 +18,7 @@ from fl.errors import FLError
 from fl.proximal import Exact
 from fl.samples import Array
 from protocols.run import Run
-from sims.channels import ObservedChannel
+from sims.runtime import ObservedChannel
 
 _DIGITS: Final = 5  # that count: gaps go through many orders of magnitude
 _DIVERGED: Final = "diverged"

@@ -9,7 +9,7 @@ from sims.simulation.spending import Spending
 
 
 class Ear:
-    """The log of one conversation: see `sims.channels.log.Log`.
+    """The log of one conversation: see `sims.runtime.log.Log`.
 
     `write`   takes lines of the file of sums.
     `number`  gives every session of a run a number of its own, whichever conversation it is of.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fl.federation import ClientData, Federation
-from sims.channels.processes import Clients, Household
+from sims.runtime.processes import Clients, Household
 from sims.scenario.settings import Settings
 from sims.simulation.learners import make_crowd, make_learners, make_tamper, training_of
 

@@ -15,7 +15,7 @@ from fl.crowd import Crowd
 from fl.metrics.trajectory import change, line_losses
 from fl.samples import Array
 from protocols.run import Run
-from sims.channels import ObservedChannel
+from sims.runtime import ObservedChannel
 
 _DIGITS: Final = 4
 _LINE_EVERY: Final = 10  # rounds; a line takes eleven looks at everybody's data

@@ -25,13 +25,13 @@ from secagg.ledger import Row, ServerLedger, read_ledger
 from secagg.net.keyfiles import read_key
 from sims.audit.kinds import described
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory
-from sims.rundir.checkpoint import NAME as CHECKPOINT
-from sims.rundir.checkpoint import Checkpoint, Side
-from sims.rundir.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUN, RUNNING
-from sims.rundir.lines import LinesFile
-from sims.rundir.signing import SignedHead, write_head
-from sims.rundir.toml import as_toml
+from sims.records import RunDirectory
+from sims.records.checkpoint import NAME as CHECKPOINT
+from sims.records.checkpoint import Checkpoint, Side
+from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUN, RUNNING
+from sims.records.lines import LinesFile
+from sims.records.signing import SignedHead, write_head
+from sims.records.toml import as_toml
 from sims.scenario.seed import insecure_seed, insecure_server
 from sims.scenario.settings import Settings
 from sims.simulation.table import as_csv

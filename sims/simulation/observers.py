@@ -16,7 +16,7 @@ import numpy as np
 from fl.crowd import Crowd
 from fl.metrics.clients import ClientScores
 from protocols.run import Run
-from sims.channels import ObservedChannel
+from sims.runtime import ObservedChannel
 from sims.simulation.agreement import agreement
 from sims.simulation.gaps import ergodic_gap, optimality_gap
 from sims.simulation.jumps import jumps

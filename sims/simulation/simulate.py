@@ -15,9 +15,9 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
 from secagg.errors import SecaggError
 from secagg.memory import AnswerEntry
-from sims.channels import Log
-from sims.rundir import RunDirectory
-from sims.rundir.checkpoint import Checkpoint, Side
+from sims.records import RunDirectory
+from sims.records.checkpoint import Checkpoint, Side
+from sims.runtime import Log
 from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
 from sims.simulation.hearing import Ear

@@ -22,7 +22,7 @@ from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.spec import Total
 from secagg.thresholds import dropouts_allowed
-from sims.channels import ObservedChannel
+from sims.runtime import ObservedChannel
 from sims.scenario.settings import Settings, TailSection
 
 _DIGITS: Final = 6

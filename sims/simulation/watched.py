@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
-from sims.channels import SessionChannel
-from sims.channels.participants import SimulatedParticipant
+from sims.runtime import SessionChannel
+from sims.runtime.participants import SimulatedParticipant
 
 _NEVER = -1
 

@@ -14,9 +14,9 @@ from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.ledger import ServerLedger
-from sims.channels import Law, Log, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.channels.log import nobody_logs
-from sims.channels.processes import processes_sum
+from sims.runtime import Law, Log, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.log import nobody_logs
+from sims.runtime.processes import processes_sum
 from sims.scenario.settings import Settings
 from sims.simulation import population
 from sims.simulation.algorithm import build as build_algorithm

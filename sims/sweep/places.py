@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory
-from sims.rundir.checkpoint import Checkpoint
-from sims.rundir.directory import FINISHED
+from sims.records import RunDirectory
+from sims.records.checkpoint import Checkpoint
+from sims.records.directory import FINISHED
 from sims.sweep.cell import Cell
 from sims.sweep.results import Results
 

@@ -31,9 +31,9 @@ from secagg.local import local_machines
 from secagg.messages import MAX_SUMS
 from secagg.spec import Total
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.channels.channel import Plan
-from sims.channels.secure import ObservedSession
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.channel import Plan
+from sims.runtime.secure import ObservedSession
 
 CLIENTS, BAD, DIM, ROUNDS = 12, 3, 5, 4  # a quarter is bad: members 0, 1 and 2
 SEED = b"attacks on algorithms"

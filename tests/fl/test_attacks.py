@@ -47,7 +47,7 @@ from protocols.learner import Learner, Steering
 from protocols.quadratic import QuadraticLearner
 from protocols.rfa import RFA
 from protocols.run import Run
-from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
 
 CLIENTS, DIM = 12, 20
 BAD = frozenset({2, 5, 11})  # a quarter

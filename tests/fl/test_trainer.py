@@ -25,7 +25,7 @@ from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
 from protocols.quadratic import steered_step
 from protocols.run import Run
-from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.fl.clients import amounts, client, samples
 
 FEATURES, CLASSES = 4, 3

@@ -13,7 +13,7 @@ from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector, pack
 from protocols.run import Run
 from secagg.local import Stage
-from sims.channels import Fate, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 Learners = dict[int, QuadraticLearner]
 

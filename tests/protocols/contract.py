@@ -47,8 +47,8 @@ from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
-from sims.channels.setting import Fate
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime.setting import Fate
 
 DIM = 6
 CLIENTS = 5

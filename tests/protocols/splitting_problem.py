@@ -13,7 +13,7 @@ from protocols.learner import Learner, Score, Steering
 from protocols.record import Vector, as_vector
 from protocols.run import Run
 from protocols.splitting import Splitting
-from sims.channels import Setting, insecure_plain_sum
+from sims.runtime import Setting, insecure_plain_sum
 
 _NO_STEERING = Steering()
 

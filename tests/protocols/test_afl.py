@@ -17,7 +17,7 @@ from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFew
 from secagg.local import Stage
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.channels import Fate, SessionChannel, Setting, insecure_plain_sum
+from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran
 
 ROOT = math.sqrt(3.0)

@@ -18,9 +18,9 @@ from protocols.vocabulary import Turn, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum, secure_sum
-from sims.channels.setting import Fate, nobody_missing
 from sims.outlook import Conditions, look_ahead
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
+from sims.runtime.setting import Fate, nobody_missing
 from tests.protocols.splitting_central import Central
 from tests.protocols.splitting_problem import learners_of, models, problem
 from tests.protocols.test_splitting import ETA, maps_of, settings_of, small

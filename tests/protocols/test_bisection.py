@@ -23,7 +23,7 @@ from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.spec import Count, Total
 from secagg.thresholds import Trust
-from sims.channels import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
 
 REACH = 4.0
 MODEL = np.array([0.5, -3.0, 1e3])

@@ -30,8 +30,8 @@ from secagg.local import Stage
 from secagg.masks import KeyStream
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.channels import Fate, SessionChannel
-from sims.channels.participants import SimulatedParticipant
+from sims.runtime import Fate, SessionChannel
+from sims.runtime.participants import SimulatedParticipant
 from tests.protocols.contract import (
     CASES,
     CHANNELS,

@@ -29,7 +29,7 @@ from secagg.noise.accounting import sum_rho
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, nobody_missing, secure_sum
 
 CENTRES = np.array([[2.0, 0.0], [0.5, 0.0], [0.0, 0.0], [0.0, -3.0], [0.2, 0.1], [1.0, 1.0]])
 SEED = b"evaluation"

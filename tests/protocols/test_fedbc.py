@@ -23,7 +23,7 @@ from secagg.errors import CorruptTotal, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.channels import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
 
 CLIENTS, DIM = 8, 6
 GAMMA = 4.0

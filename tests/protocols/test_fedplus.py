@@ -26,7 +26,7 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
-from sims.channels import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
 
 CLIENTS, DIM = 8, 6
 SIGMA = 1.0

@@ -20,7 +20,7 @@ from protocols.rfa import RFA
 from protocols.run import Report, Run
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import Total
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 MOST_SUMS = 12
 TOY = np.array([(0, 0), (1, 0), (0, 1), (1, 1), (10, 10)], np.float64)

@@ -21,7 +21,7 @@ from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.spec import Count, Total
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum
+from sims.runtime import Setting, insecure_plain_sum
 from tests.protocols.baselines import (
     Diverged,
     Learners,

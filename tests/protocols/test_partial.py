@@ -24,7 +24,7 @@ from secagg.local import Stage
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum
+from sims.runtime import Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, all_missing, assert_same_bits, missing, ran
 
 DIM, CLIENTS, RATE, STEPS = 5, 3, 0.1, 4

@@ -18,7 +18,7 @@ from protocols.run import Report, Run
 from secagg import Goal, Promise, sum_rho
 from secagg.errors import ParameterError
 from secagg.memory import VolatileMemory
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 CLIENTS, STEPS, ROUNDS = 6, 2, 3
 PROMISE = Promise(clients=CLIENTS, dropouts=0, colluders=0)

@@ -18,7 +18,7 @@ from protocols.vocabulary import Outcome, Turn, encode_query
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
-from sims.channels import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
 
 DIM = 3
 START = np.array([1.0, -2.0, 0.5])

@@ -21,7 +21,7 @@ from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateErro
 from secagg.local import Stage
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 DIM = 3
 ALGORITHM = FedAvg(dim=DIM, clients=4, clip=10.0, weighted=False)

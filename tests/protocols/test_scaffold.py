@@ -13,7 +13,7 @@ from protocols.scaffold import CONTROL, Control, Controlled, Scaffold
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.spec import L2
-from sims.channels import SessionChannel
+from sims.runtime import SessionChannel
 from tests.protocols.baselines import (
     Learners,
     all_missing,

@@ -27,7 +27,7 @@ from secagg.noise.accounting import sum_rho
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
 
 SEED = b"simplicial"
 # Two clients far out to either side, one less so, and two near the origin.

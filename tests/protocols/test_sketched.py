@@ -15,7 +15,7 @@ from protocols.sketched import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, Wa
 from protocols.vocabulary import LARGEST
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
-from sims.channels import SessionChannel
+from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran, settled
 
 DIM, CLIENTS = 40, 4

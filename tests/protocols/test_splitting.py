@@ -21,7 +21,7 @@ from protocols.vocabulary import Turn, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
-from sims.channels import Setting, insecure_plain_sum, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.contract import absent
 from tests.protocols.splitting_central import Central
 from tests.protocols.splitting_problem import LeastSquaresLearner, gap_of, learners_of, models, problem

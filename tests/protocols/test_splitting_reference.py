@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from protocols.splitting import SETTINGS
-from sims.channels import insecure_plain_sum, secure_sum
+from sims.runtime import insecure_plain_sum, secure_sum
 from tests.protocols.splitting_problem import gaps, problem, rounds_to
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector
 from protocols.rfa import RFA
 from protocols.run import Report, Run
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 NU = 1e-6
 SEED = b"weiszfeld"

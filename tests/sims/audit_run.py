@@ -1,6 +1,6 @@
 """Run directories for tests of audits: quadratic clients, real machines, and the files that a run leaves.
 
-They are written in the format of `sims.rundir`, without data sets, models and torch, so that a test can
+They are written in the format of `sims.records`, without data sets, models and torch, so that a test can
 afford one for every graph, trust level and pattern of drop-outs.
 """
 
@@ -23,11 +23,11 @@ from secagg.ledger import ServerLedger
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from sims.audit.kinds import described
-from sims.channels import Setting, insecure_plain_sum, secure_sum
-from sims.rundir import RunDirectory
-from sims.rundir.lines import LinesFile
-from sims.rundir.signing import SignedHead, write_head
-from sims.rundir.toml import as_toml
+from sims.records import RunDirectory
+from sims.records.lines import LinesFile
+from sims.records.signing import SignedHead, write_head
+from sims.records.toml import as_toml
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.settings import Settings
 from sims.sweep.cell import Cell
 

@@ -17,8 +17,8 @@ from protocols.quadratic import QuadraticLearner
 from protocols.record import Vector
 from protocols.rfa import RFA
 from protocols.run import Run
-from sims.channels import Setting
-from sims.channels.processes import Clients, Household, ProcessesChannel, processes_sum
+from sims.runtime import Setting
+from sims.runtime.processes import Clients, Household, ProcessesChannel, processes_sum
 
 DIM, CLIENTS, WORKERS = 4, 6, 2
 

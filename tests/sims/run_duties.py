@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 from sims.scenario import Settings
 from sims.simulation import simulate
 from sims.simulation.moment import Moment

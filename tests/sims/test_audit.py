@@ -17,8 +17,8 @@ from secagg.noise.conversion import epsilon
 from sims.audit.audit import Audit
 from sims.audit.audited import as_json, audited
 from sims.audit.comparison import compared
-from sims.channels import Setting
 from sims.deploy.problems import ConfigError
+from sims.runtime import Setting
 from tests.sims.audit_run import DELTA, DIM, make_run, noisy
 
 RFA3 = RFA(dim=DIM, clients=6, weighted=False)

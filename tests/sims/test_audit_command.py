@@ -10,8 +10,8 @@ import pytest
 
 from protocols.rfa import RFA
 from secagg.net.certificates import make_certificate
-from sims.channels import Setting
 from sims.cli import main
+from sims.runtime import Setting
 from tests.sims.audit_run import DIM, identity, make_run, noisy
 
 FEW = Setting(sums=3)

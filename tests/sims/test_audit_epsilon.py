@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from secagg.spec import SumSpec
 from sims.audit.audited import audited
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
 from sims.simulation.algorithm import build

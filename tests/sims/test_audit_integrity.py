@@ -19,9 +19,9 @@ from secagg.local import Stage
 from sims.audit.audited import audited
 from sims.audit.evidence import Evidence
 from sims.audit.integrity import examined, fingerprint
-from sims.channels import Setting
-from sims.rundir import RunDirectory
-from sims.rundir.signing import SignedHead, write_head
+from sims.records import RunDirectory
+from sims.records.signing import SignedHead, write_head
+from sims.runtime import Setting
 from tests.sims.audit_run import DIM, digest_of, identity, make_run, noisy
 
 SAMPLES = 400  # positions of each file that are tried by default

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sims.audit.audited import audited
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
 from sims.simulation.moment import Moment

@@ -12,12 +12,12 @@ import pytest
 
 from secagg.ledger import Head
 from sims.audit.audited import as_json, audited
-from sims.channels import Setting
 from sims.cli import main
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory
-from sims.rundir.signing import SignedHead, write_head
-from sims.rundir.toml import as_toml
+from sims.records import RunDirectory
+from sims.records.signing import SignedHead, write_head
+from sims.records.toml import as_toml
+from sims.runtime import Setting
 from sims.scenario.seed import insecure_seed, insecure_server
 from sims.scenario.settings import Settings
 from sims.sweep.cell import Cell

@@ -19,7 +19,7 @@ from sims.audit.audited import audited
 from sims.audit.expectation import set_up, sizes_of
 from sims.audit.growth import Load, growth
 from sims.audit.sizes import Sizes, blob, number
-from sims.channels import Fate, Setting
+from sims.runtime import Fate, Setting
 from tests.sims.audit_run import DIM, make_run, noisy
 
 

@@ -26,9 +26,9 @@ from sims.bench.overhead import PLAIN, RING, WAYS, OverheadSetting, Way, measure
 from sims.bench.overhead_view import show_overhead
 from sims.bench.progress import quiet
 from sims.bench.stages import Part, StageClock
-from sims.channels import SessionChannel, Setting, insecure_plain_sum
 from sims.cli import main
 from sims.console import Console
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum
 from tests.sims.overhead_reports import ROUNDS, report
 
 SMALL = OverheadSetting(clients=6, sums=2, steps=1, corrupt=1, dropout=Fraction(0), runs=1, flower_clients=0)

@@ -36,7 +36,7 @@ from secagg.noise.goal import Goal
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
 
 DIM, CLIENTS = 3, 5
 Make = Callable[[AnyAlgorithm, Mapping[int, Learner], Setting], SessionChannel]

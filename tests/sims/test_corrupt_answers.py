@@ -17,8 +17,8 @@ from protocols.quadratic import QuadraticLearner
 from protocols.quantised import Quantised
 from protocols.record import as_vector
 from protocols.run import Run
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.channels.clientstate import learner_state, set_learner_state
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.clientstate import learner_state, set_learner_state
 from sims.scenario import Settings
 from sims.simulation import simulate
 

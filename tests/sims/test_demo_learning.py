@@ -14,7 +14,7 @@ from sims.cli import main
 from sims.console import Console
 from sims.demo.learning import Cast, Outcome, free_directory, outcome, runs_in
 from sims.demo.learning_view import show
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from fl.crowd import Crowd
 from fl.samples import Array
 from protocols.run import Run
-from sims.channels import SessionChannel
+from sims.runtime import SessionChannel
 from sims.scenario import Settings
 from sims.simulation import OBSERVERS, jumps, simulate
 

@@ -25,9 +25,9 @@ from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from sims.chances import Chances, dropouts_to_plan_for
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.cli import main
 from sims.outlook import Conditions, look_ahead
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 ChannelFactory: TypeAlias = Callable[[AnyAlgorithm, Mapping[int, Any], Setting], SessionChannel]
 

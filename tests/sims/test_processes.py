@@ -26,10 +26,10 @@ from secagg.errors import ParameterError
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
 from secagg.thresholds import Trust
-from sims.channels import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.channels.processes import ProcessesChannel, WorkersFailed
-from sims.channels.processes.office import Desk
 from sims.processes.census import Individual
+from sims.runtime import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.processes import ProcessesChannel, WorkersFailed
+from sims.runtime.processes.office import Desk
 from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
 from tests.sims.test_crew_orphans import ROOT, survivors
 

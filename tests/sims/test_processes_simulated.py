@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sims.channels.processes import ProcessesChannel
+from sims.runtime.processes import ProcessesChannel
 from sims.scenario.settings import Settings
 from sims.simulation.moment import nobody_watches
 from sims.simulation.simulate import Simulation, simulate

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from secagg.ledger import read_ledger
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
 from sims.simulation import simulate
 from sims.sweep.tasks import Explained, Stopped
 from tests.sims.run_duties import PRIVATE, SECURE, Gone, after, crash, model, settings

@@ -12,8 +12,8 @@ from secagg.groups import GroupBook
 from secagg.ledger import read_ledger
 from secagg.memory import AnswerEntry
 from sims.audit.audited import audited
-from sims.channels.clientstate import SimulatedMemory
-from sims.rundir import RunDirectory
+from sims.records import RunDirectory
+from sims.runtime.clientstate import SimulatedMemory
 from sims.scenario.settings import Settings
 from sims.simulation import simulate
 from sims.simulation.keeping import Keeper

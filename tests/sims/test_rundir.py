@@ -13,14 +13,14 @@ import pytest
 
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
-from sims.channels.processes.office import Desk
 from sims.deploy.problems import ConfigError
-from sims.rundir import RunDirectory, find_runs
-from sims.rundir.checkpoint import Side
-from sims.rundir.files import replace_file
-from sims.rundir.lines import LinesFile, read_lines
-from sims.rundir.signing import AlteredLedger, SignedHead, verify, write_head
-from sims.rundir.toml import as_toml
+from sims.records import RunDirectory, find_runs
+from sims.records.checkpoint import Side
+from sims.records.files import replace_file
+from sims.records.lines import LinesFile, read_lines
+from sims.records.signing import AlteredLedger, SignedHead, verify, write_head
+from sims.records.toml import as_toml
+from sims.runtime.processes.office import Desk
 from sims.simulation import simulate
 from sims.sweep.tasks import Explained, Stopped
 from tests.sims.run_duties import settings

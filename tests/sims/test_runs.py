@@ -17,10 +17,10 @@ import pytest
 from secagg.ledger import read_ledger
 from secagg.noise.conversion import epsilon
 from sims.cli import main
-from sims.rundir import RunDirectory, find_runs
-from sims.rundir.directory import NAMES
-from sims.rundir.signing import verify
-from sims.rundir.toml import as_toml
+from sims.records import RunDirectory, find_runs
+from sims.records.directory import NAMES
+from sims.records.signing import verify
+from sims.records.toml import as_toml
 from sims.simulation import simulate
 from sims.simulation.moment import Moment
 from sims.sweep.progress import Lines

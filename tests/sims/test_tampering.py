@@ -29,8 +29,8 @@ from secagg.noise.promise import Noise, Promise
 from secagg.ring import Residues
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Total
 from secagg.thresholds import Trust
-from sims.channels import SessionChannel, Setting, Tamper, insecure_plain_sum, secure_sum
-from sims.channels.tampering import Field, tampered
+from sims.runtime import SessionChannel, Setting, Tamper, insecure_plain_sum, secure_sum
+from sims.runtime.tampering import Field, tampered
 
 CLIENTS, DIM, CLIP, BITS, BAD = 6, 4, 10.0, 32, 1
 MODULUS, LEVELS = 1 << BITS, levels(BITS, CLIENTS)

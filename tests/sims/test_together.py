@@ -28,7 +28,7 @@ from secagg.events import Asked, SumAborted
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.thresholds import Trust
-from sims.channels import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from tests.fl.clients import client
 
 DIM, CLIENTS = 15, 5

@@ -214,7 +214,7 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.mark.slow  # makes an environment
 def test_the_core_needs_four_libraries(core: Environment, tmp_path: Path) -> None:
     found = core.told(
-        "import sys, secagg, secagg.net, protocols.run, sims.channels\n"
+        "import sys, secagg, secagg.net, protocols.run, sims.runtime\n"
         "from importlib import metadata, util\n"
         "print(json.dumps({\n"
         "    'place': secagg.__file__, 'loaded': sorted(sys.modules),\n"

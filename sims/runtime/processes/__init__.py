@@ -4,8 +4,8 @@ clients = Clients(make, shared, owned)  # `make(shared, owned of some)` makes th
 channel = processes_sum(algorithm, learners, Setting(), clients=clients, workers=4)
 """
 
-from sims.channels.processes.channel import ProcessesChannel, processes_sum
-from sims.channels.processes.office import WorkersFailed
-from sims.channels.processes.orders import Clients, Household
+from sims.runtime.processes.channel import ProcessesChannel, processes_sum
+from sims.runtime.processes.office import WorkersFailed
+from sims.runtime.processes.orders import Clients, Household
 
 __all__ = ["Clients", "Household", "ProcessesChannel", "WorkersFailed", "processes_sum"]

@@ -26,8 +26,10 @@ from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import server_context
 from secagg.testing.seeded import seeded_identity
-from sims.channels.processes.host import host
-from sims.channels.processes.orders import (
+from sims.descriptors import make_room
+from sims.processes import Crew, CrewFailed, Ended, News, WorkerGone, open_crew
+from sims.runtime.processes.host import host
+from sims.runtime.processes.orders import (
     Answered,
     Clients,
     Done,
@@ -41,8 +43,6 @@ from sims.channels.processes.orders import (
     Trouble,
     pack_algorithm,
 )
-from sims.descriptors import make_room
-from sims.processes import Crew, CrewFailed, Ended, News, WorkerGone, open_crew
 from sims.words import counted
 
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer, seeded_identity
-from sims.channels.channel import Plan, SessionChannel
-from sims.channels.log import Course, Shape
-from sims.channels.setting import Setting
-from sims.channels.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
+from sims.runtime.channel import Plan, SessionChannel
+from sims.runtime.log import Course, Shape
+from sims.runtime.setting import Setting
+from sims.runtime.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sims.deploy.problems import ConfigError
-from sims.rundir.files import PUBLIC, json_object, read_file, told, write_all
+from sims.records.files import PUBLIC, json_object, read_file, told, write_all
 
 
 class LinesFile:

@@ -7,6 +7,6 @@ A file is replaced as a whole or not at all, and a line is there or not. What th
 not hold, is a `ConfigError` with a sentence for whoever runs it.
 """
 
-from sims.rundir.directory import RunDirectory, find_runs
+from sims.records.directory import RunDirectory, find_runs
 
 __all__ = ["RunDirectory", "find_runs"]

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgpack
 
 from sims.deploy.problems import ConfigError
-from sims.rundir.directory import RunDirectory
-from sims.rundir.files import PRIVATE, read_file
+from sims.records.directory import RunDirectory
+from sims.records.files import PRIVATE, read_file
 
 NAME: Final = "checkpoint"
 _MAGIC: Final = b"secagg checkpoint 1\n"

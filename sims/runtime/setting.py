@@ -15,9 +15,9 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
 from secagg.thresholds import Trust, dropouts_allowed
-from sims.channels.dropouts import Law
-from sims.channels.log import Log, nobody_logs
-from sims.channels.tampering import Tamper
+from sims.runtime.dropouts import Law
+from sims.runtime.log import Log, nobody_logs
+from sims.runtime.tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
 Fate: TypeAlias = Callable[[int, Stage, int, int], bool]

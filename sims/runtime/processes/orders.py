@@ -23,7 +23,7 @@ from secagg.net.address import Address
 from secagg.net.settings import Patience
 from secagg.policy import Policy
 from secagg.thresholds import Trust
-from sims.channels.tampering import Tamper
+from sims.runtime.tampering import Tamper
 
 
 @dataclass(frozen=True)

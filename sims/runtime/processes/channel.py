@@ -21,12 +21,12 @@ from protocols.learner import Learner
 from protocols.vocabulary import Turn
 from secagg.errors import ParameterError
 from secagg.thresholds import Trust
-from sims.channels.channel import Plan, SessionChannel
-from sims.channels.clientstate import restore_clients, save_clients
-from sims.channels.processes.office import Office, Tell
-from sims.channels.processes.orders import BeginRound, Clients, Finished, FinishRound, Reply
-from sims.channels.processes.session import ProcessSession
-from sims.channels.setting import Setting
+from sims.runtime.channel import Plan, SessionChannel
+from sims.runtime.clientstate import restore_clients, save_clients
+from sims.runtime.processes.office import Office, Tell
+from sims.runtime.processes.orders import BeginRound, Clients, Finished, FinishRound, Reply
+from sims.runtime.processes.session import ProcessSession
+from sims.runtime.setting import Setting
 
 _logger: Final = logging.getLogger("sims.processes")
 

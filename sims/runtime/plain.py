@@ -35,10 +35,10 @@ from secagg.spec import SumSpec, Total
 from secagg.testing.seeded import insecure_rounding
 from secagg.thresholds import Trust
 from secagg.topology import plan
-from sims.channels.channel import Plan, SessionChannel
-from sims.channels.log import Course, Shape
-from sims.channels.setting import Setting
-from sims.channels.tampering import tampered
+from sims.runtime.channel import Plan, SessionChannel
+from sims.runtime.log import Course, Shape
+from sims.runtime.setting import Setting
+from sims.runtime.tampering import tampered
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)

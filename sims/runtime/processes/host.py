@@ -32,10 +32,11 @@ from secagg.net.journal import Fact, Journal
 from secagg.net.link import no_progress
 from secagg.net.tls import client_context
 from secagg.net.work import inline
-from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
-from sims.channels.participants import SimulatedParticipant
-from sims.channels.processes.mortal import Vanished, make_client
-from sims.channels.processes.orders import (
+from sims.processes.line import Line
+from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
+from sims.runtime.participants import SimulatedParticipant
+from sims.runtime.processes.mortal import Vanished, make_client
+from sims.runtime.processes.orders import (
     Answered,
     BeginRound,
     Done,
@@ -51,7 +52,6 @@ from sims.channels.processes.orders import (
     Settle,
     Trouble,
 )
-from sims.processes.line import Line
 
 _DOWN: Final = ("disconnected", "dismissed", "unreachable")
 

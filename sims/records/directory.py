@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sims.deploy.problems import ConfigError
-from sims.rundir.files import PUBLIC, json_object, read_file, replace_file, told
-from sims.rundir.lines import read_lines
+from sims.records.files import PUBLIC, json_object, read_file, replace_file, told
+from sims.records.lines import read_lines
 
 FORMAT: Final = 1
 RUN: Final = "run.json"

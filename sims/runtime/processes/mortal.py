@@ -12,7 +12,7 @@ from secagg.events import ClientStep
 from secagg.local import Stage
 from secagg.testing.seeded import InsecureRepeatableClient
 from secagg.thresholds import Trust
-from sims.channels.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
+from sims.runtime.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
 
 _STAGES: Final[dict[type[m.Message], Stage]] = {
     m.Invitation: Stage.ADVERTISE,
@@ -60,7 +60,7 @@ class _MortalRepeatableTampering(_Mortal, InsecureRepeatableTamperingClient):
 
 
 def make_client(*, tamper: Tamper | None, seed: bytes | None, number: int, **settings: Any) -> ClientMachine:
-    """A machine like that of `sims.channels.secure` in session `number`, but mortal."""
+    """A machine like that of `sims.runtime.secure` in session `number`, but mortal."""
     more: dict[str, Any] = {} if tamper is None else {"tamper": tamper}
     if seed is None:
         return (_MortalClient if tamper is None else _MortalTampering)(**settings, **more)

@@ -28,10 +28,10 @@ from secagg.messages import MAX_SUMS
 from secagg.policy import Policy
 from secagg.spec import Table, Total
 from secagg.thresholds import Trust
-from sims.channels.clientstate import SimulatedMemory, restore_clients, save_clients
-from sims.channels.log import Carried, Carrier, Course, Shape
-from sims.channels.participants import SimulatedParticipant
-from sims.channels.setting import Setting
+from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
+from sims.runtime.log import Carried, Carrier, Course, Shape
+from sims.runtime.participants import SimulatedParticipant
+from sims.runtime.setting import Setting
 
 
 class ObservedChannel(Channel, Protocol):
@@ -365,7 +365,7 @@ class SessionChannel:
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
-        """Every client between two rounds: see `sims.channels.clientstate`."""
+        """Every client between two rounds: see `sims.runtime.clientstate`."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:

@@ -7,13 +7,13 @@
 `insecure_plain_sum` takes the same arguments and gives the same numbers without any protection.
 """
 
-from sims.channels.channel import ObservedChannel, SessionChannel
-from sims.channels.dropouts import Law
-from sims.channels.log import Log
-from sims.channels.plain import insecure_plain_sum
-from sims.channels.secure import secure_sum
-from sims.channels.setting import Fate, Setting, nobody_missing
-from sims.channels.tampering import Tamper
+from sims.runtime.channel import ObservedChannel, SessionChannel
+from sims.runtime.dropouts import Law
+from sims.runtime.log import Log
+from sims.runtime.plain import insecure_plain_sum
+from sims.runtime.secure import secure_sum
+from sims.runtime.setting import Fate, Setting, nobody_missing
+from sims.runtime.tampering import Tamper
 
 __all__ = [
     "Fate",

@@ -18,7 +18,7 @@ from secagg.keys import verify as verify_signature
 from secagg.ledger import Head, Row
 from secagg.ledger.chain import START, text_of
 from sims.deploy.problems import ConfigError
-from sims.rundir.directory import RunDirectory
+from sims.records.directory import RunDirectory
 
 NAME: Final = "ledger.head"
 _PURPOSE: Final = "head of a run's ledger"

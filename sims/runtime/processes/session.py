@@ -22,10 +22,10 @@ from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.testing.seeded import InsecureSeededServer
 from secagg.transitions import ServerState
-from sims.channels.channel import Plan
-from sims.channels.log import Course, Shape
-from sims.channels.processes.office import Office
-from sims.channels.processes.orders import Doom, Enter, Refused
+from sims.runtime.channel import Plan
+from sims.runtime.log import Course, Shape
+from sims.runtime.processes.office import Office
+from sims.runtime.processes.orders import Doom, Enter, Refused
 
 # A stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
@@ -227,7 +227,7 @@ class _WitnessedSeeded(_Witnessed, InsecureSeededServer):
 
 
 def _server(plan: Plan, keys: Mapping[int, bytes], stage_begins: Callable[[Stage], None]) -> _Witnessed:
-    """The one that `sims.channels.secure` would make for the same session."""
+    """The one that `sims.runtime.secure` would make for the same session."""
     setting, policy = plan.setting, plan.policy
     settings: dict[str, Any] = {
         "table": plan.table,
