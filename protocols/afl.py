@@ -140,7 +140,9 @@ class AFL(Algorithm[MixtureState, Weight]):
 
     def with_model(self, state: MixtureState, model: Vector) -> MixtureState:
         if self.averaged:
-            raise ParameterError("set averaged to False: a mean of models cannot be moved from outside")
+            raise ParameterError(
+                "set averaged to False: a mean of models cannot be moved from outside", parameter="averaged"
+            )
         return super().with_model(state, model)
 
     def first_memory(self) -> Weight:

@@ -93,7 +93,9 @@ class Aggregation:
             or any(a != b for a, b in list(pairwise(edges))[::2])
             or any(layer.start >= layer.stop for layer in self.layers)
         ):
-            raise ParameterError("layers must follow each other without a gap, from coordinate 0 on")
+            raise ParameterError(
+                "layers must follow each other without a gap, from coordinate 0 on", parameter="layers"
+            )
         if len({layer.influence.promise for layer in self.layers}) > 1:
             raise ParameterError(
                 "layers are one sum: its noise is planned for all of them alike, or for none"

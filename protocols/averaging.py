@@ -53,7 +53,9 @@ class Averaging:
         if self.privacy is not None:
             self.privacy.check_clients(self.clients)
             if self.cap != 1:
-                raise ParameterError("with noise, all clients count the same: set weighted to False")
+                raise ParameterError(
+                    "with noise, all clients count the same: set weighted to False", parameter="weighted"
+                )
 
     @property
     def limit(self) -> float:

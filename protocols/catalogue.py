@@ -133,7 +133,7 @@ class Entry:
         fixed = {**self.fixed, **({_INITIAL: initial} if _INITIAL in self.fixed else {})}
         for key in settings:
             if key not in self.parameters:
-                raise ParameterError(self._no_such(key))
+                raise ParameterError(self._no_such(key), parameter=key)
         missing: list[MissingBound] = []
         while True:
             try:

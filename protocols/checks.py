@@ -14,18 +14,18 @@ _SHOWN: Final = 60
 
 
 class MissingBound(ParameterError):
-    """A parameter without a default that was not set. `name` is that of the parameter."""
+    """A required parameter is not set; `parameter` is its name."""
 
     def __init__(self, name: str, meaning: str) -> None:
-        super().__init__(f"{name} must be set: {meaning}")
-        self.name = name
+        super().__init__(f"{name} must be set: {meaning}", parameter=name)
+        self.name: Final = name
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:
     """Refuse what is no whole number from `least` to `most`."""
     if type(value) is not int or value < least or (most is not None and value > most):
         limits = f"from {least}" if most is None else f"from {least} to {most}"
-        raise ParameterError(f"{name} must be a whole number {limits}, not {shown(value)}")
+        raise ParameterError(f"{name} must be a whole number {limits}, not {shown(value)}", parameter=name)
 
 
 def real(name: str, value: object, least: float, most: float = math.inf) -> None:
@@ -33,20 +33,20 @@ def real(name: str, value: object, least: float, most: float = math.inf) -> None
     if not _is_finite(value) or not least <= value <= most:  # type: ignore[operator]
         bounded = f"from {least:g} to {most:g}" if most < math.inf else f"of at least {least:g}"
         limits = f" {bounded}" if least > -math.inf else ""
-        raise ParameterError(f"{name} must be a number{limits}, not {shown(value)}")
+        raise ParameterError(f"{name} must be a number{limits}, not {shown(value)}", parameter=name)
 
 
 def positive(name: str, value: object) -> None:
     """Refuse what is no finite number above zero, or so large or small that it is of no use."""
     if not _is_finite(value) or value <= 0:  # type: ignore[operator]
-        raise ParameterError(f"{name} must be a number above 0, not {shown(value)}")
+        raise ParameterError(f"{name} must be a number above 0, not {shown(value)}", parameter=name)
     real(name, value, SMALLEST, LARGEST)
 
 
 def truth(name: str, value: object) -> None:
     """Refuse what is neither True nor False; a text such as "no" would count as true."""
     if type(value) is not bool:
-        raise ParameterError(f"{name} must be true or false, not {shown(value)}")
+        raise ParameterError(f"{name} must be true or false, not {shown(value)}", parameter=name)
 
 
 def bound(name: str, value: object, meaning: str) -> None:

@@ -88,9 +88,13 @@ class Measures:
 
     def _check_ratio(self, privacy: PrivateRounds) -> None:
         if self.scores and privacy.ratio == 1:
-            raise ParameterError("of the budget, the histogram must leave something: set a ratio below 1")
+            raise ParameterError(
+                "of the budget, the histogram must leave something: set a ratio below 1", parameter="ratio"
+            )
         if not self.scores and privacy.ratio < 1:
-            raise ParameterError("there is nothing but the histogram to spend on: set a ratio of 1")
+            raise ParameterError(
+                "there is nothing but the histogram to spend on: set a ratio of 1", parameter="ratio"
+            )
 
     @property
     def most(self) -> float:

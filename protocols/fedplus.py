@@ -75,7 +75,9 @@ class Group:
         try:
             return Psi(self.psi)
         except ValueError:
-            raise ParameterError(f"psi must be one of {', '.join(Psi)}, not {self.psi!r}") from None
+            raise ParameterError(
+                f"psi must be one of {', '.join(Psi)}, not {self.psi!r}", parameter="psi"
+            ) from None
 
     @property
     def is_mean(self) -> bool:
@@ -167,7 +169,9 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
             raise ParameterError("private sums are of one group: each group would spend the whole goal")
         self.aggregation  # noqa: B018  # raises what is wrong with the bounds
         if self.penalties[-1].stop != self.dim:
-            raise ParameterError(f"the last group must end at {self.dim}, the number of parameters")
+            raise ParameterError(
+                f"the last group must end at {self.dim}, the number of parameters", parameter="groups"
+            )
 
     @cached_property
     def penalties(self) -> tuple[Group, ...]:

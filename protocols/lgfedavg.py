@@ -30,7 +30,10 @@ class LGFedAvg(FedSim):
 
     def check(self) -> None:
         if not self.own.rest.size:
-            raise ParameterError('shared_part names no parameters: set it to the last layers, such as "-10:"')
+            raise ParameterError(
+                'shared_part names no parameters: set it to the last layers, such as "-10:"',
+                parameter="shared_part",
+            )
         super().check()
 
     @cached_property

@@ -102,7 +102,9 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
         checks.whole("subspace", self.subspace, 1)
         if self.subspace > self.dim:
             most = f"{self.dim}, the number of the model's parameters"
-            raise ParameterError(f"subspace must be at most {most}, not {self.subspace}")
+            raise ParameterError(
+                f"subspace must be at most {most}, not {self.subspace}", parameter="subspace"
+            )
         checks.whole("public_seed", self.public_seed, 0, (1 << 63) - 1)
         checks.whole("rounds", self.rounds, 1, 1 << 20)
         checks.whole("personal_steps", self.personal_steps, 1)
@@ -112,7 +114,8 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
             checks.positive("personal_rate", self.personal_rate)
         if self.initial is not None and len(self.initial) != self.dim:
             raise ParameterError(
-                f"initial must have as many numbers as the model, {self.dim}, not {len(self.initial)}"
+                f"initial must have as many numbers as the model, {self.dim}, not {len(self.initial)}",
+                parameter="initial",
             )
         self.space  # noqa: B018  # raises what is wrong with the transform
 

@@ -81,13 +81,17 @@ class ServerOptimiser:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in PARAMETERS:
-            raise ParameterError(f"kind must be one of {', '.join(PARAMETERS)}, not {shown(self.kind)}")
+            raise ParameterError(
+                f"kind must be one of {', '.join(PARAMETERS)}, not {shown(self.kind)}", parameter="kind"
+            )
         if self.is_adaptive or self.rate is not None:
             checks.bound("rate", self.rate, "about how far a coordinate moves in a round, such as 0.01")
         for name in ("momentum", "beta1", "beta2"):
             checks.real(name, getattr(self, name), 0)
             if getattr(self, name) >= 1:
-                raise ParameterError(f"{name} must be less than 1, not {shown(getattr(self, name))}")
+                raise ParameterError(
+                    f"{name} must be less than 1, not {shown(getattr(self, name))}", parameter=name
+                )
         checks.positive("epsilon", self.epsilon)
         checks.truth("corrected", self.corrected)
 

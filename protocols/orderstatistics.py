@@ -135,7 +135,9 @@ class TrimmedMean(OrderStatistics):
         super().check()
         checks.real("trim", self.trim, 0)
         if self.trim >= 0.5:
-            raise ParameterError(f"trim must be less than a half, or nobody is left; not {self.trim!r}")
+            raise ParameterError(
+                f"trim must be less than a half, or nobody is left; not {self.trim!r}", parameter="trim"
+            )
         checks.whole("bits", self.bits, 2, 64)
 
     def ranks(self, clients: int) -> tuple[int, ...]:

@@ -92,9 +92,13 @@ class Partial(Averaged[OwnPart]):
 
     def check(self) -> None:
         if not self.shared.size:
-            raise ParameterError("personal_part has all parameters: leave some that clients share")
+            raise ParameterError(
+                "personal_part has all parameters: leave some that clients share", parameter="personal_part"
+            )
         if self.weigh_by not in (BATCHES, SAMPLES):
-            raise ParameterError(f'weigh_by must be "{BATCHES}" or "{SAMPLES}", not {self.weigh_by!r}')
+            raise ParameterError(
+                f'weigh_by must be "{BATCHES}" or "{SAMPLES}", not {self.weigh_by!r}', parameter="weigh_by"
+            )
         if self.initial is not None:
             self.own.check(self.initial)
         checks.whole("finetune", self.finetune, 0)
@@ -282,7 +286,9 @@ class FedAlt(Partial):
             checks.positive("personal_rate", self.personal_rate)
         checks.real("pull", self.pull, 0)
         if self.pull_to not in (START, ZERO):
-            raise ParameterError(f'pull_to must be "{START}" or "{ZERO}", not {self.pull_to!r}')
+            raise ParameterError(
+                f'pull_to must be "{START}" or "{ZERO}", not {self.pull_to!r}', parameter="pull_to"
+            )
 
     @cached_property
     def steering(self) -> Steering:

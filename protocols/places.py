@@ -157,8 +157,8 @@ def chosen(name: str, text: object, dim: int, meaning: str) -> Places:
     if text is None:
         raise MissingBound(name, meaning)
     if not isinstance(text, str):
-        raise ParameterError(f"{name} must be a text, not {shown(text)}: {meaning}")
+        raise ParameterError(f"{name} must be a text, not {shown(text)}: {meaning}", parameter=name)
     try:
         return Places.parse(text, dim)
     except ParameterError as error:
-        raise ParameterError(f"{name}: {error}") from None
+        raise ParameterError(f"{name}: {error}", parameter=name) from None

@@ -78,7 +78,9 @@ class RFA(Algorithm[ModelState, NoMemory]):
     def check(self) -> None:
         checks.whole("cap", self.cap, 1, 1 << 32)
         if self.start_at not in (MODEL, MEAN):
-            raise ParameterError(f'start_at must be "{MODEL}" or "{MEAN}", not {self.start_at!r}')
+            raise ParameterError(
+                f'start_at must be "{MODEL}" or "{MEAN}", not {self.start_at!r}', parameter="start_at"
+            )
         if self.reject is not None:
             checks.positive("reject", self.reject)
         if self.privacy is not None and (self.fast or self.start_at != MODEL):

@@ -81,7 +81,8 @@ class RSA(Algorithm[SteppedState, OwnModel]):
             checks.whole("steps", self.steps, 1)
         if self.schedule not in (CONSTANT, SQRT):
             raise ParameterError(
-                f'schedule must be "{CONSTANT}" or "{SQRT}", not {checks.shown(self.schedule)}'
+                f'schedule must be "{CONSTANT}" or "{SQRT}", not {checks.shown(self.schedule)}',
+                parameter="schedule",
             )
 
     @cached_property

@@ -107,7 +107,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
             if self.weighted:
                 raise ParameterError(
                     "with noise, all clients count the same: what the samples of a tail add up to would "
-                    "need noise of its own. Set weighted to False"
+                    "need noise of its own. Set weighted to False",
+                    parameter="weighted",
                 )
 
     @cached_property

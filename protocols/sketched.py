@@ -115,7 +115,7 @@ class SketchedSGD(Algorithm[SketchState, Waiting]):
         checks.whole("p2", self.p2, 1)
         checks.real("momentum", self.momentum, 0)
         if self.momentum >= 1:
-            raise ParameterError(f"momentum must be less than 1, not {self.momentum!r}")
+            raise ParameterError(f"momentum must be less than 1, not {self.momentum!r}", parameter="momentum")
         checks.positive("server_rate", self.server_rate)
         if self.local_steps is not None:
             checks.whole("local_steps", self.local_steps, 1)

@@ -55,7 +55,8 @@ class GramRow:
         if left < _RELATIVE_BITS:
             raise ParameterError(
                 f"with {self.clients} clients in a sum, inner products have less than {_RELATIVE_BITS} bits: "
-                "set memory to 0, or have fewer clients"
+                "set memory to 0, or have fewer clients",
+                parameter="memory",
             )
 
     @property

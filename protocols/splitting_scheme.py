@@ -31,7 +31,9 @@ _STEEPEST: Final = 16.0  # the most of u_i that is taken off z_i: every doubling
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse a word that means nothing here."""
     if value not in known:
-        raise ParameterError(f"{name} must be one of {', '.join(known)}, not {checks.shown(value)}")
+        raise ParameterError(
+            f"{name} must be one of {', '.join(known)}, not {checks.shown(value)}", parameter=name
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,8 @@ class Subspace:
         checks.truth("orthonormal", self.orthonormal)
         if self.transform not in TRANSFORMS:
             raise ParameterError(
-                f"transform must be one of {', '.join(TRANSFORMS)}, not {checks.shown(self.transform)}"
+                f"transform must be one of {', '.join(TRANSFORMS)}, not {checks.shown(self.transform)}",
+                parameter="transform",
             )
         if self.orthonormal:
             self._check_orthonormal()
@@ -81,12 +82,14 @@ class Subspace:
         if self.is_fast and self.dim != self.width:
             raise ParameterError(
                 f"rows of the fast transform are orthogonal only where dim is a power of two, and it is "
-                f"{self.dim}: unset orthonormal"
+                f"{self.dim}: unset orthonormal",
+                parameter="orthonormal",
             )
         if not self.is_fast and self.entries > _EXACT:
             raise ParameterError(
                 f"{self.entries} entries are too many to make rows orthogonal, at most {_EXACT}: unset "
-                "orthonormal; rows of a random matrix that large are nearly so"
+                "orthonormal; rows of a random matrix that large are nearly so",
+                parameter="orthonormal",
             )
 
     @property

@@ -41,7 +41,9 @@ class Rule(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise ParameterError(f"rule must be one of {', '.join(cls)}, not {name!r}") from None
+            raise ParameterError(
+                f"rule must be one of {', '.join(cls)}, not {name!r}", parameter="rule"
+            ) from None
 
 
 @dataclass(frozen=True)
