@@ -9,29 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from protocols.algorithm import AnyAlgorithm
-from secagg.ledger.description import describe
 from sims.audit.audit import Kind, Part
 from sims.audit.records import Entry
 
 _UNKNOWN = "nothing is written down about what it reveals"
-
-
-def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """For `run.json`; `extra` marks what is no part of the algorithm, such as a histogram at the end."""
-    return [
-        {
-            "kind": each.query.kind,
-            "group": each.spec.group or each.query.kind,
-            "times": each.spec.times,
-            "needed": each.spec.times if each.needed is None else each.needed,
-            "reveals": each.reveals,
-            "least_weight": each.least_weight,
-            "extra": extra,
-            **describe(each.spec),
-        }
-        for each in algorithm.sums()
-    ]
 
 
 def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[Entry]) -> tuple[Kind, ...]:

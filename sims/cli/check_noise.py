@@ -10,7 +10,7 @@ from sims.cli.registry import Subparsers
 from sims.words import counted
 
 if TYPE_CHECKING:
-    from sims.audit.trial import Outcome, Trial
+    from sims.noise_audit.trial import Outcome, Trial
 
 FAULTS = ("none", "halved", "silent", "unscaled", "reused")
 
@@ -80,9 +80,9 @@ def _delta(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
-    from sims.audit.trial import run_trial
     from sims.bench.progress import bar
     from sims.cli.errors import UserError
+    from sims.noise_audit.trial import run_trial
 
     try:
         with bar() as progress:
@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(args: argparse.Namespace) -> "Trial":
-    from sims.audit.rehearsal import Fault
-    from sims.audit.trial import Trial
+    from sims.noise_audit.trial import Trial
+    from sims.noise_audit.unmasked_sums import Fault
 
     return Trial(
         clients=args.clients, size=args.dim, sums=args.sums, dropouts=args.dropouts, dropped=args.dropped,

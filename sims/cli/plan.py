@@ -12,7 +12,7 @@ from sims.cli.options import TRUST_LEVELS, Whole, add_choice
 from sims.cli.registry import Subparsers
 
 if TYPE_CHECKING:
-    from sims.outlook import Outlook
+    from sims.plan.cost_plan import Outlook
 
 
 def add(subparsers: Subparsers) -> None:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     if args.parameters:
         return _list_parameters(args)
     from sims.cli.plan_text import lines
-    from sims.outlook import as_json
+    from sims.plan.cost_plan import as_json
 
     outlook = _outlook(args)
     if args.json:
@@ -142,7 +142,7 @@ def _outlook(args: argparse.Namespace) -> "Outlook":
     from secagg.errors import LocalError
     from secagg.thresholds import Trust
     from sims.cli.plan_settings import build, colluders
-    from sims.outlook import Conditions, look_ahead
+    from sims.plan.cost_plan import Conditions, look_ahead
 
     name = ""
     try:

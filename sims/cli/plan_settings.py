@@ -112,7 +112,7 @@ def _privacy(entry: "Entry", args: argparse.Namespace, own: dict[str, Any]) -> "
 
 def _dropouts(args: argparse.Namespace) -> int:
     """Noise for fewer would end every second round, in which more than the mean are lost."""
-    from sims.chances import dropouts_to_plan_for
+    from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
         return int(args.dropouts)

@@ -8,7 +8,7 @@ from sims.words import EXACT_TOTAL, counted
 
 if TYPE_CHECKING:
     from protocols.catalogue import Parameter
-    from sims.outlook import GroupOutlook, Outlook, PartOutlook, SumOutlook
+    from sims.plan.cost_plan import GroupOutlook, Outlook, PartOutlook, SumOutlook
 
 
 def lines(name: str, outlook: "Outlook") -> Iterator[str]:

@@ -22,7 +22,7 @@ from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj
 from protocols.quantised import Quantised
 from protocols.sketched import SketchedSGD
-from sims.outlook import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, look_ahead
 from sims.sweep import Record
 
 _FLOAT_BITS: Final = 32  # of a number, where the paper counts bits

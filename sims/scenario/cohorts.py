@@ -12,8 +12,8 @@ from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.thresholds import Trust
 from secagg.topology import Plan, plan
-from sims.chances import dropouts_to_plan_for
 from sims.deploy.problems import Problems
+from sims.plan.completion_probability import dropouts_to_plan_for
 from sims.scenario.settings import ChannelSection, Settings
 
 LIKELY: Final = 0.5  # what happens in every other round is refused

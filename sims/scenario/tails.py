@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Final
 
 from secagg.errors import SecaggError
-from sims.chances import dropouts_to_plan_for
 from sims.deploy.problems import Problems
+from sims.plan.completion_probability import dropouts_to_plan_for
 from sims.scenario.cohorts import LIKELY, enough_dropout, invited
 from sims.scenario.settings import Settings, TailSection
 

@@ -36,7 +36,7 @@ def _noisy(algorithm: AnyAlgorithm) -> Iterator[tuple[str, SumSpec]]:
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
     """Noise is what it is as a multiple of one client's reach, whatever the vector: that is what is tried."""
-    from sims.audit.trial import Trial, run_trial
+    from sims.noise_audit.trial import Trial, run_trial
 
     promise = spec.promise
     assert promise is not None  # it is private

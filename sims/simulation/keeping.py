@@ -20,10 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from protocols.algorithm import AnyAlgorithm
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
+from secagg.ledger.description import describe
 from secagg.net.keyfiles import read_key
-from sims.audit.kinds import described
 from sims.deploy.problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import NAME as CHECKPOINT
@@ -278,3 +279,20 @@ def _identity(settings: Settings) -> Identity:
     if settings.seeded:
         return insecure_server(settings.seed)
     return Identity.generate()
+
+
+def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
+    """For `run.json`; `extra` marks what is no part of the algorithm, such as a histogram at the end."""
+    return [
+        {
+            "kind": each.query.kind,
+            "group": each.spec.group or each.query.kind,
+            "times": each.spec.times,
+            "needed": each.spec.times if each.needed is None else each.needed,
+            "reveals": each.reveals,
+            "least_weight": each.least_weight,
+            "extra": extra,
+            **describe(each.spec),
+        }
+        for each in algorithm.sums()
+    ]

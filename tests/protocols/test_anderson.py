@@ -18,7 +18,7 @@ from protocols.vocabulary import Turn, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
-from sims.outlook import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, look_ahead
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.runtime.setting import Fate, nobody_missing
 from tests.protocols.splitting_central import Central

@@ -13,7 +13,7 @@ from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
 from secagg.noise.promise import Promise
 from secagg.spec import SumSpec
-from sims.audit.rehearsal import Rehearsal
+from sims.noise_audit.unmasked_sums import Rehearsal
 
 EDGES = np.linspace(0.0, 10.0, 65)
 PARTS = [k / 10 for k in range(1, 10)]

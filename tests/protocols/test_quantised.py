@@ -16,7 +16,7 @@ from secagg.codes import levels
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.outlook import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, look_ahead
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 

@@ -22,13 +22,13 @@ from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
-from sims.audit.kinds import described
 from sims.records import RunDirectory
 from sims.records.lines import LinesFile
 from sims.records.signing import SignedHead, write_head
 from sims.records.toml import as_toml
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.settings import Settings
+from sims.simulation.keeping import described
 from sims.sweep.cell import Cell
 
 DIM = 3

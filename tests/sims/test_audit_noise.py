@@ -20,13 +20,10 @@ from secagg.masks import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, Part, SumSpec
-from sims.audit.canaries import THRESHOLD, rehearsed_scores, secure_scores
-from sims.audit.conformance import conform, judge
-from sims.audit.lower_bound import gaussian_epsilon, lower_bound
-from sims.audit.rehearsal import Fault, Rehearsal, grid_points
-from sims.audit.specs import PART, audited_spec
-from sims.audit.trial import Trial, run_trial
 from sims.cli import main
+from sims.noise_audit.statistical_tests import conform, gaussian_epsilon, judge, lower_bound
+from sims.noise_audit.trial import THRESHOLD, Trial, rehearsed_scores, run_trial, secure_scores
+from sims.noise_audit.unmasked_sums import PART, Fault, Rehearsal, audited_spec, grid_points
 
 ALARM = 1e-4
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]

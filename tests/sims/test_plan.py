@@ -16,7 +16,7 @@ from protocols.vocabulary import Query, Turn, encode_query
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.cli import main
-from sims.outlook import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, look_ahead
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 DIM, CLIENTS, ROUNDS = 6, 5, 2

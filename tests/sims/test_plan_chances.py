@@ -24,9 +24,9 @@ from secagg.local import Stage
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
-from sims.chances import Chances, dropouts_to_plan_for
 from sims.cli import main
-from sims.outlook import Conditions, look_ahead
+from sims.plan.completion_probability import Chances, dropouts_to_plan_for
+from sims.plan.cost_plan import Conditions, look_ahead
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 ChannelFactory: TypeAlias = Callable[[AnyAlgorithm, Mapping[int, Any], Setting], SessionChannel]

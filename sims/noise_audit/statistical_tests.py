@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
+from scipy.optimize import brentq
+from scipy.stats import beta, chi2, norm
 
-from sims.audit.rehearsal import Rehearsal, grid_points
 from sims.bench.progress import Progress, quiet
+from sims.noise_audit.unmasked_sums import Rehearsal, grid_points
 
 _MOST_BINS: Final = 64
 _SAMPLES_PER_BIN: Final = 20  # with fewer, chi-square is too often surprising
@@ -102,3 +103,60 @@ def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
     points = np.arange(-reach, reach + 1)
     weights = np.exp(-np.square(points / sigma) / 2)
     return np.asarray((weights.cumsum() / weights.sum())[edges + reach])
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """What the scores prove, at the given confidence and delta. Adjacency is zero-out."""
+
+    runs: int
+    false_positives: float  # upper bounds of both rates
+    false_negatives: float
+    mu: float
+    epsilon_gaussian: float
+    epsilon_clopper_pearson: float
+
+
+def lower_bound(
+    present: NDArray[Any], absent: NDArray[Any], *, threshold: float, delta: float, confidence: float
+) -> LowerBound:
+    """From the scores with and without the canary. Half of what may go wrong is spent on each rate."""
+    error = (1 - confidence) / 2
+    positives = _most(int(np.count_nonzero(absent >= threshold)), len(absent), error)
+    negatives = _most(int(np.count_nonzero(present < threshold)), len(present), error)
+    mu = max(0.0, float(norm.isf(positives) - norm.ppf(negatives)))
+    return LowerBound(
+        runs=len(present) + len(absent),
+        false_positives=positives,
+        false_negatives=negatives,
+        mu=mu,
+        epsilon_gaussian=gaussian_epsilon(mu, delta),
+        epsilon_clopper_pearson=max(
+            _epsilon(1 - negatives - delta, positives), _epsilon(1 - positives - delta, negatives)
+        ),
+    )
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least epsilon of noise that moves by `mu` standard deviations ("Gaussian Differential Privacy")."""
+    if _delta(0.0, mu) <= delta:
+        return 0.0
+    # Of delta's two terms, the first alone would be delta 1 below this: epsilon is less.
+    most = mu * (mu / 2 + float(norm.isf(delta))) + 1
+    return float(brentq(lambda epsilon: _delta(epsilon, mu) - delta, 0.0, most, xtol=1e-12))
+
+
+def _delta(epsilon: float, mu: float) -> float:
+    if mu == 0.0:
+        return 0.0
+    inner, outer = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+    return float(norm.cdf(inner) - math.exp(epsilon + norm.logcdf(outer)))
+
+
+def _most(count: int, runs: int, error: float) -> float:
+    """The largest rate that explains `count` of `runs`, except with probability `error`."""
+    return 1.0 if count == runs else float(beta.ppf(1 - error, count + 1, runs - count))
+
+
+def _epsilon(hits: float, errors: float) -> float:
+    return math.log(hits / errors) if hits > errors else 0.0

@@ -1,16 +1,22 @@
 """What a run of an algorithm will cost and show, before it is run: sums, bytes, what each sum reveals.
 
-How likely it is that all of it is released, says `sims.chances`.
+How likely it is that all of it is released, says `sims.plan.completion_probability`.
 """
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from math import sqrt
+from typing import Any, Final
+
+import numpy as np
 
 from protocols.algorithm import AnyAlgorithm, Sum
+from protocols.record import Vector, as_vector, vectors_of
+from protocols.vocabulary import Turn, encode_query
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS
@@ -18,8 +24,7 @@ from secagg.noise.accounting import sum_rho
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, SumSpec
 from secagg.thresholds import Trust
-from sims.broadcast import query_bytes
-from sims.chances import Chances
+from sims.plan.completion_probability import Chances
 
 
 @dataclass(frozen=True)
@@ -278,3 +283,36 @@ def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], group: s
 def as_json(outlook: Outlook) -> Mapping[str, object]:
     """For a program; names are those of the fields."""
     return asdict(outlook) | {"trust": str(outlook.trust)}
+
+
+# Beyond this, a vector only adds its own bytes: lengths take no more of them.
+_ENOUGH: Final = 10_000
+_NUMBER_BYTES: Final = 8
+_EXAMPLES: Final[dict[object, object]] = {int: 0, float: 0.0, str: "", bool: False, bytes: b""}
+
+
+def query_bytes(each: Sum, dim: int) -> list[int]:
+    """The payload bytes of all queries of that kind in the first round."""
+    lengths = []
+    for number in range(each.spec.times):
+        left_out = {name for name, times in each.seldom.items() if number >= times}
+        lengths.append(_length(each, left_out, dim))
+    return lengths
+
+
+def _length(asked: Sum, left_out: set[str], dim: int) -> int:
+    hints = typing.get_type_hints(asked.query)
+    sizes = {each.name: asked.lengths.get(each.name, dim) for each in fields(asked.query)}
+    values = {
+        name: None if name in left_out else _example(hints[name], as_vector(np.zeros(min(size, _ENOUGH))))
+        for name, size in sizes.items()
+    }
+    query = asked.query(**values)
+    rest = sum(_NUMBER_BYTES * (sizes[name] - len(vector)) for name, vector in vectors_of(query).items())
+    return len(encode_query(Turn(), query)) + rest
+
+
+def _example(hint: Any, vector: Vector) -> object:
+    if hint in _EXAMPLES:
+        return _EXAMPLES[hint]
+    return vector  # or an optional one

@@ -1,0 +1,1 @@
+"""Statistical tests of the noise in a sum: its distribution over zeros, and lower bounds on epsilon."""

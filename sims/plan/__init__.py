@@ -1,0 +1,1 @@
+"""What a run will cost and reveal, computed before it starts."""
