@@ -10,7 +10,6 @@ the machine `FAILED` for good; `leave()` then gives the one frame that may still
 
 from __future__ import annotations
 
-import secrets
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +27,9 @@ from secagg.envelope import Channel
 from secagg.errors import SERVER
 from secagg.events import ClientStep
 from secagg.groups import GroupBook
+from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.introduction import Introduction, fewest_contributors
-from secagg.keys import Identity, Random
+from secagg.keys import Identity
 from secagg.masking import put_on
 from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import AnswerEntry, Memory
@@ -38,6 +38,7 @@ from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
 from secagg.records import Advert, Format, Parcel, parse_parcels, parse_signatures
 from secagg.registry import Registry, check_identity
+from secagg.ring import Residues
 from secagg.shamir import all_shares
 from secagg.spec import Table
 from secagg.thresholds import MAX_COMPLETE, Trust
@@ -74,8 +75,6 @@ class ClientMachine(OneTime):
     (ClientMachine(member=5, state=advertised), 1)
     """
 
-    _random: Random = staticmethod(secrets.token_bytes)
-
     def __init__(
         self,
         *,
@@ -85,6 +84,7 @@ class ClientMachine(OneTime):
         memory: Memory,
         identity: Identity | None = None,
         registry: Registry | None = None,
+        hooks: ClientHooks = CLIENT_DEFAULTS,
     ) -> None:
         table.check_fits(policy.max_cohort)
         table.check_colluders(policy.corrupt)
@@ -101,6 +101,8 @@ class ClientMachine(OneTime):
         self._memory = memory
         self._identity = identity
         self._registry = registry
+        self._hooks = hooks
+        self._random = hooks.random
         self._groups = GroupBook(table, memory)
         self._state = ClientState.NEW
         self._invited = b""
@@ -123,6 +125,8 @@ class ClientMachine(OneTime):
 
     def receive(self, frame: bytes) -> ClientStep:
         """Take one frame from the server. Raises `PeerError` and fails on anything but a legal move."""
+        if self._hooks.on_message is not None:
+            self._hooks.on_message(m.message_type(frame, sender=SERVER))
         try:
             message = m.decode(frame, sender=SERVER, limit=self.frame_limit)
             state = next_state(self._policy.trust, self._state, message)
@@ -144,16 +148,11 @@ class ClientMachine(OneTime):
         try:
             noise = self._removable_noise(question)
             encoded = question.encoding.encode(values, self._rounding(question), noise=noise)
+            residues = self._transformed(question, encoded.residues)
             self._remember(question)
             mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
-            put_on(
-                encoded.residues,
-                question,
-                position=self._position,
-                mask_key=mask_key,
-                self_mask=self_mask,
-            )
-            data = question.encoding.pack(encoded.residues)
+            put_on(residues, question, position=self._position, mask_key=mask_key, self_mask=self_mask)
+            data = question.encoding.pack(residues)
         except errors.InputError:
             raise  # the caller's mistake, and nothing has left: it may try again
         except BaseException:
@@ -163,9 +162,15 @@ class ClientMachine(OneTime):
         frame = m.MaskedInput(self._context, question.sum_index, data).encode()
         return Answer(frame, encoded.clipped)
 
-    def _rounding(self, _question: Question) -> KeyStream:
+    def _rounding(self, question: Question) -> KeyStream:
         """What rounds the values, and draws the noise that stays."""
+        if self._hooks.rounding is not None:
+            return self._hooks.rounding(question)
         return KeyStream(self._random(SEED_BYTES))
+
+    def _transformed(self, question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
+        transform = self._hooks.transform
+        return residues if transform is None else transform(question, residues)
 
     def _removable_noise(self, question: Question) -> list[KeyStream]:
         """A stream for every component of which others hold shares."""

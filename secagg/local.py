@@ -28,6 +28,7 @@ from secagg.events import (
 )
 from secagg.expansion import Expander
 from secagg.finder import GraphChoice
+from secagg.hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHooks
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.memory import Memory, VolatileMemory
@@ -90,8 +91,8 @@ def local_machines(
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     unnoised_sums: int | None = None,
     enrolled: Collection[int] | None = None,
-    make_server: Callable[..., ServerMachine] = ServerMachine,
-    make_client: Callable[..., ClientMachine] = ClientMachine,
+    server_hooks: ServerHooks = SERVER_DEFAULTS,
+    client_hooks: Callable[[int], ClientHooks] = lambda _member: CLIENT_DEFAULTS,
     make_identity: Callable[[int], Identity] = lambda _member: Identity.generate(),
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities.
@@ -133,7 +134,7 @@ def local_machines(
         adjacency=adjacency,
     )
     identities, registry = _identities(trust, enrolled, make_identity)
-    server = make_server(
+    server = ServerMachine(
         table=table,
         trust=trust,
         sums=sums,
@@ -146,15 +147,17 @@ def local_machines(
         graph=graph,
         min_neighbours=min_neighbours,
         expander=expander,
+        hooks=server_hooks,
     )
     clients = {
-        member: make_client(
+        member: ClientMachine(
             member=member,
             table=table,
             policy=policy,
             memory=VolatileMemory() if memories is None else memories[member],
             identity=identities.get(member),
             registry=registry,
+            hooks=client_hooks(member),
         )
         for member in members
     }

@@ -11,7 +11,6 @@ knowing the session id, and no client reveals anything more for the old one.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
@@ -29,7 +28,8 @@ from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.expansion import Expander, OneProcess
 from secagg.finder import GraphChoice
-from secagg.keys import Random, verify
+from secagg.hooks import SERVER_DEFAULTS, ServerHooks
+from secagg.keys import verify
 from secagg.question import Question, query_digest
 from secagg.records import Format, encode_signatures
 from secagg.registry import Registry
@@ -58,8 +58,6 @@ class ServerMachine:
     ServerMachine(state=inviting, next_sum=0)
     """
 
-    _random: Random = staticmethod(secrets.token_bytes)
-
     def __init__(
         self,
         *,
@@ -77,6 +75,7 @@ class ServerMachine:
         security_bits: int = SECURITY_BITS,
         liveness_bits: int = LIVENESS_BITS,
         expander: Expander | None = None,
+        hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
         self._terms = Terms(
             trust=Trust.parse(trust),
@@ -97,6 +96,7 @@ class ServerMachine:
         table.check_colluders(corrupt)
         check_priced(table)
         _check_noise_planned(table, max_cohort)
+        self._hooks = hooks
         self._table = table
         self._expander = expander or OneProcess()
         self._registry = registry
@@ -125,7 +125,7 @@ class ServerMachine:
     def _make_invitation(self) -> bytes:
         """The same frame for everybody."""
         registry = self._registry.digest if self._registry else b""
-        nonce = self._random(NONCE_BYTES)
+        nonce = self._hooks.random(NONCE_BYTES)
         trust, table = str(self._terms.trust), self._table.digest
         return m.Invitation(b"", trust, self._terms.sums, table, registry, nonce).encode()
 
@@ -145,6 +145,11 @@ class ServerMachine:
     @property
     def sums_left(self) -> int:
         return self._agenda.sums_left
+
+    @property
+    def sums_asked(self) -> int:
+        """The number of sums that were begun."""
+        return self._agenda.next_sum
 
     @property
     def advertised(self) -> tuple[int, ...]:
@@ -194,6 +199,8 @@ class ServerMachine:
         except errors.PeerError as error:
             return (events.Excluded(sender, error), *self.drop(sender))
         self._attendance.answer(sender)
+        if self._hooks.on_message is not None:
+            self._hooks.on_message(sender, message)
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
@@ -305,7 +312,7 @@ class ServerMachine:
         if present < self._terms.min_cohort:
             raise errors.TooFewClients.only(present, "came", self._terms.min_cohort)
         try:
-            self._topology = lay_out(self._terms, present, self._random)
+            self._topology = lay_out(self._terms, present, self._hooks.random)
         except errors.ParameterError as error:
             raise errors.TooFewClients(str(error), present=present) from None
         self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
@@ -427,6 +434,8 @@ class ServerMachine:
         """Begin a stage that waits for `asked` (ids)."""
         self._state = state
         self._attendance.expect(asked)
+        if self._hooks.on_stage is not None:
+            self._hooks.on_stage(state)
 
     def _require(self, state: ServerState) -> None:
         if self._state is not state:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.testing.seeded import SeededRandom
+from secagg.seeded import SeededRandom
 
 SIZE: Final = 100_000
 _SHOWN: Final = 64

@@ -24,8 +24,8 @@ from typing import Any, Final, TypeAlias
 from secagg.noise.promise import Noise, Promise
 from secagg.policy import Policy
 from secagg.registry import Registry
+from secagg.seeded import seeded_registry
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.testing.seeded import seeded_registry
 from secagg.thresholds import Trust
 
 SEED: Final = b"transcript"

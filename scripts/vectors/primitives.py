@@ -35,8 +35,8 @@ from secagg.keys import (
 from secagg.masks import KeyStream, add_mask
 from secagg.question import content_digest, query_digest
 from secagg.records import Advert
+from secagg.seeded import SeededRandom
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
-from secagg.testing.seeded import SeededRandom
 from secagg.thresholds import Trust
 
 _SESSION: Final = digest("vector", b"session")

@@ -18,14 +18,10 @@ from secagg.events import Asked
 from secagg.memory import VolatileMemory
 from secagg.policy import Policy
 from secagg.records import Advert, Format, parse_advert
+from secagg.seeded import seeded_identity, seeded_registry
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.seeded import (
-    InsecureSeededClient,
-    InsecureSeededServer,
-    seeded_identity,
-    seeded_registry,
-)
+from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.thresholds import Trust
 
 SEED: Final = b"server refusals"

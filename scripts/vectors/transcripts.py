@@ -14,9 +14,10 @@ from secagg.hashing import digest
 from secagg.memory import VolatileMemory
 from secagg.messages import decode
 from secagg.question import Question
+from secagg.seeded import seeded_identity
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Total
-from secagg.testing.seeded import InsecureSeededServer, seeded_identity
+from secagg.testing.seeded import InsecureSeededServer
 from secagg.transitions import ServerState
 
 

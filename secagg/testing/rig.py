@@ -28,8 +28,9 @@ from secagg.question import Question, query_digest
 from secagg.records import Advert, Format, Parcel, parse_advert, parse_envelopes
 from secagg.registry import Registry
 from secagg.ring import Residues
+from secagg.seeded import seeded_identity, seeded_registry
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.seeded import InsecureSeededClient, seeded_identity, seeded_registry
+from secagg.testing.seeded import InsecureSeededClient
 from secagg.thresholds import Trust
 
 PART = "x"

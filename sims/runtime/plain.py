@@ -31,8 +31,8 @@ from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
 from secagg.question import content_digest
 from secagg.ring import Residues
+from secagg.seeded import insecure_rounding
 from secagg.spec import SumSpec, Total
-from secagg.testing.seeded import insecure_rounding
 from secagg.thresholds import Trust
 from secagg.topology import plan
 from sims.runtime.channel import Plan, SessionChannel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
@@ -14,13 +13,13 @@ from secagg.events import SessionReady
 from secagg.keys import Identity
 from secagg.local import LocalSession, local_machines
 from secagg.messages import MaskedInput, Reveal, message_type
+from secagg.seeded import seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Total
-from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer, seeded_identity
 from sims.runtime.channel import Plan, SessionChannel
 from sims.runtime.log import Course, Shape
+from sims.runtime.machine_hooks import client_hooks, server_hooks
 from sims.runtime.setting import Setting
-from sims.runtime.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
@@ -114,7 +113,13 @@ class SecureSessions:
             unnoised_sums=setting.unnoised_sums,
             enrolled=self._enrolled,
             make_identity=self._identity,
-            **_machines(plan),
+            server_hooks=server_hooks(seed=setting.insecure_seed, number=plan.number),
+            client_hooks=lambda member: client_hooks(
+                member,
+                seed=setting.insecure_seed,
+                number=plan.number,
+                tamper=setting.tamper.get(member),
+            ),
         )
         return ObservedSession(server, clients, plan)
 
@@ -124,29 +129,3 @@ def _identities(seed: bytes | None) -> Callable[[int], Identity]:
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())
-
-
-def _machines(plan: Plan) -> dict[str, Any]:
-    """Usual machines, or those that a seed makes repeatable."""
-    seed, tamper = plan.setting.insecure_seed, plan.setting.tamper
-    if seed is None:
-        return {"make_client": _unless(tamper, ClientMachine, TamperingClient)}
-    own = seed + plan.number.to_bytes(8, "big")
-    make = _unless(tamper, InsecureRepeatableClient, InsecureRepeatableTamperingClient)
-    return {
-        "make_server": partial(InsecureSeededServer, seed=own),
-        "make_client": partial(make, seed=own, rounding=seed),
-    }
-
-
-def _unless(
-    tamper: Mapping[int, Tamper], honest: Callable[..., ClientMachine], other: Callable[..., ClientMachine]
-) -> Callable[..., ClientMachine]:
-    """Makes honest machines, and others for those who tamper."""
-
-    def make(*, member: int, **settings: Any) -> ClientMachine:
-        if member not in tamper:
-            return honest(member=member, **settings)
-        return other(member=member, tamper=tamper[member], **settings)
-
-    return make

@@ -6,25 +6,20 @@ stops the sum, as it could by leaving, and moves no total.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from secagg import ring
-from secagg.bitmap import PositionSet
-from secagg.client import ClientMachine
-from secagg.encoding import Encoded, Encoding
+from secagg.encoding import Encoding
 from secagg.errors import ParameterError
-from secagg.masks import KeyStream
-from secagg.messages import Query
+from secagg.hooks import Transform
 from secagg.question import Question
 from secagg.ring import Residues
 from secagg.spec import L2, Count, LInf, Part
-from secagg.testing.seeded import InsecureRepeatableClient
 
 
 @dataclass(frozen=True)
@@ -87,45 +82,10 @@ def _grid_points(encoding: Encoding, part: Part, limit: float) -> int:
     return encoding.levels(part) if part.noise is None else int(limit * part.noise.scale)
 
 
-# --- real machines ------------------------------------------------------------------------------------
+def tampering_transform(tamper: Tamper) -> Transform:
+    """Return the hook for a machine that keeps to the protocol in everything but what it sums."""
 
+    def transform(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
+        return tampered(tamper, question.query.kind, question.encoding, residues)
 
-class TamperingClient(ClientMachine):
-    """A machine that keeps to the protocol in everything but what it sums."""
-
-    def __init__(self, *, tamper: Tamper, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._tamper = tamper
-
-    def _make_question(self, query: Query, frame: bytes, roster: PositionSet) -> Question:
-        question = super()._make_question(query, frame, roster)
-        same: dict[str, Any] = {each.name: getattr(question, each.name) for each in fields(Question)}
-        return _TamperedQuestion(**same, tamper=self._tamper)
-
-
-class InsecureRepeatableTamperingClient(TamperingClient, InsecureRepeatableClient):
-    """The same, drawn from a seed."""
-
-
-@dataclass(frozen=True, eq=False)
-class _TamperedQuestion(Question):
-    tamper: Tamper
-
-    @cached_property
-    def encoding(self) -> Encoding:
-        return _TamperedEncoding(super().encoding, self.query.kind, self.tamper)
-
-
-class _TamperedEncoding(Encoding):
-    """Another code only in how values become residues."""
-
-    def __init__(self, honest: Encoding, kind: str, tamper: Tamper) -> None:
-        self.__dict__.update(honest.__dict__)  # the same spec, cohort and rotation
-        self._kind = kind
-        self._tamper = tamper
-
-    def encode(
-        self, values: Mapping[str, ArrayLike], stream: KeyStream, *, noise: Sequence[KeyStream] = ()
-    ) -> Encoded:
-        encoded = super().encode(values, stream, noise=noise)
-        return Encoded(tampered(self._tamper, self._kind, self, encoded.residues), encoded.clipped)
+    return transform

@@ -6,14 +6,13 @@ sum: masked inputs cannot be checked, so one client shifts a total as it likes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike
 
 from protocols.aggregation import Residuals
 from protocols.algorithm import AnyAlgorithm, NoMemory
@@ -25,12 +24,13 @@ from protocols.record import Vector
 from protocols.rfa import RFA, RFA1
 from protocols.run import Run
 from protocols.vocabulary import Query
-from secagg import messages as m
-from secagg.client import Answer
+from secagg.hooks import ClientHooks
 from secagg.local import local_machines
 from secagg.messages import MAX_SUMS
+from secagg.question import Question
+from secagg.ring import Residues
+from secagg.seeded import insecure_client_hooks, insecure_server_hooks
 from secagg.spec import Total
-from secagg.testing.seeded import InsecureRepeatableClient, InsecureSeededServer
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.channel import Plan
 from sims.runtime.secure import ObservedSession
@@ -159,33 +159,23 @@ def to_target(model: Vector, update: Vector) -> Vector:
     return np.array([TARGET - model[0], *update[1:]])
 
 
-class ForgingClient(InsecureRepeatableClient):
-    """Answers as if it were as many clients as there are: adds its first residue in every part so often.
+def forge(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
+    """Answer as if it were as many clients as there are: add the first residue in every part so often.
 
-    That outweighs everybody else, and the total still fits its ring. No mask minds.
+    That outweighs all others, and the total still fits its ring. No mask minds.
     """
-
-    def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
-        question = self._require_asked(sum_index)
-        encoding = question.encoding
-        own = encoding.encode(values, self._rounding(question)).residues
-        answer = super().answer(sum_index, values)
-        message = m.decode(answer.frame, sender=self.member, limit=1 << 30)
-        assert isinstance(message, m.MaskedInput)
-        masked = encoding.unpack(message.data)
-        for part, mine, elements in zip(encoding.spec.parts, own, masked, strict=False):
-            forged = int(elements[0]) + (CLIENTS - 1) * int(mine[0])
-            elements[0] = forged % (1 << part.bits)
-        return Answer(m.MaskedInput(message.context, sum_index, encoding.pack(masked)).encode(), {})
+    for part, elements in zip(question.spec.parts, residues, strict=False):
+        elements[0] = CLIENTS * int(elements[0]) % (1 << part.bits)
+    return residues
 
 
 def forged_session(forgers: frozenset[int], plan: Plan) -> ObservedSession:
-    """Real machines, some of which forge their masked inputs."""
+    """Real machines, some of which forge their inputs before they mask them."""
     seed = SEED + bytes([plan.number])
 
-    def make_client(*, member: int, **settings: Any) -> InsecureRepeatableClient:
-        kind = ForgingClient if member in forgers else InsecureRepeatableClient
-        return kind(seed=seed, rounding=SEED, member=member, **settings)
+    def client_hooks(member: int) -> ClientHooks:
+        hooks = insecure_client_hooks(seed, member, rounding=SEED)
+        return replace(hooks, transform=forge) if member in forgers else hooks
 
     server, clients = local_machines(
         table=plan.table,
@@ -196,8 +186,8 @@ def forged_session(forgers: frozenset[int], plan: Plan) -> ObservedSession:
         sums=plan.setting.sums,
         memories=plan.memories,
         unnoised_sums=1 << 20,
-        make_server=partial(InsecureSeededServer, seed=seed),
-        make_client=make_client,
+        server_hooks=insecure_server_hooks(seed),
+        client_hooks=client_hooks,
     )
     return ObservedSession(server, clients, plan)
 

@@ -24,12 +24,12 @@ from secagg.errors import (
     WrongTrust,
 )
 from secagg.registry import Registry
+from secagg.seeded import seeded_registry
 from secagg.testing.attackers.cheated_sum import CheatedSum
 from secagg.testing.attackers.colluder import Colluder, set_up_with
 from secagg.testing.attackers.differencing import total_over
 from secagg.testing.attackers.revoked_identities import revoked_identities
 from secagg.testing.rig import Rig, residue_table
-from secagg.testing.seeded import seeded_registry
 from secagg.thresholds import Trust
 from tests.attacks.guards import BOTH, allow, assert_refused
 

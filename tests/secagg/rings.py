@@ -18,12 +18,12 @@ from secagg.finder import RingParameters, least_connected, ring_parameters
 from secagg.graph import RingGraph
 from secagg.local import Absent, Stage
 from secagg.records import Format, parse_neighbours
+from secagg.seeded import SeededRandom
 from secagg.server import NONCE_BYTES
 from secagg.spec import SumSpec, Table
 from secagg.testing import schedules
 from secagg.testing.rig import residue_table
 from secagg.testing.schedules import SET_UP
-from secagg.testing.seeded import SeededRandom
 from secagg.testing.share_log import Kind
 from secagg.testing.wire import Packet, Schedule, Wire, faultless
 from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed

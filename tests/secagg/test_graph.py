@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
 from secagg.graph import CompleteGraph, Graph, RingGraph
-from secagg.testing.seeded import SeededRandom
+from secagg.seeded import SeededRandom
 
 
 @st.composite

@@ -42,15 +42,16 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
+from secagg.hooks import ClientHooks, ServerHooks
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
 from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import rho_of
 from secagg.noise.promise import Noise, Promise
+from secagg.seeded import SeededRandom, seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Count, LInf, Part, SumSpec, Table
-from secagg.testing.seeded import seeded_identity
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 
@@ -457,30 +458,29 @@ def test_the_listener_hears_of_a_sum_that_was_given_up() -> None:
 def test_machines_and_identities_of_ones_own() -> None:
     made: list[object] = []
 
-    class Client(ClientMachine):
-        pass
-
-    class Server(ServerMachine):
-        pass
-
     def identity(member: int) -> Identity:
         made.append(member)
         return seeded_identity(b"seed", member)
 
-    server, clients = local_machines(
-        table=TABLE,
-        trust=Trust.MALICIOUS,
-        members=(3, 1),
-        corrupt=0,
-        dropout=0,
-        sums=2,
-        make_server=Server,
-        make_client=Client,
-        make_identity=identity,
-    )
-    assert type(server) is Server
-    assert {type(client) for client in clients.values()} == {Client}
+    def machines() -> tuple[ServerMachine, dict[int, ClientMachine]]:
+        return local_machines(
+            table=TABLE,
+            trust=Trust.MALICIOUS,
+            members=(3, 1),
+            corrupt=0,
+            dropout=0,
+            sums=2,
+            server_hooks=ServerHooks(random=SeededRandom(b"server")),
+            client_hooks=lambda member: ClientHooks(random=SeededRandom(bytes([member]))),
+            make_identity=identity,
+        )
+
+    server, clients = machines()
     assert made == [3, 1]
+    again, others = machines()
+    assert server.invitation == again.invitation
+    assert clients[3].receive(server.invitation) == others[3].receive(server.invitation)
+    made.clear()
     assert server._registry is not None
     assert server._registry.members[3] == seeded_identity(b"seed", 3).public
     local_machines(
@@ -492,7 +492,7 @@ def test_machines_and_identities_of_ones_own() -> None:
         sums=1,
         make_identity=identity,
     )
-    assert made == [3, 1], "where nothing is signed, nobody needs one"
+    assert made == [], "where nothing is signed, nobody needs one"
 
 
 def test_clients_that_remember_meet_again_in_other_cohorts() -> None:

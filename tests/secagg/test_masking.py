@@ -18,8 +18,8 @@ from secagg.messages import Query
 from secagg.question import Question
 from secagg.records import Advert
 from secagg.ring import Residues
+from secagg.seeded import SeededRandom
 from secagg.spec import Part, Residue, SumSpec
-from secagg.testing.seeded import SeededRandom
 
 IDS = (2, 3, 7, 11, 500)
 ROSTER = (0, 1, 3, 4)  # positions; client 7 was not asked

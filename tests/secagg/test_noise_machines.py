@@ -20,7 +20,7 @@ from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan
 from secagg.noise.promise import Promise
-from secagg.testing.seeded import SeededRandom
+from secagg.seeded import SeededRandom
 
 KIND, PART = "step", "update"
 

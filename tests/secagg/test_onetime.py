@@ -12,9 +12,9 @@ from secagg.envelope import Channel
 from secagg.keys import Agreement
 from secagg.masks import KeyStream
 from secagg.onetime import OneTime
+from secagg.seeded import SeededRandom
 from secagg.spec import Count, Part, SumSpec
 from secagg.testing.rig import Rig
-from secagg.testing.seeded import SeededRandom
 from secagg.thresholds import Trust
 from secagg.vault import Vault
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from secagg import shamir
 from secagg.errors import CorruptDealer
 from secagg.reconstruction import Reconstruction
-from secagg.testing.seeded import SeededRandom
+from secagg.seeded import SeededRandom
 
 SECRET = b"\x2a" * 32
 DEALER = 9

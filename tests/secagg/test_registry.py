@@ -11,7 +11,7 @@ from secagg.errors import ExpiredRegistry, ParameterError, WrongRegistry
 from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.registry import MAX_EXPIRES, MAX_ID, Registry, SignedRegistry, check_identity, verify_registry
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 from secagg.thresholds import Trust
 
 AUTHORITY = seeded_identity(b"authority", 0)

@@ -21,10 +21,10 @@ from secagg.local import LocalSession, local_machines
 from secagg.masks import KeyStream
 from secagg.reconstruction import Reconstruction
 from secagg.records import Parcel
+from secagg.seeded import SeededRandom
 from secagg.spec import LInf, Part, SumSpec
 from secagg.tally import Tally
 from secagg.testing.rig import Rig, residue_table
-from secagg.testing.seeded import SeededRandom
 from secagg.thresholds import Trust
 from secagg.vault import Vault
 

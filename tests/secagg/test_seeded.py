@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,17 +9,17 @@ import pytest
 from secagg.local import LocalSession, local_machines
 from secagg.memory import VolatileMemory
 from secagg.policy import Policy
-from secagg.spec import LInf, Part, SumSpec, Table
-from secagg.testing.rig import residue_table
-from secagg.testing.seeded import (
-    InsecureRepeatableClient,
-    InsecureSeededClient,
-    InsecureSeededServer,
+from secagg.seeded import (
     SeededRandom,
+    insecure_client_hooks,
     insecure_rounding,
+    insecure_server_hooks,
     seeded_identity,
     seeded_registry,
 )
+from secagg.spec import LInf, Part, SumSpec, Table
+from secagg.testing.rig import residue_table
+from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.thresholds import Trust
 
 TABLE = residue_table()
@@ -89,8 +88,8 @@ def rounded(
         corrupt=0,
         dropout=0,
         sums=1,
-        make_server=partial(InsecureSeededServer, seed=session),
-        make_client=partial(InsecureRepeatableClient, seed=session, rounding=rounding),
+        server_hooks=insecure_server_hooks(session),
+        client_hooks=lambda member: insecure_client_hooks(session, member, rounding=rounding),
     )
     local = LocalSession(server, clients, lambda _member, _asked: {"x": [0.123456] * 64})
     local.open()

@@ -12,7 +12,7 @@ import pytest
 
 from secagg.hashing import digest
 from secagg.keys import Agreement, envelope_info, mask_context, pair_info, public_key, self_mask_seed
-from secagg.testing.seeded import SeededRandom
+from secagg.seeded import SeededRandom
 from tests.secagg.chance import coin_slack
 
 SESSIONS, SUMS, CLIENTS = 4, 4, 6

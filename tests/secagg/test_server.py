@@ -10,9 +10,9 @@ from secagg.errors import CohortChanged, ParameterError, StateError, SumFailed, 
 from secagg.events import SessionFailed, SumAborted, SumReleased
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
+from secagg.seeded import seeded_registry
 from secagg.server import ServerMachine
 from secagg.spec import Count, Part, SumSpec, Table
-from secagg.testing.seeded import seeded_registry
 from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ServerState
 

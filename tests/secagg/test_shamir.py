@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import shamir
+from secagg.seeded import SeededRandom
 from secagg.shamir import PRIME, SECRET_BYTES, SHARE_BYTES, correct_errors, interpolate, lagrange_weights
-from secagg.testing.seeded import SeededRandom
 
 SECRETS = st.one_of(
     st.binary(min_size=32, max_size=32),

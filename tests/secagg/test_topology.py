@@ -9,8 +9,8 @@ import pytest
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.graph import CompleteGraph, RingGraph
+from secagg.seeded import SeededRandom
 from secagg.terms import Terms
-from secagg.testing.seeded import SeededRandom
 from secagg.thresholds import Trust
 from secagg.topology import Plan, Topology, lay_out, plan
 

@@ -10,8 +10,8 @@ from secagg import shamir
 from secagg.envelope import shares_bytes
 from secagg.errors import SecretReused
 from secagg.keys import noise_commitment, public_key, seed_commitment
+from secagg.seeded import SeededRandom
 from secagg.shamir import SHARE_BYTES
-from secagg.testing.seeded import SeededRandom
 from secagg.vault import Vault
 
 SUMS = 3

@@ -22,14 +22,10 @@ from secagg.finder import GraphChoice
 from secagg.hashing import digest
 from secagg.memory import Memory, VolatileMemory
 from secagg.policy import Policy
+from secagg.seeded import seeded_identity, seeded_registry
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
 from secagg.testing.rig import residue_table
-from secagg.testing.seeded import (
-    InsecureSeededClient,
-    InsecureSeededServer,
-    seeded_identity,
-    seeded_registry,
-)
+from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.testing.wire import Packet, Schedule, Wire, faultless
 from secagg.thresholds import Trust
 

@@ -9,9 +9,9 @@ from secagg.cohort import Cohort, invitation_digest
 from secagg.envelope import Channel, shares_bytes
 from secagg.question import Question
 from secagg.records import Advert, Parcel
+from secagg.seeded import SeededRandom
 from secagg.shamir import SHARE_BYTES
 from secagg.testing.rig import Rig
-from secagg.testing.seeded import SeededRandom
 from secagg.thresholds import Trust
 from secagg.vault import Vault
 

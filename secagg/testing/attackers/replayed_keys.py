@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from secagg.keys import KEY_BYTES
 from secagg.records import Advert
+from secagg.seeded import SeededRandom
 from secagg.testing.attackers.cheated_sum import Vector
 from secagg.testing.attackers.siege import Impostor, besiege
 from secagg.testing.rig import Rig
-from secagg.testing.seeded import SeededRandom
 from secagg.vault import Vault
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from secagg.cohort import Cohort
+from secagg.seeded import seeded_identity
 from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
 from secagg.testing.rig import Rig
-from secagg.testing.seeded import seeded_identity
 
 Views: TypeAlias = Mapping[int, tuple[int, ...]]  # client -> the survivors it is told
 Evidence: TypeAlias = Callable[[CheatedSum, int, tuple[int, ...]], Mapping[int, bytes]]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from secagg.seeded import seeded_identity
 from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
 from secagg.testing.attackers.colluder import Colluder, set_up_with
 from secagg.testing.rig import Rig
-from secagg.testing.seeded import seeded_identity
 
 
 class Impostor(Colluder):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.errors import SERVER
-from secagg.events import ClientStep
 from secagg.local import Stage
-from secagg.testing.seeded import InsecureRepeatableClient
+from secagg.policy import Policy
 from secagg.thresholds import Trust
-from sims.runtime.tampering import InsecureRepeatableTamperingClient, Tamper, TamperingClient
+from sims.runtime.machine_hooks import client_hooks
+from sims.runtime.tampering import Tamper
 
 _STAGES: Final[dict[type[m.Message], Stage]] = {
     m.Invitation: Stage.ADVERTISE,
@@ -27,42 +27,27 @@ class Vanished(Exception):
     """The client is gone, in the midst of everything and without a word."""
 
 
-class _Mortal(ClientMachine):
-    """`doomed` says whether the client is to be gone from a stage on."""
+def make_client(
+    *,
+    member: int,
+    policy: Policy,
+    tamper: Tamper | None,
+    seed: bytes | None,
+    number: int,
+    doomed: Callable[[Stage], bool],
+    **settings: Any,
+) -> ClientMachine:
+    """A machine like that of `sims.runtime.secure` in session `number`.
 
-    def __init__(self, *, doomed: Callable[[Stage], bool], **settings: Any) -> None:
-        super().__init__(**settings)
-        self._doomed = doomed
-        self._stage_of_survivors = Stage.CONFIRM if self._policy.trust is Trust.MALICIOUS else Stage.REVEAL
+    It drops out at the first stage for which `doomed` is true.
+    """
+    survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 
-    def receive(self, frame: bytes) -> ClientStep:
-        kind = m.message_type(frame, sender=SERVER)
-        stage = self._stage_of_survivors if kind is m.Survivors else _STAGES.get(kind)
-        if stage is not None and self._doomed(stage):
+    def on_message(kind: type[m.Message]) -> None:
+        stage = survivors if kind is m.Survivors else _STAGES.get(kind)
+        if stage is not None and doomed(stage):
             raise Vanished
-        return super().receive(frame)
 
-
-class _MortalClient(_Mortal):
-    pass
-
-
-class _MortalTampering(_Mortal, TamperingClient):
-    pass
-
-
-class _MortalRepeatable(_Mortal, InsecureRepeatableClient):
-    pass
-
-
-class _MortalRepeatableTampering(_Mortal, InsecureRepeatableTamperingClient):
-    pass
-
-
-def make_client(*, tamper: Tamper | None, seed: bytes | None, number: int, **settings: Any) -> ClientMachine:
-    """A machine like that of `sims.runtime.secure` in session `number`, but mortal."""
-    more: dict[str, Any] = {} if tamper is None else {"tamper": tamper}
-    if seed is None:
-        return (_MortalClient if tamper is None else _MortalTampering)(**settings, **more)
-    kind = _MortalRepeatable if tamper is None else _MortalRepeatableTampering
-    return kind(seed=seed + number.to_bytes(8, "big"), rounding=seed, **settings, **more)
+    hooks = client_hooks(member, seed=seed, number=number, tamper=tamper)
+    hooks = replace(hooks, on_message=on_message)
+    return ClientMachine(member=member, policy=policy, hooks=hooks, **settings)

@@ -25,7 +25,7 @@ from secagg.net.journal import Fact, Journal
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import server_context
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 from sims.descriptors import make_room
 from sims.processes import Crew, CrewFailed, Ended, News, WorkerGone, open_crew
 from sims.runtime.processes.host import host

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
 from secagg import Registry, Trust, errors
+from secagg import messages as m
 from secagg.errors import Departed, PeerError, TooFewClients
-from secagg.events import Confirmed, Excluded, Late, ServerEvent, ServerStep, SessionReady
+from secagg.events import Confirmed, Excluded, ServerEvent, SessionReady
+from secagg.hooks import ServerHooks
 from secagg.local import STAGE_OF, Stage
-from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.net.session import Session
 from secagg.net.settings import DAY, Deadlines
 from secagg.net.work import inline
 from secagg.server import ServerMachine
 from secagg.spec import Total
-from secagg.testing.seeded import InsecureSeededServer
 from secagg.transitions import ServerState
 from sims.runtime.channel import Plan
 from sims.runtime.log import Course, Shape
+from sims.runtime.machine_hooks import server_hooks
 from sims.runtime.processes.office import Office
 from sims.runtime.processes.orders import Doom, Enter, Refused
 
@@ -50,7 +52,10 @@ class ProcessSession:
         self._missing = missing
         self._stack = AsyncExitStack()
         self._session: Session | None = None
-        self._machine = _server(plan, office.keys, self._stage_begins)
+        self._counts = _SumCounts()
+        hooks = server_hooks(seed=plan.setting.insecure_seed, number=plan.number)
+        observed = replace(hooks, on_stage=self._enter, on_message=lambda *each: self._counts.add(*each))
+        self._machine = _server(plan, office.keys, observed)
         self._departed: set[int] = set()  # in the current sum
         self._refusers: set[int] = set()
         self.dropped: set[int] = set()  # who was told to drop out, and did
@@ -126,7 +131,7 @@ class ProcessSession:
     async def _ask(self, kind: str, payload: bytes, round_number: int) -> Total:
         assert self._session is not None
         doomed = await self._doom(_IN_A_SUM if self._signed else _IN_A_SUM_UNSIGNED)
-        before = self._machine.sums_begun
+        before = self._machine.sums_asked
         self._departed.clear()
         self._office.refused.clear()
         with trio.CancelScope() as scope:
@@ -139,7 +144,7 @@ class ProcessSession:
                 self._office.on_trouble = lambda: None
                 self.dropped |= doomed - set(self._machine.members)
                 await self._reprieve(doomed - self.dropped)
-                if self._machine.sums_begun > before:
+                if self._machine.sums_asked > before:
                     await self._note()
         self._office.raise_trouble()
         raise AssertionError("nobody else cancels")
@@ -154,14 +159,14 @@ class ProcessSession:
 
     def _hear(self, contributors: int) -> None:
         """Whoever has revealed knows that it is in the sum."""
-        for member in sorted(self._machine.revealed):
-            self._plan.listener(member, Confirmed(self._machine.sums_begun - 1, contributors))
+        for member in sorted(self._counts.revealed):
+            self._plan.listener(member, Confirmed(self._machine.sums_asked - 1, contributors))
 
     async def _note(self) -> None:
         """What became of the sum, for the log."""
-        course, machine = self.course, self._machine
-        course.index, course.invited = machine.sums_begun - 1, machine.invited
-        course.masked, course.revealed = machine.masked, len(machine.revealed)
+        course, machine, counts = self.course, self._machine, self._counts
+        course.index, course.invited = machine.sums_asked - 1, counts.invited
+        course.masked, course.revealed = counts.masked, len(counts.revealed)
         course.around = [[*counts, clients] for counts, clients in sorted(machine.around.items())]
         with trio.move_on_after(_EXPLAINING):
             await self._office.wait_for_refusals(self._departed)
@@ -179,72 +184,52 @@ class ProcessSession:
                 self._departed.add(peer)
                 self._refusers.add(peer)
 
+    def _enter(self, state: ServerState) -> None:
+        if state is ServerState.MASKING:
+            self._counts = _SumCounts(invited=len(self._machine.waiting_for))
+        if state in STAGE_OF:
+            self._stage_begins(STAGE_OF[state])
+
     def _stage_begins(self, stage: Stage) -> None:
         """Nobody is asked for here: fates were told before. But who is asked tells the log."""
-        self._plan.absent(self._plan.members[0], stage, self._machine.sums_begun - 1)
+        self._plan.absent(self._plan.members[0], stage, self._machine.sums_asked - 1)
 
 
 # --- the server's machine ---
 
 
-class _Witnessed(ServerMachine):
-    """Of which somebody knows who masked and who revealed, and when a stage begins."""
+@dataclass
+class _SumCounts:
+    """Who was asked, masked and revealed in the current sum."""
 
-    def __init__(self, *, stage_begins: Callable[[Stage], None], **settings: Any) -> None:
-        super().__init__(**settings)
-        self._stage_begins = stage_begins
-        self.invited = self.masked = 0
-        self.revealed: set[int] = set()
+    invited: int = 0
+    masked: int = 0
+    revealed: set[int] = field(default_factory=set)
 
-    @property
-    def sums_begun(self) -> int:
-        return self._agenda.next_sum
-
-    def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        self.invited = self.masked = 0
-        self.revealed = set()
-        step = super().ask(kind, payload, round_number=round_number)
-        self.invited = len(step.outgoing[0].receivers)
-        return step
-
-    def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
-        happened = super().receive(sender, frame)
-        if not any(isinstance(event, Excluded | Late) for event in happened):
-            kind = message_type(frame, sender=sender)
-            self.masked += kind is MaskedInput
-            if kind is Reveal:
+    def add(self, sender: int, message: m.Message) -> None:
+        match message:
+            case m.MaskedInput():
+                self.masked += 1
+            case m.Reveal():
                 self.revealed.add(sender)
-        return happened
-
-    def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
-        super()._enter(state, asked)
-        if state in STAGE_OF:
-            self._stage_begins(STAGE_OF[state])
 
 
-class _WitnessedSeeded(_Witnessed, InsecureSeededServer):
-    pass
-
-
-def _server(plan: Plan, keys: Mapping[int, bytes], stage_begins: Callable[[Stage], None]) -> _Witnessed:
+def _server(plan: Plan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
     """The one that `sims.runtime.secure` would make for the same session."""
     setting, policy = plan.setting, plan.policy
-    settings: dict[str, Any] = {
-        "table": plan.table,
-        "trust": policy.trust,
-        "sums": setting.sums,
-        "corrupt": setting.corrupt,
-        "dropout": setting.dropout,
-        "graph": setting.graph,
-        "min_cohort": policy.min_cohort,
-        "max_cohort": policy.max_cohort,
-        "min_contributors": policy.min_contributors,
-        "registry": Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
-        "stage_begins": stage_begins,
-    }
-    if setting.insecure_seed is None:
-        return _Witnessed(**settings)
-    return _WitnessedSeeded(seed=setting.insecure_seed + plan.number.to_bytes(8, "big"), **settings)
+    return ServerMachine(
+        table=plan.table,
+        trust=policy.trust,
+        sums=setting.sums,
+        corrupt=setting.corrupt,
+        dropout=setting.dropout,
+        graph=setting.graph,
+        min_cohort=policy.min_cohort,
+        max_cohort=policy.max_cohort,
+        min_contributors=policy.min_contributors,
+        registry=Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
+        hooks=hooks,
+    )
 
 
 def _error(refused: Refused) -> PeerError:

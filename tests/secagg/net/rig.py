@@ -31,9 +31,9 @@ from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.work import inline
 from secagg.policy import Policy
+from secagg.seeded import seeded_identity, seeded_registry
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table, Total
-from secagg.testing.seeded import seeded_identity, seeded_registry
 from secagg.thresholds import Trust
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from secagg.hashing import framed
 from secagg.keys import Identity
 from secagg.net import certificates as c
 from secagg.registry import Registry
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 
 NOW = 1_800_000_000
 ALICE = seeded_identity(b"certificates", 0)

@@ -24,7 +24,7 @@ from secagg.net.packets import Kind, Reason
 from secagg.net.server import Server
 from secagg.net.settings import Deadlines, Patience
 from secagg.registry import Registry
-from secagg.testing.seeded import seeded_registry
+from secagg.seeded import seeded_registry
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
 from tests.secagg.net.rig import ADDRESS, PART, SEED, Knocker, Network, World, on_network

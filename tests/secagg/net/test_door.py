@@ -18,7 +18,7 @@ from secagg.net.journal import Journal
 from secagg.net.packets import HEADER, Hello, Kind, Reason
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import client_context, server_context
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 from tests.secagg.net.rig import LINK, SEED, Diary, Knocker, Line, run, run_live
 
 NOW = int(time.time())  # TLS compares certificates with the real clock

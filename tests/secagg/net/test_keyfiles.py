@@ -15,7 +15,7 @@ from secagg.errors import KeyFileError
 from secagg.keys import Identity
 from secagg.net.certificates import make_certificate
 from secagg.net.keyfiles import private_pem, read_certificate, read_key, write_certificate, write_key
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 
 NOW = 1_800_000_000
 ALICE = seeded_identity(b"keyfiles", 0)

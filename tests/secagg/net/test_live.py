@@ -17,7 +17,7 @@ from secagg.net.server import open_server
 from secagg.net.settings import Patience
 from secagg.net.tls import client_context, server_context
 from secagg.net.work import in_thread
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 from secagg.thresholds import Trust
 from tests.secagg.net.rig import SEED, Diary, World, run_live
 

@@ -13,7 +13,7 @@ from secagg.net.files import Kind
 from secagg.net.keyfiles import write_certificate
 from secagg.net.registryfile import bundle_path, read_bundle, read_registry, read_signed, write_registry
 from secagg.registry import Registry
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 
 NOW = 1_800_000_000
 AUTHORITY = seeded_identity(b"registry file", 99)

@@ -25,7 +25,7 @@ from secagg.net import tls
 from secagg.net.certificates import make_certificate
 from secagg.net.keyfiles import private_pem
 from secagg.net.tls import client_context, peer_key, server_context
-from secagg.testing.seeded import seeded_identity
+from secagg.seeded import seeded_identity
 
 NOW = int(time.time())  # OpenSSL compares with the clock
 DAY = 86400
