@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from secagg import LocalSession, local_machines
 from sims.bench.progress import Progress
+from sims.drill.config import KIND, PART, DrillConfig
 from sims.drill.report import DrillReport, fingerprint
-from sims.drill.role import numbers, plain_sum
-from sims.drill.run import run_drill
-from sims.drill.setting import KIND, PART, DrillSetting
+from sims.drill.run import numbers, plain_sum, run_drill
 
 RUNS: Final = 5
 
@@ -31,7 +30,7 @@ class NetworkReport:
     `server_peak_bytes`  the most memory that the process of the server ever had.
     """
 
-    setting: DrillSetting
+    setting: DrillConfig
     cores: int
     runs: int
     exact: bool
@@ -55,7 +54,7 @@ class NetworkReport:
             "sums": setting.sums,
             "neighbours": setting.neighbours or setting.clients - 1,
             "trust": str(setting.trust),
-            "workers": len(setting.crews()),
+            "workers": len(setting.groups()),
             "tls": setting.tls,
             "cores": self.cores,
             "runs": self.runs,
@@ -70,7 +69,7 @@ class NetworkReport:
         }
 
 
-def measure(setting: DrillSetting, progress: Progress, *, runs: int = RUNS) -> NetworkReport:
+def measure(setting: DrillConfig, progress: Progress, *, runs: int = RUNS) -> NetworkReport:
     """Sessions of both kinds, one after the other."""
     alone: list[float] = []
     together: list[DrillReport] = []
@@ -96,7 +95,7 @@ def measure(setting: DrillSetting, progress: Progress, *, runs: int = RUNS) -> N
     )
 
 
-def _in_one_process(setting: DrillSetting) -> tuple[float, bool]:
+def _in_one_process(setting: DrillConfig) -> tuple[float, bool]:
     """CPU seconds of the session, and whether its totals are right."""
     server, clients = local_machines(
         table=setting.table,

@@ -12,7 +12,7 @@ def show_network(report: NetworkReport, console: Console) -> None:
     setting = report.setting
     wire = "TLS" if setting.tls else "plain TCP"
     lines = (
-        f"{counted(setting.clients, 'client')} in {counted(len(setting.crews()), 'worker')}, "
+        f"{counted(setting.clients, 'client')} in {counted(len(setting.groups()), 'worker')}, "
         f"{counted(setting.sums, 'sum')} of {counted(setting.dim, 'element')} over {wire}, {setting.trust}, "
         f"medians of {counted(report.runs, 'session')}; totals {'exact' if report.exact else 'WRONG'}",
         f"session by the clock          {report.session_wall_s:8.3f} s, of which keys and shares "

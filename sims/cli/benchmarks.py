@@ -267,9 +267,9 @@ def _measure_network(args: argparse.Namespace) -> Report:
     from secagg import Trust
     from sims.bench.network import measure
     from sims.bench.progress import bar
-    from sims.drill.setting import DrillSetting
+    from sims.drill.config import DrillConfig
 
-    setting = DrillSetting(
+    setting = DrillConfig(
         clients=args.clients,
         dim=args.dim,
         sums=args.sums,

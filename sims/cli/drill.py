@@ -50,13 +50,14 @@ def run(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
     from sims.console import Console
-    from sims.drill.setting import DrillSetting
-    from sims.drill.view import show, watch
-    from sims.processes import CrewFailed
+    from sims.drill.config import DrillConfig
+    from sims.drill.report import print_report
+    from sims.drill.run import run_with_progress
+    from sims.workers import WorkerStartError
 
     console = Console(stderr=args.json)
     try:
-        setting = DrillSetting(
+        setting = DrillConfig(
             clients=args.clients,
             dim=args.dim,
             sums=args.sums,
@@ -68,11 +69,11 @@ def run(args: argparse.Namespace) -> int:
             neighbours=args.neighbours,
             tls=not args.insecure_plain_tcp,
         )
-        report = watch(setting, console)
-    except (LocalError, CrewFailed) as error:
+        report = run_with_progress(setting, console)
+    except (LocalError, WorkerStartError) as error:
         raise UserError(f"secagg drill: {error}") from None
     if args.json:
         print(json.dumps(report.as_json(), indent=2))
     else:
-        show(report, console)
+        print_report(report, console)
     return 0 if report.as_promised else BROKEN_PROMISE

@@ -7,7 +7,7 @@ from typing import Final
 
 from secagg.errors import ParameterError
 from sims.deploy.problems import ConfigError
-from sims.descriptors import make_room
+from sims.workers.os_processes import make_room
 
 _OWN: Final = 64  # files of a process that are no connections: ledger, log, totals, libraries
 

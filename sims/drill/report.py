@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-from sims.drill.setting import DrillSetting
+from sims.drill.config import DrillConfig
+from sims.words import counted
 
 
 def fingerprint(values: ArrayLike) -> str:
@@ -43,20 +47,20 @@ class SumOutcome:
 class DrillReport:
     """All of them.
 
-    `doomed`   clients that were to be killed, and during which sum, -1 being the set-up.
+    `dropouts`   clients that were to be killed, and during which sum, -1 being the set-up.
     `refused`  clients that left, were sent away or lost their session without being killed.
     `hung`     sums and clients that came to no end.
     `orphans`  processes that remained.
     """
 
-    setting: DrillSetting
+    setting: DrillConfig
     sums: list[SumOutcome] = field(default_factory=list)
     cohort: int = 0
     threshold: int = 0
     killed: int = 0  # clients whose process was killed
     crashed: int = 0  # clients whose process ended in any other way
     refused: int = 0
-    doomed: Mapping[int, int] = field(default_factory=dict)
+    dropouts: Mapping[int, int] = field(default_factory=dict)
     hung: int = 0
     orphans: int = 0
     released_after_abort: int = 0
@@ -95,7 +99,7 @@ class DrillReport:
         )
 
     def _dead_by(self, sum_index: int) -> set[int]:
-        return {member for member, doom in self.doomed.items() if doom <= sum_index}
+        return {member for member, doom in self.dropouts.items() if doom <= sum_index}
 
     def _excused(self, each: SumOutcome) -> bool:
         """Whether so many were to be killed that a sum could not but fail."""
@@ -121,7 +125,7 @@ class DrillReport:
             "trust": str(setting.trust),
             "seed": setting.seed,
             "corrupt": setting.corrupt,
-            "processes": len(setting.crews()),
+            "processes": len(setting.groups()),
             "tls": setting.tls,
             "cohort": self.cohort,
             "threshold": self.threshold,
@@ -144,3 +148,37 @@ class DrillReport:
             "bytes_down": dict(self.bytes_down),
             "server_peak_bytes": self.server_peak_bytes,
         }
+
+
+def print_report(report: DrillReport, console: Console) -> None:
+    setting = report.setting
+    console.print(
+        f"[bold]{setting.clients} clients in {len(setting.groups())} processes[/bold], "
+        f"{'TLS' if setting.tls else 'plain TCP'}, {setting.trust}, threshold {report.threshold}; "
+        f"{counted(report.killed, 'client')} killed.",
+        highlight=False,
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("sum", "in the total", "dropped", "seconds", "result"):
+        table.add_column(column, justify="left" if column == "result" else "right")
+    for each in report.sums:
+        row = (each.sum + 1, each.contributors, each.dropped, f"{each.seconds:.2f}", _result(each))
+        table.add_row(*map(str, row))
+    console.print(table)
+    console.print(
+        f"{report.aborted} aborted, {report.hung} hung, {report.orphans} orphans, "
+        f"{report.released_after_abort} released after an abort, {report.crashed} crashed, "
+        f"{report.refused} refused, {report.missed} missed; start-up {report.start_seconds:.1f} s, "
+        f"session {report.seconds:.1f} s, "
+        f"{sum(report.bytes_up.values()):,} bytes up, {sum(report.bytes_down.values()):,} down, "
+        f"server at most {report.server_peak_bytes / 1e6:.0f} MB.",
+        highlight=False,
+    )
+    good, bad = "[green]Everything was as promised.[/green]", "[red]Not everything was as promised.[/red]"
+    console.print(good if report.as_promised else bad)
+
+
+def _result(each: SumOutcome) -> str:
+    if each.aborted:
+        return f"[yellow]aborted[/yellow]: {each.reason}"
+    return "[green]exact[/green]" if each.exact else "[red]wrong[/red]"

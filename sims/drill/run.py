@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import numpy as np
 import trio
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from secagg import Identity, Registry
-from secagg.errors import SumFailed, TooFewClients
-from secagg.events import ServerEvent, SessionReady, SumAborted, SumReleased
+from secagg import messages as m
+from secagg.errors import SERVER, SumFailed, TooFewClients
+from secagg.events import Asked, ServerEvent, SessionReady, SumAborted, SumReleased
 from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.journal import Fact, Journal
+from secagg.net.link import Progress as FrameProgress
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from sims.bench.resident import peak_bytes
-from sims.descriptors import make_room
-from sims.drill.fate import draw
+from sims.drill.config import KIND, PART, SETUP, DrillConfig, ScheduledKill, draw_kills, point_of
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
-from sims.drill.role import DrillRole, Part, plain_sum
-from sims.drill.setting import KIND, PART, DrillSetting
-from sims.processes import Crew, Ended, Said, WorkerGone, open_crew
-from sims.processes.clients import PRELOAD, Certificates, Meeting, Note, Seat, host_clients
+from sims.workers import WorkerExited, WorkerMessage, WorkerPool, WorkerUnavailable, open_worker_pool
+from sims.workers.client_host import (
+    PRELOAD,
+    ClientCertificates,
+    ClientHostConfig,
+    ClientSessionEnd,
+    ServerContact,
+    host_clients,
+)
+from sims.workers.os_processes import make_room
 
 # Generous: a stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
 _DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)
@@ -42,60 +54,60 @@ Watch: TypeAlias = Callable[[str], None]  # told in a few words what happens
 class Drill:
     """One drill, to be run once."""
 
-    def __init__(self, setting: DrillSetting, watch: Watch) -> None:
+    def __init__(self, setting: DrillConfig, watch: Watch) -> None:
         self._setting = setting
         self._watch = watch
-        self._crews = setting.crews()
+        self._groups = setting.groups()
         self._report = DrillReport(setting=setting)
         self._aborted: set[int] = set()
         self._gone: set[int] = set()  # clients whose process has ended
         self._over: set[int] = set()  # clients whose session has ended
         self._changed = trio.Event()
-        self._fates = draw(setting, self._crews)
+        self._kills = draw_kills(setting, self._groups)
         self._kill_later: Callable[[int, float], None]
         self._to_kill = 0
-        self._report.doomed = {
-            member: fate.point[0]
-            for crew in self._crews
-            for fate in (self._fates[k] for k in crew if k in self._fates)
-            for member in crew
+        self._report.dropouts = {
+            member: kill.point[0]
+            for pool in self._groups
+            for kill in (self._kills[k] for k in pool if k in self._kills)
+            for member in pool
         }
 
     async def run(self) -> DrillReport:
         """Start everything, sum, and see that nothing is left."""
-        fates = self._fates
-        seats = [
-            Seat(crew, DrillRole, Part(self._setting, {k: fates[k] for k in crew if k in fates}))
-            for crew in self._crews
+        kills = self._kills
+        configs = [
+            ClientHostConfig(pool, DrillRole, Part(self._setting, {k: kills[k] for k in pool if k in kills}))
+            for pool in self._groups
         ]
-        self._watch(f"starting {len(seats)} processes")
+        self._watch(f"starting {len(configs)} processes")
         started = time.perf_counter()
-        async with open_crew(host_clients, seats, preload=(*PRELOAD, DrillRole.__module__)) as crew:
-            certificates = await self._certificates(crew)
+        async with open_worker_pool(host_clients, configs, preload=(*PRELOAD, DrillRole.__module__)) as pool:
+            certificates = await self._certificates(pool)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, crew)
-                self._kill_later = lambda index, delay: nursery.start_soon(self._kill, crew, index, delay)
-                await self._serve(crew, certificates, started)
+                nursery.start_soon(self._listen, pool)
+                self._kill_later = lambda index, delay: nursery.start_soon(self._kill, pool, index, delay)
+                await self._serve(pool, certificates, started)
                 nursery.cancel_scope.cancel()
-        self._report.orphans = crew.leftovers()
+        self._report.orphans = pool.remaining_processes()
         self._report.server_peak_bytes = peak_bytes()
         return self._report
 
     # --- the clients' processes ---
 
-    async def _kill(self, crew: Crew, index: int, delay: float) -> None:
+    async def _kill(self, pool: WorkerPool, index: int, delay: float) -> None:
         await trio.sleep(delay)
-        crew.kill(index)
+        pool.kill(index)
         self._to_kill -= 1
         self._changed.set()
 
-    def _doom(self, sum_index: int) -> None:
+    def _schedule_dropouts(self, sum_index: int) -> None:
         """Begin to wait for those who are to be killed during this sum, wherever they are in it."""
-        for index, members in enumerate(self._crews):
-            for fate in (self._fates[k] for k in members if k in self._fates):
-                if fate.delay is not None and fate.point[0] == sum_index:
+        for index, members in enumerate(self._groups):
+            for kill in (self._kills[k] for k in members if k in self._kills):
+                if kill.delay is not None and kill.point[0] == sum_index:
                     self._to_kill += 1
-                    self._kill_later(index, fate.delay)
+                    self._kill_later(index, kill.delay)
 
     async def _until_killed(self) -> None:
         """Whoever is to be killed is, before the session ends."""
@@ -106,38 +118,38 @@ class Drill:
         self._changed = trio.Event()
         await self._changed.wait()
 
-    async def _certificates(self, crew: Crew) -> dict[int, bytes]:
+    async def _certificates(self, pool: WorkerPool) -> dict[int, bytes]:
         """Everybody's, of whom something is heard at all."""
         certificates: dict[int, bytes] = {}
         heard = 0
-        async for news in crew.news():
-            if isinstance(news, Said) and isinstance(news.message, Certificates):
-                certificates.update(news.message.of)
-            elif isinstance(news, Ended):
-                self._ended(news)
+        async for events in pool.events():
+            if isinstance(events, WorkerMessage) and isinstance(events.message, ClientCertificates):
+                certificates.update(events.message.of)
+            elif isinstance(events, WorkerExited):
+                self._ended(events)
             heard += 1
-            if heard == len(self._crews):
+            if heard == len(self._groups):
                 break
         return certificates
 
-    async def _listen(self, crew: Crew) -> None:
-        async for news in crew.news():
-            if isinstance(news, Ended):
-                self._ended(news)
-            elif isinstance(news.message, Note):
-                self._noted(news.message)
+    async def _listen(self, pool: WorkerPool) -> None:
+        async for events in pool.events():
+            if isinstance(events, WorkerExited):
+                self._ended(events)
+            elif isinstance(events.message, ClientSessionEnd):
+                self._noted(events.message)
             self._changed.set()
 
-    def _ended(self, news: Ended) -> None:
-        members = self._crews[news.index]
+    def _ended(self, events: WorkerExited) -> None:
+        members = self._groups[events.index]
         self._gone.update(members)
-        if news.signal == signal.SIGKILL:
+        if events.signal == signal.SIGKILL:
             self._report.killed += len(members)
         else:
             self._report.crashed += len(members)
-            self._watch(f"the process of client {members[0]} ended: {news.cause}")
+            self._watch(f"the process of client {members[0]} ended: {events.cause}")
 
-    def _noted(self, note: Note) -> None:
+    def _noted(self, note: ClientSessionEnd) -> None:
         if note.member in self._over:
             return  # how it ends is told once
         self._over.add(note.member)
@@ -147,7 +159,7 @@ class Drill:
 
     # --- the server ---
 
-    async def _serve(self, crew: Crew, certificates: Mapping[int, bytes], started: float) -> None:
+    async def _serve(self, pool: WorkerPool, certificates: Mapping[int, bytes], started: float) -> None:
         identity = Identity.generate()
         certificate = make_certificate(identity, now=int(time.time()))
         registry = _registry(certificates)
@@ -161,12 +173,12 @@ class Drill:
             capacity=_CAPACITY,
             journal=Journal(self._journal),
         ) as server:
-            meeting = Meeting(
+            meeting = ServerContact(
                 server.address, certificate if tls else None, 0, dict(registry.members), _PATIENCE
             )
-            for index in range(len(self._crews)):
-                with suppress(WorkerGone):  # which the news tell
-                    await crew.send(index, meeting)
+            for index in range(len(self._groups)):
+                with suppress(WorkerUnavailable):  # which the news tell
+                    await pool.send(index, meeting)
             with trio.move_on_after(_DEADLINES.join):
                 await server.wait_for_clients(self._setting.clients - len(self._gone))
             self._report.start_seconds = time.perf_counter() - started
@@ -204,7 +216,7 @@ class Drill:
 
     async def _sum(self, session: Session, index: int) -> SumOutcome:
         self._watch(f"sum {index + 1} of {self._setting.sums}, {len(session.members)} clients")
-        self._doom(index)
+        self._schedule_dropouts(index)
         started = time.perf_counter()
         try:
             total = await session.ask(KIND, index.to_bytes(4, "big"), round_number=index)
@@ -257,7 +269,7 @@ def _registry(certificates: Mapping[int, bytes]) -> Registry:
     return Registry(0, {member: certificate_key(pem) for member, pem in certificates.items()})
 
 
-def run_drill(setting: DrillSetting, watch: Watch) -> DrillReport:
+def run_drill(setting: DrillConfig, watch: Watch) -> DrillReport:
     make_room(2 * setting.clients + _DESCRIPTORS)
     try:
         return trio.run(Drill(setting, watch).run)
@@ -265,3 +277,68 @@ def run_drill(setting: DrillSetting, watch: Watch) -> DrillReport:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
         raise
+
+
+def numbers(setting: DrillConfig, member: int, sum_index: int) -> NDArray[np.uint32]:
+    """What a client adds: other numbers than anybody else, and than in any other sum."""
+    chance = np.random.default_rng([setting.seed, member, sum_index])
+    return chance.integers(0, setting.limit, setting.dim, np.uint32, endpoint=True)
+
+
+def plain_sum(setting: DrillConfig, members: Iterable[int], sum_index: int) -> NDArray[np.int64]:
+    total = np.zeros(setting.dim, np.int64)
+    for member in members:
+        total += numbers(setting, member, sum_index)
+    return total
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a worker is told: the drill, and the fates of its clients."""
+
+    setting: DrillConfig
+    kills: Mapping[int, ScheduledKill]
+
+
+class DrillRole:
+    """The clients of one worker."""
+
+    def __init__(self, part: Part) -> None:
+        self._setting = part.setting
+        self._kills = part.kills
+        self._sums: dict[int, int] = {}
+        self.table = part.setting.table
+        self.policy = part.setting.policy
+
+    def answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike]:
+        self._sums[member] = asked.sum_index
+        return {PART: numbers(self._setting, member, asked.sum_index)}
+
+    def progress(self, member: int) -> FrameProgress:
+        kill = self._kills.get(member)
+
+        def look(frame: bytes, sent: int) -> None:
+            point = point_of(m.message_type(frame, sender=SERVER), self._sums.get(member, SETUP))
+            if kill is not None and point is not None and kill.is_due(point, sent, len(frame)):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return look
+
+
+_STEP: Final = "sum "
+
+
+def run_with_progress(setting: DrillConfig, console: Console) -> DrillReport:
+    """Run the drill behind a progress bar, where there is a terminal to draw one."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=setting.sums + 2)
+
+        def tell(what: str) -> None:
+            begun = what.startswith((_STEP, "starting", "exchanging"))
+            if begun:
+                progress.update(task, description=what, advance=1)
+            elif console.is_terminal:
+                progress.console.print(f"  [dim]{what}[/dim]", highlight=False)
+
+        return run_drill(setting, tell)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fl.federation import ClientData, Federation
-from sims.runtime.processes import Clients, Household
+from sims.runtime.processes import ClientFactory, WorkerClients
 from sims.scenario.settings import Settings
 from sims.simulation.learners import make_crowd, make_learners, make_tamper, training_of
 
@@ -28,19 +28,19 @@ class Told:
     corrupt: frozenset[int]
 
 
-def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> Clients:
+def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> ClientFactory:
     """All clients that train, for workers to make."""
     told = Told(settings.model_dump(), federation.classes, federation.name, corrupt)
-    return Clients(household, told, federation.clients)
+    return ClientFactory(worker_clients, told, federation.clients)
 
 
-def household(told: Told, owned: Mapping[int, ClientData]) -> Household:
+def worker_clients(told: Told, owned: Mapping[int, ClientData]) -> WorkerClients:
     """The clients of one worker."""
     torch.set_num_threads(1)  # as in `fl.threads`, for as long as the process lives
     settings = Settings.model_validate(told.settings)
     federation = Federation(owned, classes=told.classes, name=told.name)
     crowd = make_crowd(settings, federation, training_of(settings, federation), owned)
     who = told.corrupt & owned.keys()
-    return Household(
+    return WorkerClients(
         make_learners(settings, crowd, who), make_tamper(settings, who), begin_round=crowd.begin_round
     )

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, Self, TypeAlias
 
-from sims.processes import lifeline
+from sims.workers import os_processes
 
 Tell: TypeAlias = Callable[[Any], bool]  # how far a task has come; answers whether it should stop
 Function: TypeAlias = Callable[[Any, Tell], Any]  # must be importable, and its argument and result picklable
@@ -227,7 +227,7 @@ def _serve(line: Connection, function: Function) -> None:
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
-    lifeline.signal_on_death_of_parent(signal.SIGKILL)
+    os_processes.signal_on_death_of_parent(signal.SIGKILL)
     with suppress(EOFError, OSError):
         while True:
             order = line.recv()

@@ -24,7 +24,7 @@ from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.spec import Total
-from sims.runtime.processes.orders import pack_algorithm
+from sims.runtime.processes.messages import pack_algorithm
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 
 CENTRES = [[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [-1.0, 5.0, 1.0]]

@@ -18,26 +18,26 @@ from typing import NoReturn
 
 import trio
 
-from sims.processes import Line, LineClosed, open_crew
-from sims.processes.lifeline import signal_on_death_of_parent
+from sims.workers import MessagePipe, PipeClosed, open_worker_pool
+from sims.workers.os_processes import signal_on_death_of_parent
 
 SECRET = "the-input-of-a-client"
 
 
-async def echo(seat: object, line: Line) -> None:
+async def echo(config: object, line: MessagePipe) -> None:
     """Give back the seat, then every message."""
-    await line.send((seat, os.getpid()))
+    await line.send((config, os.getpid()))
     while True:
         await line.send(await line.receive())
 
 
-def echo_without_loop(seat: object, line: Line) -> None:
-    line.put((seat, os.getpid()))
+def echo_without_loop(config: object, line: MessagePipe) -> None:
+    line.put((config, os.getpid()))
     while True:
         line.put(line.get())
 
 
-async def end_somehow(how: str, line: Line) -> None:
+async def end_somehow(how: str, line: MessagePipe) -> None:
     """Say one thing, and then end in one of many ways."""
     await line.send(how)
     match how:
@@ -64,20 +64,20 @@ async def _raise() -> None:
     raise KeyError(SECRET)
 
 
-def say_farewell(seat: object, line: Line) -> None:
+def say_farewell(config: object, line: MessagePipe) -> None:
     """Leave a word with the crew or, if that is closed, in a file."""
     line.put("here")
     try:
         line.get()
-    except LineClosed:
-        if seat is None:
+    except PipeClosed:
+        if config is None:
             line.put("farewell")
         else:
             time.sleep(0.1)  # This one takes the time that it is given.
-            Path(str(seat)).write_text("farewell")
+            Path(str(config)).write_text("farewell")
 
 
-def be_stubborn(how: str, line: Line) -> None:
+def be_stubborn(how: str, line: MessagePipe) -> None:
     """Ignore the line and every polite signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -98,7 +98,7 @@ def be_stubborn(how: str, line: Line) -> None:
     time.sleep(3600)
 
 
-def list_descriptors(seat: object, line: Line) -> None:
+def list_descriptors(config: object, line: MessagePipe) -> None:
     """Say what this process has open, and how large a core file it may write."""
     listed = {}
     for name in os.listdir("/proc/self/fd"):
@@ -108,14 +108,14 @@ def list_descriptors(seat: object, line: Line) -> None:
     line.get()
 
 
-def draw(seat: object, line: Line) -> None:
+def draw(config: object, line: MessagePipe) -> None:
     """Draw from every generator there is."""
     import numpy as np
 
     line.put((random.random(), secrets.token_hex(16), float(np.random.random())))
 
 
-def write(seat: object, line: Line) -> None:
+def write(config: object, line: MessagePipe) -> None:
     """Say what is to be read, print, and raise where nothing but a hook of Python's sees it."""
     line.put(os.read(0, 1))
     print("on standard output")  # noqa: T201
@@ -128,7 +128,7 @@ def _fail() -> NoReturn:
     raise ValueError(SECRET)
 
 
-def breed(seat: object, line: Line) -> None:
+def breed(config: object, line: MessagePipe) -> None:
     """Leave a process behind that has a copy of the line and ends by nothing but SIGKILL."""
     pid = os.fork()
     if not pid:
@@ -140,13 +140,13 @@ def breed(seat: object, line: Line) -> None:
 async def open_and_wait(*hows: str) -> None:
     """Open a crew of stubborn workers, name all processes, and wait for the end."""
     try:
-        async with open_crew(be_stubborn, hows, grace=0.1) as crew:
+        async with open_worker_pool(be_stubborn, hows, grace=0.1) as pool:
             for _ in hows:
-                await anext(crew.news())
-            _tell(crew.forks_pid, *crew.pids())
+                await anext(pool.events())
+            _tell(pool.fork_server_pid, *pool.pids())
             await trio.sleep_forever()
     except KeyboardInterrupt:
-        _tell("interrupted", crew.leftovers())
+        _tell("interrupted", pool.remaining_processes())
 
 
 def _tell(*words: object) -> None:

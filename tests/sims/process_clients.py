@@ -18,7 +18,7 @@ from protocols.record import Vector
 from protocols.rfa import RFA
 from protocols.run import Run
 from sims.runtime import Setting
-from sims.runtime.processes import Clients, Household, ProcessesChannel, processes_sum
+from sims.runtime.processes import ClientFactory, ProcessesChannel, WorkerClients, processes_sum
 
 DIM, CLIENTS, WORKERS = 4, 6, 2
 
@@ -55,7 +55,7 @@ def learners(clients: int = CLIENTS) -> dict[int, Counting]:
     return {k: Counting(centre, samples=1 + k) for k, centre in centres(clients).items()}
 
 
-def household(shared: Mapping[str, Any], owned: Mapping[int, Vector]) -> Household:
+def worker_clients(shared: Mapping[str, Any], owned: Mapping[int, Vector]) -> WorkerClients:
     """`shared` may say which client fails, and how; and how much some tamper."""
     if shared.get("start") in owned:
         raise ZeroDivisionError("a secret")
@@ -64,7 +64,7 @@ def household(shared: Mapping[str, Any], owned: Mapping[int, Vector]) -> Househo
         failing = shared.get("fails") == k
         more = {"how": shared["how"]} if failing else {}
         made[k] = (Failing if failing else Counting)(centre, samples=1 + k, **more)
-    return Household(made, {k: negated for k in shared.get("tamper", ()) if k in owned})
+    return WorkerClients(made, {k: negated for k in shared.get("tamper", ()) if k in owned})
 
 
 def negated(_kind: str, residues: Any, _fields: Any) -> Any:
@@ -78,7 +78,7 @@ def channel_of(
     shared: Any = None,
     **more: Any,
 ) -> ProcessesChannel:
-    clients = Clients(household, shared or {}, centres(), preload=("protocols.catalogue",))
+    clients = ClientFactory(worker_clients, shared or {}, centres(), preload=("protocols.catalogue",))
     return processes_sum(
         algorithm,
         learners(),
@@ -97,7 +97,7 @@ def main() -> None:
     channel = channel_of(algorithm)
     run = Run(algorithm, channel, algorithm.start(np.zeros(DIM)))
     report = run.round()
-    _say(sys.stdout, *(pid for (pid,) in channel.pids), channel.forks_pid)
+    _say(sys.stdout, *(pid for (pid,) in channel.pids), channel.fork_server_pid)
     while not stopped:
         report = run.round()
         _say(sys.stderr, report.number)

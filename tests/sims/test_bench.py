@@ -26,7 +26,7 @@ from sims.bench.rehearsal import SumSetting
 from sims.bench.sums import measure as measure_sum
 from sims.bench.training import TrainingCosts, TrainingReport, TrainingSetting
 from sims.cli import main
-from sims.drill.setting import DrillSetting
+from sims.drill.config import DrillConfig
 from tests.sims import overhead_reports
 from tests.sims.bench_costs import FLOWER, OURS
 
@@ -273,9 +273,9 @@ class FakeNetwork:
     """The same for `secagg bench network`, and nothing is measured at all."""
 
     def __init__(self) -> None:
-        self.asked: list[DrillSetting] = []
+        self.asked: list[DrillConfig] = []
 
-    def __call__(self, setting: DrillSetting, _: Bar, *, runs: int) -> NetworkReport:
+    def __call__(self, setting: DrillConfig, _: Bar, *, runs: int) -> NetworkReport:
         self.asked.append(setting)
         return NetworkReport(
             setting=setting,

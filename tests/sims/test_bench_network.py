@@ -11,10 +11,10 @@ from sims.bench import network
 from sims.bench.network import NetworkReport, measure
 from sims.bench.progress import Progress, quiet
 from sims.cli import main
+from sims.drill.config import DrillConfig
 from sims.drill.report import DrillReport
-from sims.drill.setting import DrillSetting
 
-SETTING = DrillSetting(
+SETTING = DrillConfig(
     clients=5, dim=4, sums=2, kill=Fraction(0), corrupt=0, trust=Trust.CURIOUS, seed=0, workers=2
 )
 REPORT = NetworkReport(
@@ -58,10 +58,10 @@ def test_a_wrong_total_of_one_process_shows(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DrillSetting, int]]:
-    found: list[tuple[DrillSetting, int]] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DrillConfig, int]]:
+    found: list[tuple[DrillConfig, int]] = []
 
-    def fake(setting: DrillSetting, progress: Progress, *, runs: int) -> NetworkReport:
+    def fake(setting: DrillConfig, progress: Progress, *, runs: int) -> NetworkReport:
         found.append((setting, runs))
         return replace(REPORT, setting=setting, runs=runs)
 
@@ -70,7 +70,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DrillSetting, int]]:
 
 
 def test_the_command_passes_its_options_on(
-    asked: list[tuple[DrillSetting, int]], capsys: pytest.CaptureFixture[str]
+    asked: list[tuple[DrillConfig, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--clients", "30", "--dim", "7", "--neighbours", "6", "--workers", "3", "--runs", "2"]
 

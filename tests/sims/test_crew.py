@@ -15,7 +15,16 @@ from typing import Any, cast
 import pytest
 import trio
 
-from sims.processes import Crew, CrewFailed, Ended, News, Said, WorkerGone, launcher, open_crew
+from sims.workers import (
+    WorkerEvent,
+    WorkerExited,
+    WorkerMessage,
+    WorkerPool,
+    WorkerStartError,
+    WorkerUnavailable,
+    fork_server_control,
+    open_worker_pool,
+)
 from tests.sims import crew_duties
 from tests.sims.crew_duties import SECRET
 
@@ -38,61 +47,63 @@ def descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-async def next_said(crew: Crew) -> object:
-    news = await anext(crew.news())
-    assert isinstance(news, Said), news
-    return news.message
+async def next_said(pool: WorkerPool) -> object:
+    events = await anext(pool.events())
+    assert isinstance(events, WorkerMessage), events
+    return events.message
 
 
-async def all_news(crew: Crew) -> dict[int, list[News]]:
-    found: dict[int, list[News]] = {}
-    async for news in crew.news():
-        found.setdefault(news.index, []).append(news)
+async def all_events(pool: WorkerPool) -> dict[int, list[WorkerEvent]]:
+    found: dict[int, list[WorkerEvent]] = {}
+    async for events in pool.events():
+        found.setdefault(events.index, []).append(events)
     return found
 
 
-async def open_and_leave(*seats: object, preload: str = "trio") -> None:
-    async with open_crew(crew_duties.echo, seats, preload=[preload]):
+async def open_and_leave(*configs: object, preload: str = "trio") -> None:
+    async with open_worker_pool(crew_duties.echo, configs, preload=[preload]):
         pass
 
 
-@pytest.mark.parametrize("duty", [crew_duties.echo, crew_duties.echo_without_loop])
-def test_messages_come_back(duty: Callable[..., object]) -> None:
+@pytest.mark.parametrize("target", [crew_duties.echo, crew_duties.echo_without_loop])
+def test_messages_come_back(target: Callable[..., object]) -> None:
     async def case() -> None:
-        async with open_crew(duty, ["a", "b"]) as crew:
-            greetings = {await next_said(crew), await next_said(crew)}
-            assert greetings == set(zip("ab", crew.pids(), strict=True))
+        async with open_worker_pool(target, ["a", "b"]) as pool:
+            greetings = {await next_said(pool), await next_said(pool)}
+            assert greetings == set(zip("ab", pool.pids(), strict=True))
             for message in (None, bytes(1 << 20), "last"):
-                await crew.send(1, message)
-                assert await anext(crew.news()) == Said(1, message)
-            assert crew.leftovers() == 3
-        assert crew.leftovers() == 0
+                await pool.send(1, message)
+                assert await anext(pool.events()) == WorkerMessage(1, message)
+            assert pool.remaining_processes() == 3
+        assert pool.remaining_processes() == 0
 
     run(case)
 
 
 def test_every_kind_of_end_is_told_after_the_last_message() -> None:
     ends = {
-        "return": Ended(0, exitcode=0),
-        "raise": Ended(1, exitcode=1),
-        "raise in a task": Ended(2, exitcode=1),
-        "exit 3": Ended(3, exitcode=3),
-        "exit at once": Ended(4, exitcode=4),
-        "kill": Ended(5, signal=signal.SIGKILL),
-        "segfault": Ended(6, signal=signal.SIGSEGV),
-        "wait": Ended(7, exitcode=0),
+        "return": WorkerExited(0, exitcode=0),
+        "raise": WorkerExited(1, exitcode=1),
+        "raise in a task": WorkerExited(2, exitcode=1),
+        "exit 3": WorkerExited(3, exitcode=3),
+        "exit at once": WorkerExited(4, exitcode=4),
+        "kill": WorkerExited(5, signal=signal.SIGKILL),
+        "segfault": WorkerExited(6, signal=signal.SIGSEGV),
+        "wait": WorkerExited(7, exitcode=0),
     }
 
     async def case() -> None:
-        async with open_crew(crew_duties.end_somehow, list(ends)) as crew:
-            first = [await anext(crew.news()) for _ in range(15)]
-            assert {news.index for news in first if isinstance(news, Ended)} == set(range(7))
-            crew.dismiss(7)  # It has not suffered from the end of the others.
-            last = await all_news(crew)
+        async with open_worker_pool(crew_duties.end_somehow, list(ends)) as pool:
+            first = [await anext(pool.events()) for _ in range(15)]
+            assert {events.index for events in first if isinstance(events, WorkerExited)} == set(range(7))
+            pool.stop_worker(7)  # It has not suffered from the end of the others.
+            last = await all_events(pool)
 
-        news = sorted([*first, *last[7]], key=lambda news: (news.index, isinstance(news, Ended)))
-        assert news[::2] == [Said(index, how) for index, how in enumerate(ends)]
-        ended = [news for news in news[1::2] if isinstance(news, Ended)]
+        events = sorted(
+            [*first, *last[7]], key=lambda events: (events.index, isinstance(events, WorkerExited))
+        )
+        assert events[::2] == [WorkerMessage(index, how) for index, how in enumerate(ends)]
+        ended = [events for events in events[1::2] if isinstance(events, WorkerExited)]
         assert [(e.index, e.exitcode, e.signal) for e in ended] == [
             (e.index, e.exitcode, e.signal) for e in ends.values()
         ]
@@ -106,48 +117,50 @@ def test_every_kind_of_end_is_told_after_the_last_message() -> None:
 
 def test_kill_reaches_a_worker_that_nothing_else_reaches() -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.be_stubborn, ["hold the lock", "read"], grace=0) as crew:
-            await next_said(crew)
-            await next_said(crew)
-            crew.kill(0)
-            assert await anext(crew.news()) == Ended(0, signal=signal.SIGKILL)
-            crew.kill(0)  # Nobody else gets this one.
-            with pytest.raises(WorkerGone, match="worker 0"):
-                await crew.send(0, "hello")
-            crew.kill(1)
-            assert await all_news(crew) == {1: [Ended(1, signal=signal.SIGKILL)]}
+        async with open_worker_pool(crew_duties.be_stubborn, ["hold the lock", "read"], grace=0) as pool:
+            await next_said(pool)
+            await next_said(pool)
+            pool.kill(0)
+            assert await anext(pool.events()) == WorkerExited(0, signal=signal.SIGKILL)
+            pool.kill(0)  # Nobody else gets this one.
+            with pytest.raises(WorkerUnavailable, match="worker 0"):
+                await pool.send(0, "hello")
+            pool.kill(1)
+            assert await all_events(pool) == {1: [WorkerExited(1, signal=signal.SIGKILL)]}
 
     run(case)
 
 
 def test_one_in_five_of_fifty_is_killed_and_the_others_go_on() -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.echo, range(50)) as crew:
-            assert len({await next_said(crew) for _ in range(50)}) == len(set(crew.pids())) == 50
+        async with open_worker_pool(crew_duties.echo, range(50)) as pool:
+            assert len({await next_said(pool) for _ in range(50)}) == len(set(pool.pids())) == 50
             for index in range(0, 50, 5):
-                crew.kill(index)
-            ended = [await anext(crew.news()) for _ in range(10)]
-            assert {news.index for news in ended if isinstance(news, Ended)} == set(range(0, 50, 5))
+                pool.kill(index)
+            ended = [await anext(pool.events()) for _ in range(10)]
+            assert {events.index for events in ended if isinstance(events, WorkerExited)} == set(
+                range(0, 50, 5)
+            )
             survivors = [index for index in range(50) if index % 5]
             for index in survivors:
-                await crew.send(index, index)
-            assert {await next_said(crew) for _ in survivors} == set(survivors)
-        assert crew.leftovers() == 0
+                await pool.send(index, index)
+            assert {await next_said(pool) for _ in survivors} == set(survivors)
+        assert pool.remaining_processes() == 0
 
     run(case)
 
 
 def test_worker_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.say_farewell, [None, tmp_path / "word"], grace=30) as crew:
-            await next_said(crew)
-            await next_said(crew)
-            crew.dismiss(0)
-            assert await anext(crew.news()) == Said(0, "farewell")
-            assert await anext(crew.news()) == Ended(0, exitcode=0)
-            with pytest.raises(WorkerGone, match="worker 0"):
-                await crew.send(0, "hello")
-        assert crew.leftovers() == 0
+        async with open_worker_pool(crew_duties.say_farewell, [None, tmp_path / "word"], grace=30) as pool:
+            await next_said(pool)
+            await next_said(pool)
+            pool.stop_worker(0)
+            assert await anext(pool.events()) == WorkerMessage(0, "farewell")
+            assert await anext(pool.events()) == WorkerExited(0, exitcode=0)
+            with pytest.raises(WorkerUnavailable, match="worker 0"):
+                await pool.send(0, "hello")
+        assert pool.remaining_processes() == 0
         assert (tmp_path / "word").read_text() == "farewell"
 
     run(case)
@@ -157,11 +170,11 @@ def test_stubborn_workers_are_killed_when_the_crew_closes() -> None:
     hows = ["read", "compute", "hold the lock", "babble"]
 
     async def case() -> None:
-        async with open_crew(crew_duties.be_stubborn, hows, grace=0.1) as crew:
+        async with open_worker_pool(crew_duties.be_stubborn, hows, grace=0.1) as pool:
             for _ in hows:
-                await next_said(crew)
-            assert crew.leftovers() == 5
-        assert crew.leftovers() == 0
+                await next_said(pool)
+            assert pool.remaining_processes() == 5
+        assert pool.remaining_processes() == 0
 
     run(case)
 
@@ -171,11 +184,11 @@ def test_exception_in_the_body_arrives_as_it_was_raised() -> None:
 
     async def case() -> None:
         with pytest.raises(ValueError, match="in the body") as caught:
-            async with open_crew(crew_duties.echo, [0, 1]) as crew:
+            async with open_worker_pool(crew_duties.echo, [0, 1]) as pool:
                 raise error
         assert caught.value is error
         assert error.__context__ is None
-        assert crew.leftovers() == 0
+        assert pool.remaining_processes() == 0
 
     run(case)
 
@@ -184,14 +197,14 @@ def test_cancelled_crew_asks_politely_too_and_leaves_nothing(tmp_path: Path) -> 
     async def case() -> None:
         went_on = False
         with trio.CancelScope() as scope:
-            async with open_crew(crew_duties.say_farewell, [tmp_path / "word"], grace=30) as crew:
-                await next_said(crew)
+            async with open_worker_pool(crew_duties.say_farewell, [tmp_path / "word"], grace=30) as pool:
+                await next_said(pool)
                 scope.cancel()
-                await all_news(crew)
+                await all_events(pool)
             went_on = True
         assert scope.cancelled_caught
         assert not went_on
-        assert crew.leftovers() == 0
+        assert pool.remaining_processes() == 0
         assert (tmp_path / "word").read_text() == "farewell"
 
     run(case)
@@ -200,7 +213,8 @@ def test_cancelled_crew_asks_politely_too_and_leaves_nothing(tmp_path: Path) -> 
 def test_crew_cancelled_while_it_is_started_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher, "_PATIENCE", 3600.0)  # for whoever is there, and here nobody is yet
+    # No worker has been started yet, so closing does not wait for one.
+    monkeypatch.setattr(fork_server_control, "_PATIENCE", 3600.0)
     told = tmp_path / "told"
     os.mkfifo(told)
     (tmp_path / "crew_slow_module.py").write_text(
@@ -242,7 +256,7 @@ def test_crew_that_cannot_be_started_says_why(
     monkeypatch.syspath_prepend(tmp_path)
 
     async def case() -> None:
-        with pytest.raises(CrewFailed, match=reason) as caught:
+        with pytest.raises(WorkerStartError, match=reason) as caught:
             await open_and_leave(0, 1, preload="crew_odd_module")
         assert SECRET not in str(caught.value)
 
@@ -269,10 +283,10 @@ def test_seat_that_cannot_be_pickled_is_an_error_of_the_caller() -> None:
 
 def test_crew_without_workers_has_no_news() -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.echo, []) as crew:
-            assert await all_news(crew) == {}
-            assert crew.pids() == ()
-        assert crew.leftovers() == 0
+        async with open_worker_pool(crew_duties.echo, []) as pool:
+            assert await all_events(pool) == {}
+            assert pool.pids() == ()
+        assert pool.remaining_processes() == 0
 
     run(case)
 
@@ -290,10 +304,10 @@ def core_files() -> Iterator[None]:
 @pytest.mark.usefixtures("core_files")
 def test_worker_has_only_its_own_descriptors_and_leaves_no_core_file() -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.list_descriptors, range(3), preload=["secagg"]) as crew:
+        async with open_worker_pool(crew_duties.list_descriptors, range(3), preload=["secagg"]) as pool:
             sockets = set()
             for _ in range(3):
-                line, listed, core = cast(tuple[int, dict[int, str], int], await next_said(crew))
+                line, listed, core = cast(tuple[int, dict[int, str], int], await next_said(pool))
                 assert listed.pop(0) == "/dev/null"
                 assert listed.pop(1) == listed.pop(2)
                 sockets.add(listed.pop(line))
@@ -306,9 +320,9 @@ def test_worker_has_only_its_own_descriptors_and_leaves_no_core_file() -> None:
 
 def test_worker_writes_no_output_and_no_message_of_an_exception(capfd: pytest.CaptureFixture[str]) -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.write, [None]) as crew:
-            assert await next_said(crew) == b""  # from standard input
-            assert await all_news(crew) == {0: [Ended(0, exitcode=0)]}
+        async with open_worker_pool(crew_duties.write, [None]) as pool:
+            assert await next_said(pool) == b""  # from standard input
+            assert await all_events(pool) == {0: [WorkerExited(0, exitcode=0)]}
 
     run(case)
     output, errors = capfd.readouterr()
@@ -320,8 +334,12 @@ def test_worker_writes_no_output_and_no_message_of_an_exception(capfd: pytest.Ca
 
 def test_workers_do_not_share_randomness() -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.draw, range(5), preload=["numpy.random"]) as crew:
-            drawn = [news[0].message for news in (await all_news(crew)).values() if isinstance(news[0], Said)]
+        async with open_worker_pool(crew_duties.draw, range(5), preload=["numpy.random"]) as pool:
+            drawn = [
+                events[0].message
+                for events in (await all_events(pool)).values()
+                if isinstance(events[0], WorkerMessage)
+            ]
         assert [len(set(kind)) for kind in zip(*drawn, strict=True)] == [5, 5, 5]
 
     run(case)
@@ -344,12 +362,12 @@ def test_interrupt_does_not_reach_the_fork_server_while_it_starts(monkeypatch: p
 @LINUX
 def test_what_a_worker_leaves_behind_ends_with_the_crew() -> None:
     async def case() -> None:
-        async with open_crew(crew_duties.breed, [None]) as crew:
-            child = await next_said(crew)
+        async with open_worker_pool(crew_duties.breed, [None]) as pool:
+            child = await next_said(pool)
             assert isinstance(child, int)
-            assert await all_news(crew) == {0: [Ended(0, exitcode=0)]}
+            assert await all_events(pool) == {0: [WorkerExited(0, exitcode=0)]}
             os.kill(child, 0)
-            assert crew.leftovers() == 2
-        assert crew.leftovers() == 0
+            assert pool.remaining_processes() == 2
+        assert pool.remaining_processes() == 0
 
     run(case)

@@ -10,19 +10,19 @@ import pytest
 import trio
 import trio.testing
 
-from sims.processes import Line, LineClosed
-from sims.processes import line as line_module
+from sims.workers import MessagePipe, PipeClosed
+from sims.workers import message_pipe as line_module
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Line, Line]]:
-    near, far = map(Line, socket.socketpair())
+def ends() -> Iterator[tuple[MessagePipe, MessagePipe]]:
+    near, far = map(MessagePipe, socket.socketpair())
     yield near, far
     near.close()
     far.close()
 
 
-def test_cancelled_send_does_not_break_a_message(ends: tuple[Line, Line]) -> None:
+def test_cancelled_send_does_not_break_a_message(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
     large = bytes(1 << 22)  # more than any socket holds
 
@@ -38,7 +38,7 @@ def test_cancelled_send_does_not_break_a_message(ends: tuple[Line, Line]) -> Non
     trio.run(main)
 
 
-def test_cancelled_receive_loses_nothing(ends: tuple[Line, Line]) -> None:
+def test_cancelled_receive_loses_nothing(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
 
     async def main() -> None:
@@ -54,7 +54,7 @@ def test_cancelled_receive_loses_nothing(ends: tuple[Line, Line]) -> None:
     trio.run(main)
 
 
-def test_tasks_and_threads_share_a_line(ends: tuple[Line, Line]) -> None:
+def test_tasks_and_threads_share_a_line(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
     texts = [letter * (1 << 19) for letter in "abcd"]
     threads = [threading.Thread(target=near.put, args=(text,)) for text in texts[:2]]
@@ -74,24 +74,24 @@ def test_tasks_and_threads_share_a_line(ends: tuple[Line, Line]) -> None:
         thread.join()
 
 
-def test_closed_line_says_so_at_both_ends(ends: tuple[Line, Line]) -> None:
+def test_closed_line_says_so_at_both_ends(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
     far.put("last")
     far.put("never read")
     assert near.get() == "last"
     near.close()
     for closed in (near, far):
-        with pytest.raises(LineClosed):
+        with pytest.raises(PipeClosed):
             closed.get()
-        with pytest.raises(LineClosed):
+        with pytest.raises(PipeClosed):
             closed.put("more")
 
 
-def test_waiting_tasks_hear_that_their_own_end_is_closed(ends: tuple[Line, Line]) -> None:
+def test_waiting_tasks_hear_that_their_own_end_is_closed(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, _ = ends
 
     async def refused(call: str, *arguments: object) -> None:
-        with pytest.raises(LineClosed):
+        with pytest.raises(PipeClosed):
             await getattr(near, call)(*arguments)
 
     async def main() -> None:
@@ -105,7 +105,7 @@ def test_waiting_tasks_hear_that_their_own_end_is_closed(ends: tuple[Line, Line]
     trio.run(main)
 
 
-def test_dead_peer_is_not_waited_for_although_its_end_lives_on(ends: tuple[Line, Line]) -> None:
+def test_dead_peer_is_not_waited_for_although_its_end_lives_on(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
     far.put("last")
 
@@ -114,20 +114,20 @@ def test_dead_peer_is_not_waited_for_although_its_end_lives_on(ends: tuple[Line,
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refused_send)
                 await trio.testing.wait_all_tasks_blocked()
-                near.hang_up()
+                near.mark_peer_dead()
             assert await near.receive() == "last"
-            with pytest.raises(LineClosed):
+            with pytest.raises(PipeClosed):
                 await near.receive()
 
     async def refused_send() -> None:
-        with pytest.raises(LineClosed):
+        with pytest.raises(PipeClosed):
             await near.send(bytes(1 << 22))
 
     trio.run(main)
 
 
 def test_message_that_is_too_large_is_refused(
-    ends: tuple[Line, Line], monkeypatch: pytest.MonkeyPatch
+    ends: tuple[MessagePipe, MessagePipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_module, "LARGEST", 100)
     near, far = ends

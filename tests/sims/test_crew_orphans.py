@@ -13,8 +13,8 @@ from pathlib import Path
 
 import trio
 
-from sims.processes import Ended, Said, open_crew
-from sims.processes.census import Individual, bearers
+from sims.workers import WorkerExited, WorkerMessage, open_worker_pool
+from sims.workers.os_processes import ProcessId, processes_with_environment
 from tests.sims import crew_duties
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,7 +22,7 @@ PATIENCE = 10.0  # seconds
 
 
 @contextmanager
-def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[Individual]]]:
+def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]]]:
     """A process with a crew of stubborn workers, and the processes of that crew."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.sims.crew_duties", *hows],
@@ -34,26 +34,26 @@ def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[Individual
     ) as process:
         try:
             assert process.stdout is not None
-            crew = [Individual.of(int(pid)) for pid in process.stdout.readline().split()]
-            assert len(crew) == len(hows) + 1
-            assert all(one.runs() for one in crew)
-            yield process, crew
+            pool = [ProcessId.of(int(pid)) for pid in process.stdout.readline().split()]
+            assert len(pool) == len(hows) + 1
+            assert all(one.runs() for one in pool)
+            yield process, pool
         finally:
             process.kill()
 
 
-def survivors(crew: list[Individual]) -> list[Individual]:
+def survivors(pool: list[ProcessId]) -> list[ProcessId]:
     """Those that run when all should have ended, or are given up on."""
     end = time.monotonic() + PATIENCE
-    while (left := [one for one in crew if one.runs()]) and time.monotonic() < end:
+    while (left := [one for one in pool if one.runs()]) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 
 
 def test_workers_end_with_a_process_that_is_killed() -> None:
-    with program("read", "compute", "hold the lock") as (process, crew):
+    with program("read", "compute", "hold the lock") as (process, pool):
         process.kill()
-        assert survivors(crew) == []
+        assert survivors(pool) == []
         assert process.communicate()[1] == ""
         assert process.returncode == -signal.SIGKILL
 
@@ -70,7 +70,7 @@ def test_fork_server_ends_with_a_process_that_is_killed_while_it_imports(tmp_pat
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        forks = Individual.of(int(process.stderr.readline()))
+        forks = ProcessId.of(int(process.stderr.readline()))
         assert forks.runs()
         process.kill()
         assert survivors([forks]) == []
@@ -80,24 +80,27 @@ def test_workers_end_with_the_fork_server() -> None:
     """Nobody can tell how they ended, and the one in a C call is reached by nothing but the kernel."""
 
     async def case() -> None:
-        async with open_crew(crew_duties.be_stubborn, ["hold the lock", "read"]) as crew:
-            workers = [Individual.of(pid) for pid in crew.pids()]
-            assert {await anext(crew.news()), await anext(crew.news())} == {Said(0, "here"), Said(1, "here")}
-            os.kill(crew.forks_pid, signal.SIGKILL)
-            assert {news async for news in crew.news()} == {Ended(0), Ended(1)}
-            crew.kill(1)  # There is nobody to do it, and no need.
+        async with open_worker_pool(crew_duties.be_stubborn, ["hold the lock", "read"]) as pool:
+            workers = [ProcessId.of(pid) for pid in pool.pids()]
+            assert {await anext(pool.events()), await anext(pool.events())} == {
+                WorkerMessage(0, "here"),
+                WorkerMessage(1, "here"),
+            }
+            os.kill(pool.fork_server_pid, signal.SIGKILL)
+            assert {events async for events in pool.events()} == {WorkerExited(0), WorkerExited(1)}
+            pool.kill(1)  # There is nobody to do it, and no need.
             assert survivors(workers) == []
 
     trio.run(case)
-    assert Ended(0).cause == "lost"
+    assert WorkerExited(0).cause == "lost"
 
 
 def test_interrupt_from_the_terminal_is_the_programs_own_affair() -> None:
-    with program("read", "compute") as (process, crew):
+    with program("read", "compute") as (process, pool):
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE)
         assert (output, errors, process.returncode) == ("interrupted 0\n", "", 0)
-        assert survivors(crew) == []
+        assert survivors(pool) == []
 
 
 def test_end_of_the_lifeline_is_enough() -> None:
@@ -110,14 +113,14 @@ def test_end_of_the_lifeline_is_enough() -> None:
 
 
 def test_individual_is_known_by_more_than_its_number() -> None:
-    me = Individual.of(os.getpid())
+    me = ProcessId.of(os.getpid())
     assert me.exists()
     assert me.runs()
-    assert Individual(me.pid, None).exists()
-    assert me.birthday is not None
-    assert not Individual(me.pid, me.birthday + 1).exists()
+    assert ProcessId(me.pid, None).exists()
+    assert me.start_time is not None
+    assert not ProcessId(me.pid, me.start_time + 1).exists()
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        child = Individual.of(process.pid)
+        child = ProcessId.of(process.pid)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert child.exists()  # if only to be reaped
         assert not child.runs()
@@ -125,11 +128,11 @@ def test_individual_is_known_by_more_than_its_number() -> None:
 
 
 def test_bearers_of_a_mark_are_found() -> None:
-    mark = f"SECAGG_TEST_MARK={os.getpid()}"
-    name, _, value = mark.partition("=")
+    environment_entry = f"SECAGG_TEST_MARK={os.getpid()}"
+    name, _, value = environment_entry.partition("=")
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], env={**os.environ, name: value}, stdin=subprocess.PIPE
     ) as process:
-        assert bearers(mark) == {process.pid}
-        assert bearers(mark + "0") == set()
-    assert bearers(mark) == set()
+        assert processes_with_environment(environment_entry) == {process.pid}
+        assert processes_with_environment(environment_entry + "0") == set()
+    assert processes_with_environment(environment_entry) == set()

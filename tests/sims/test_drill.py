@@ -13,15 +13,11 @@ from secagg import Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
 from sims.cli import main
-from sims.drill.fate import SETUP, Fate, draw, point_of, points
+from sims.drill.config import SETUP, DrillConfig, ScheduledKill, draw_kills, point_of, protocol_points
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
-from sims.drill.role import DrillRole, Part, numbers, plain_sum
-from sims.drill.run import run_drill
-from sims.drill.setting import DrillSetting
+from sims.drill.run import DrillRole, Part, numbers, plain_sum, run_drill
 
-SETTING = DrillSetting(
-    clients=8, dim=5, sums=2, kill=Fraction(1, 4), corrupt=1, trust=Trust.MALICIOUS, seed=3
-)
+SETTING = DrillConfig(clients=8, dim=5, sums=2, kill=Fraction(1, 4), corrupt=1, trust=Trust.MALICIOUS, seed=3)
 
 
 def silent(_what: str) -> None:
@@ -93,24 +89,26 @@ def test_thirty_clients(trust: Trust, seed: int) -> None:
 def test_as_many_are_doomed_as_was_asked_for(seed: int) -> None:
     setting = replace(SETTING, clients=30, kill=Fraction(1, 5), seed=seed)
 
-    fates = draw(setting, setting.crews())
+    kills = draw_kills(setting, setting.groups())
 
-    assert len(fates) == 6
-    assert {fate.point for fate in fates.values()} <= {point for part in points(setting) for point in part}
+    assert len(kills) == 6
+    assert {kill.point for kill in kills.values()} <= {
+        point for part in protocol_points(setting) for point in part
+    }
 
 
 def test_a_crowded_process_is_spared_if_too_many_would_die() -> None:
-    crews = [(0, 1, 2), (3,), (4, 5, 6, 7)]
+    groups = [(0, 1, 2), (3,), (4, 5, 6, 7)]
 
-    fates = draw(SETTING, crews)
+    kills = draw_kills(SETTING, groups)
 
-    assert list(fates) == [3]
+    assert list(kills) == [3]
 
 
 def test_fates_differ_by_seed() -> None:
     settings = [replace(SETTING, clients=30, kill=Fraction(1, 2), seed=seed) for seed in (1, 2)]
 
-    assert draw(settings[0], settings[0].crews()) != draw(settings[1], settings[1].crews())
+    assert draw_kills(settings[0], settings[0].groups()) != draw_kills(settings[1], settings[1].groups())
 
 
 @pytest.mark.parametrize(
@@ -125,11 +123,11 @@ def test_fates_differ_by_seed() -> None:
     ],
 )
 def test_a_fate_comes_at_its_point_or_later(point: tuple[int, int], sent: int, comes: bool) -> None:
-    assert Fate((1, 2), 0.5).has_come(point, sent, 100) is comes
+    assert ScheduledKill((1, 2), 0.5).is_due(point, sent, 100) is comes
 
 
 def test_what_others_bring_about_no_client_does_itself() -> None:
-    assert not Fate((1, 2), 0.5, delay=0.1).has_come((1, 4), 100, 100)
+    assert not ScheduledKill((1, 2), 0.5, delay=0.1).is_due((1, 4), 100, 100)
 
 
 def test_messages_have_their_places() -> None:
@@ -144,7 +142,7 @@ def test_messages_have_their_places() -> None:
 def test_a_client_kills_itself_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    role = DrillRole(Part(SETTING, {5: Fate((SETUP, 1), 0.0)}))
+    role = DrillRole(Part(SETTING, {5: ScheduledKill((SETUP, 1), 0.0)}))
     frame = m.Shares(bytes(32), b"x", b"").encode()
 
     role.progress(4)(frame, 0)
@@ -191,7 +189,7 @@ DOOMED = {0: SETUP, 1: 0, 2: 1, 3: 1}
 
 
 def test_a_good_report() -> None:
-    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], doomed=DOOMED)
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], dropouts=DOOMED)
 
     assert report.as_promised
     assert report.exact
@@ -200,7 +198,7 @@ def test_a_good_report() -> None:
 
 def test_a_server_that_loses_its_clients_is_no_excuse() -> None:
     """Four of eight left, says the server; but only three were to be killed."""
-    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], doomed={0: SETUP, 1: 0, 2: 1})
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], dropouts={0: SETUP, 1: 0, 2: 1})
 
     assert not report.as_promised
 
@@ -208,15 +206,15 @@ def test_a_server_that_loses_its_clients_is_no_excuse() -> None:
 def test_who_is_missing_and_was_not_to_be_killed_shows() -> None:
     outcome = replace(GOOD, contributors=6, contributor_ids=(0, 1, 2, 3, 4, 5))
 
-    assert DrillReport(setting=SETTING, sums=[outcome], doomed={6: 0, 7: SETUP}).as_promised
-    assert DrillReport(setting=SETTING, sums=[outcome], doomed={6: 0, 7: 1}).missed == 1
+    assert DrillReport(setting=SETTING, sums=[outcome], dropouts={6: 0, 7: SETUP}).as_promised
+    assert DrillReport(setting=SETTING, sums=[outcome], dropouts={6: 0, 7: 1}).missed == 1
 
 
 def test_a_ring_may_be_cut_by_a_kill() -> None:
     setting = replace(SETTING, trust=Trust.CURIOUS, neighbours=4)
     cut = replace(ABORTED, survivors=7, threshold=None)
 
-    assert DrillReport(setting=setting, sums=[cut], doomed={0: 0}).as_promised
+    assert DrillReport(setting=setting, sums=[cut], dropouts={0: 0}).as_promised
     assert not DrillReport(setting=setting, sums=[cut]).as_promised
 
 
@@ -224,9 +222,9 @@ def test_a_ring_may_be_cut_by_a_kill() -> None:
     "report",
     [
         DrillReport(setting=SETTING, sums=[replace(GOOD, total_sha256="b")]),
-        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)], doomed={0: 0, 1: 0, 2: 0, 3: 0}),
+        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)], dropouts={0: 0, 1: 0, 2: 0, 3: 0}),
         DrillReport(
-            setting=SETTING, sums=[replace(ABORTED, threshold=None)], doomed={0: 0, 1: 0, 2: 0, 3: 0}
+            setting=SETTING, sums=[replace(ABORTED, threshold=None)], dropouts={0: 0, 1: 0, 2: 0, 3: 0}
         ),
         DrillReport(setting=SETTING, sums=[GOOD], hung=1),
         DrillReport(setting=SETTING, sums=[GOOD], orphans=1),

@@ -26,10 +26,10 @@ from secagg.errors import ParameterError
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
 from secagg.thresholds import Trust
-from sims.processes.census import Individual
 from sims.runtime import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import ProcessesChannel, WorkersFailed
-from sims.runtime.processes.office import Desk
+from sims.runtime.processes.supervisor import WorkerSlot
+from sims.workers.os_processes import ProcessId
 from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
 from tests.sims.test_crew_orphans import ROOT, survivors
 
@@ -167,7 +167,7 @@ def test_a_worker_that_is_killed_is_a_drop_out_and_is_back_in_the_next_round(sta
         memory = channel.memories()[2].model
         second, third, fourth = run.round(), run.round(), run.round()
         assert len(channel.pids[1]) == 2
-        assert not Individual.of(pids[0]).exists()
+        assert not ProcessId.of(pids[0]).exists()
         assert [each.completed for each in (first, second, third, fourth)] == [True] * 4
         assert [first.clients, third.clients, fourth.clients] == [CLIENTS] * 3
         assert second.clients == CLIENTS  # of its last sum that was released: the group closed after it
@@ -222,12 +222,12 @@ def test_kills_at_any_moment_stop_nothing(trust: Trust) -> None:
             killer.join()
         assert completed
         run.round()  # in which somebody may be missing who was killed last
-        crew = [Individual.of(pids[-1]) for pids in channel.pids]
-    assert survivors(crew) == []
+        pool = [ProcessId.of(pids[-1]) for pids in channel.pids]
+    assert survivors(pool) == []
 
 
 @contextmanager
-def program() -> Iterator[tuple[subprocess.Popen[str], list[Individual]]]:
+def program() -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]]]:
     """Rounds in a process of their own, in the midst of one, and the processes that work for it."""
     code = "from tests.sims.process_clients import main; main()"
     with subprocess.Popen(
@@ -241,28 +241,28 @@ def program() -> Iterator[tuple[subprocess.Popen[str], list[Individual]]]:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
-            crew = [Individual.of(int(pid)) for pid in process.stdout.readline().split()]
-            assert len(crew) == 3
+            pool = [ProcessId.of(int(pid)) for pid in process.stdout.readline().split()]
+            assert len(pool) == 3
             process.stderr.readline()
-            assert all(one.runs() for one in crew)
-            yield process, crew
+            assert all(one.runs() for one in pool)
+            yield process, pool
         finally:
             process.kill()
 
 
 def test_killing_the_parent_leaves_no_process() -> None:
-    with program() as (process, crew):
+    with program() as (process, pool):
         process.kill()
-        assert survivors(crew) == []
+        assert survivors(pool) == []
 
 
 @SLOW
 def test_an_interruption_reaches_no_worker() -> None:
-    with program() as (process, crew):
+    with program() as (process, pool):
         os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=60)
         assert said.split() == ["stopped", "True", str(CLIENTS), "1", "1"]
-        assert survivors(crew) == []
+        assert survivors(pool) == []
 
 
 @SLOW
@@ -318,10 +318,10 @@ def test_a_closed_channel_leaves_nothing_and_begins_anew_with_the_next_round() -
     with opened(FEDPLUS, **USUAL) as channel:
         run = run_of(FEDPLUS, channel)
         run.round()
-        crew = [Individual.of(pid) for (pid,) in channel.pids]
+        pool = [ProcessId.of(pid) for (pid,) in channel.pids]
         channel.close()
         channel.close()
-        assert survivors(crew) == []
+        assert survivors(pool) == []
         run.round()
     undisturbed = outcome(FEDPLUS, secure_sum(FEDPLUS, learners(), Setting(**USUAL)), 2)
     assert run.model.tobytes() == undisturbed[0]
@@ -360,11 +360,11 @@ def test_answers_of_workers_that_are_killed_in_a_row_are_paid_for_once(
 ) -> None:
     """A desk keeps what its clients answered until a worker lives to the end of a round."""
     channel = channel_of(FEDAVG, **USUAL)
-    desk = Desk(tuple(learners()))
-    monkeypatch.setattr(channel, "_running", lambda: SimpleNamespace(desks=[desk]))
+    slot = WorkerSlot(tuple(learners()))
+    monkeypatch.setattr(channel, "_running", lambda: SimpleNamespace(slots=[slot]))
     for number in range(2):
         entry = AnswerEntry(group="update", round_number=number, content=bytes([number]), charge=None)
-        desk.answered.setdefault(0, []).append(entry)
+        slot.answered.setdefault(0, []).append(entry)
         channel._take_answered(0)
     assert channel.spends()[0].unnoised == 2
     assert channel.spends()[1].unnoised == 0

@@ -20,7 +20,7 @@ from sims.records.files import replace_file
 from sims.records.lines import LinesFile, read_lines
 from sims.records.signing import AlteredLedger, SignedHead, verify, write_head
 from sims.records.toml import as_toml
-from sims.runtime.processes.office import Desk
+from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
 from sims.sweep.tasks import Explained, Stopped
 from tests.sims.run_duties import settings
@@ -224,5 +224,5 @@ def test_a_run_that_another_process_has_is_not_touched(tmp_path: Path) -> None:
 
 def test_what_shows_a_checkpoint_or_a_desk_shows_no_clients_state() -> None:
     state = {0: b"a personal model"}
-    shown = repr(Side(server=b"a model", clients=state, sessions=1)) + repr(Desk((0,), saved=state))
+    shown = repr(Side(server=b"a model", clients=state, sessions=1)) + repr(WorkerSlot((0,), saved=state))
     assert "model" not in shown

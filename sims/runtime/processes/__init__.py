@@ -5,7 +5,7 @@ channel = processes_sum(algorithm, learners, Setting(), clients=clients, workers
 """
 
 from sims.runtime.processes.channel import ProcessesChannel, processes_sum
-from sims.runtime.processes.office import WorkersFailed
-from sims.runtime.processes.orders import Clients, Household
+from sims.runtime.processes.messages import ClientFactory, WorkerClients
+from sims.runtime.processes.supervisor import WorkersFailed
 
-__all__ = ["Clients", "Household", "ProcessesChannel", "WorkersFailed", "processes_sum"]
+__all__ = ["ClientFactory", "ProcessesChannel", "WorkerClients", "WorkersFailed", "processes_sum"]

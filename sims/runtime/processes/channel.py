@@ -23,12 +23,12 @@ from secagg.errors import ParameterError
 from secagg.thresholds import Trust
 from sims.runtime.channel import Plan, SessionChannel
 from sims.runtime.clientstate import restore_clients, save_clients
-from sims.runtime.processes.office import Office, Tell
-from sims.runtime.processes.orders import BeginRound, Clients, Finished, FinishRound, Reply
+from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
+from sims.runtime.processes.supervisor import Tell, WorkerSupervisor
 from sims.runtime.setting import Setting
 
-_logger: Final = logging.getLogger("sims.processes")
+_logger: Final = logging.getLogger("sims.workers")
 
 
 def to_log(line: str) -> None:
@@ -41,7 +41,7 @@ def processes_sum(
     learners: Mapping[int, Learner],
     setting: Setting,
     *,
-    clients: Clients,
+    clients: ClientFactory,
     workers: int = 0,
     tell: Tell = to_log,
 ) -> ProcessesChannel:
@@ -62,7 +62,7 @@ class ProcessesChannel(SessionChannel):
         algorithm: AnyAlgorithm,
         learners: Mapping[int, Learner],
         setting: Setting,
-        clients: Clients,
+        clients: ClientFactory,
         workers: int,
         tell: Tell,
     ) -> None:
@@ -75,14 +75,14 @@ class ProcessesChannel(SessionChannel):
         self._tell_what_happens = tell
         self._groups_of_clients = _groups(tuple(learners), workers)
         self._place = {k: place for place, some in enumerate(self._groups_of_clients) for k in some}
-        self._office: Office | None = None
+        self._supervisor: WorkerSupervisor | None = None
         self._begun = False  # whether clients have a state that a worker has to be told
 
     # --- what a run calls ---
 
     def begin(self, turn: Turn) -> None:
-        office = self._running()
-        if office.call(office.revive):
+        supervisor = self._running()
+        if supervisor.call(supervisor.restart_workers):
             self._end_session()  # in which nobody would know the new ones
         alone = self._invited(turn) if self._algorithm.table is None else ()
         self._order(lambda some: BeginRound(turn, tuple(k for k in some if k in alone)))
@@ -93,7 +93,7 @@ class ProcessesChannel(SessionChannel):
         replies = self._order(lambda _some: FinishRound(turn))
         for place, some in enumerate(self._groups_of_clients):
             reply = replies.get(place)
-            if isinstance(reply, Finished):
+            if isinstance(reply, RoundFinished):
                 self._take(some, reply)
             else:
                 self._take_answered(place)
@@ -111,32 +111,32 @@ class ProcessesChannel(SessionChannel):
 
     def close(self) -> None:
         """End the session, if there is one, and all processes."""
-        if self._office is None:
+        if self._supervisor is None:
             return
         try:
             self._end_session()
         finally:
-            self._office.stop()
-            self._office = None
+            self._supervisor.stop()
+            self._supervisor = None
 
     # --- processes ---
 
     @property
     def pids(self) -> tuple[tuple[int, ...], ...]:
         """Of every worker, those that have ended too, by its place among the workers; for an observer."""
-        return () if self._office is None else self._office.pids()
+        return () if self._supervisor is None else self._supervisor.pids()
 
     @property
-    def forks_pid(self) -> int:
+    def fork_server_pid(self) -> int:
         """Of the process that starts workers."""
-        return self._running().crew.forks_pid
+        return self._running().pool.fork_server_pid
 
-    def _running(self) -> Office:
-        if self._office is None:
+    def _running(self) -> WorkerSupervisor:
+        if self._supervisor is None:
             saved = {}
             if self._begun:
                 saved = {place: self._saved(some) for place, some in enumerate(self._groups_of_clients)}
-            self._office = Office(
+            self._supervisor = WorkerSupervisor(
                 self._algorithm,
                 self._clients,
                 self._groups_of_clients,
@@ -145,14 +145,14 @@ class ProcessesChannel(SessionChannel):
                 tell=self._tell_what_happens,
                 saved=saved,
             )
-            self._office.start()
-        return self._office
+            self._supervisor.start()
+        return self._supervisor
 
-    def _order(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, Reply]:
+    def _order(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
         """To all workers, each for the clients that it hosts."""
-        office = self._running()
+        supervisor = self._running()
         orders = {place: make(some) for place, some in enumerate(self._groups_of_clients)}
-        return office.call(office.order, orders)
+        return supervisor.call(supervisor.order, orders)
 
     def _process_session(self, plan: Plan) -> ProcessSession:
         return ProcessSession(plan, self._running(), self._place.__getitem__, self._missing)
@@ -162,7 +162,7 @@ class ProcessesChannel(SessionChannel):
     def _saved(self, some: tuple[int, ...]) -> dict[int, bytes]:
         return save_clients({k: self.participants[k] for k in some}, self._memories, self._setting.tamper)
 
-    def _take(self, some: tuple[int, ...], reply: Finished) -> None:
+    def _take(self, some: tuple[int, ...], reply: RoundFinished) -> None:
         shadows = {member: self.participants[member] for member in some}
         restore_clients(reply.saved, shadows, self._memories, self._setting.tamper)
         for member in reply.silent:
@@ -174,7 +174,7 @@ class ProcessesChannel(SessionChannel):
 
         Nor is it paid for twice: if the next worker is killed as well, some of it is known here already.
         """
-        for member, entries in self._running().desks[place].answered.items():
+        for member, entries in self._running().slots[place].answered.items():
             memory = self._memories[member]
             for entry in entries:
                 if not memory.knows_query(entry.content):

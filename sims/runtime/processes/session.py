@@ -26,8 +26,8 @@ from secagg.transitions import ServerState
 from sims.runtime.channel import Plan
 from sims.runtime.log import Course, Shape
 from sims.runtime.machine_hooks import server_hooks
-from sims.runtime.processes.office import Office
-from sims.runtime.processes.orders import Doom, Enter, Refused
+from sims.runtime.processes.messages import JoinSession, Refusal, ScheduleDropouts
+from sims.runtime.processes.supervisor import WorkerSupervisor
 
 # A stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
@@ -45,9 +45,9 @@ class ProcessSession:
 
     is_plain = False
 
-    def __init__(self, plan: Plan, office: Office, place: Place, missing: Missing) -> None:
+    def __init__(self, plan: Plan, supervisor: WorkerSupervisor, place: Place, missing: Missing) -> None:
         self._plan = plan
-        self._office = office
+        self._supervisor = supervisor
         self._place = place
         self._missing = missing
         self._stack = AsyncExitStack()
@@ -55,7 +55,7 @@ class ProcessSession:
         self._counts = _SumCounts()
         hooks = server_hooks(seed=plan.setting.insecure_seed, number=plan.number)
         observed = replace(hooks, on_stage=self._enter, on_message=lambda *each: self._counts.add(*each))
-        self._machine = _server(plan, office.keys, observed)
+        self._machine = _server(plan, supervisor.keys, observed)
         self._departed: set[int] = set()  # in the current sum
         self._refusers: set[int] = set()
         self.dropped: set[int] = set()  # who was told to drop out, and did
@@ -76,13 +76,13 @@ class ProcessSession:
         return bool(set(self._plan.members) - set(self._machine.members) - self._refusers)
 
     def open(self) -> None:
-        self._office.call(self._open)
+        self._supervisor.call(self._open)
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        return self._office.call(partial(self._ask, kind, payload, round_number))
+        return self._supervisor.call(partial(self._ask, kind, payload, round_number))
 
     def end(self) -> None:
-        self._office.call(self._stack.aclose)
+        self._supervisor.call(self._stack.aclose)
 
     # --- in the event loop ---
 
@@ -90,15 +90,15 @@ class ProcessSession:
         plan, places = self._plan, dict[int, list[int]]()
         for member in plan.members:
             places.setdefault(self._place(member), []).append(member)
-        await self._office.order(
-            {place: Enter(plan.number, tuple(some), plan.policy) for place, some in places.items()}
+        await self._supervisor.order(
+            {place: JoinSession(plan.number, tuple(some), plan.policy) for place, some in places.items()}
         )
         self._stage_begins(Stage.ADVERTISE)
-        doomed = await self._doom(_SET_UP)
-        here = set(plan.members) & set(self._office.server.connected)
+        dropouts = await self._schedule_dropouts(_SET_UP)
+        here = set(plan.members) & set(self._supervisor.server.connected)
         if len(here) < plan.policy.min_cohort:
             raise TooFewClients.only(len(here), "came", plan.policy.min_cohort)
-        opening = self._office.server.session(
+        setup = self._supervisor.server.session(
             self._machine,
             deadlines=_DEADLINES,
             ledger=plan.setting.ledger,
@@ -108,54 +108,54 @@ class ProcessSession:
             work=inline,
         )
         try:
-            self._session = await self._stack.enter_async_context(opening)
+            self._session = await self._stack.enter_async_context(setup)
         finally:
-            self.dropped |= doomed - set(self._machine.members)
+            self.dropped |= dropouts - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
         """What is counted is the session's own, also if its set-up fails."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
-    async def _doom(self, stages: tuple[Stage, ...]) -> set[int]:
+    async def _schedule_dropouts(self, stages: tuple[Stage, ...]) -> set[int]:
         """Tell the workers of those who go missing at one of these stages, and wait until they know."""
-        doomed: dict[int, dict[int, Stage]] = {}
+        dropouts: dict[int, dict[int, Stage]] = {}
         for member in set(self._plan.members) - self.dropped:
             for stage in stages:
                 if self._missing(member, stage):
-                    doomed.setdefault(self._place(member), {})[member] = stage
+                    dropouts.setdefault(self._place(member), {})[member] = stage
                     break
-        await self._office.order({place: Doom(at) for place, at in doomed.items()})
-        return {member for at in doomed.values() for member in at}
+        await self._supervisor.order({place: ScheduleDropouts(at) for place, at in dropouts.items()})
+        return {member for at in dropouts.values() for member in at}
 
     async def _ask(self, kind: str, payload: bytes, round_number: int) -> Total:
         assert self._session is not None
-        doomed = await self._doom(_IN_A_SUM if self._signed else _IN_A_SUM_UNSIGNED)
+        dropouts = await self._schedule_dropouts(_IN_A_SUM if self._signed else _IN_A_SUM_UNSIGNED)
         before = self._machine.sums_asked
         self._departed.clear()
-        self._office.refused.clear()
+        self._supervisor.refused.clear()
         with trio.CancelScope() as scope:
-            self._office.on_trouble = scope.cancel
+            self._supervisor.on_trouble = scope.cancel
             try:
                 total = await self._session.ask(kind, payload, round_number=round_number)
                 self._hear(len(self._session.contributors))
                 return total
             finally:
-                self._office.on_trouble = lambda: None
-                self.dropped |= doomed - set(self._machine.members)
-                await self._reprieve(doomed - self.dropped)
+                self._supervisor.on_trouble = lambda: None
+                self.dropped |= dropouts - set(self._machine.members)
+                await self._cancel_dropouts(dropouts - self.dropped)
                 if self._machine.sums_asked > before:
                     await self._note()
-        self._office.raise_trouble()
+        self._supervisor.raise_trouble()
         raise AssertionError("nobody else cancels")
 
     @property
     def _signed(self) -> bool:
         return self._plan.policy.trust is Trust.MALICIOUS
 
-    async def _reprieve(self, members: set[int]) -> None:
+    async def _cancel_dropouts(self, members: set[int]) -> None:
         """Their stage was never reached, and the next sum has fates of its own."""
-        await self._office.order({self._place(member): Doom({}) for member in members})
+        await self._supervisor.order({self._place(member): ScheduleDropouts({}) for member in members})
 
     def _hear(self, contributors: int) -> None:
         """Whoever has revealed knows that it is in the sum."""
@@ -169,11 +169,11 @@ class ProcessSession:
         course.masked, course.revealed = counts.masked, len(counts.revealed)
         course.around = [[*counts, clients] for counts, clients in sorted(machine.around.items())]
         with trio.move_on_after(_EXPLAINING):
-            await self._office.wait_for_refusals(self._departed)
-        course.refusals = [(each.member, _error(each)) for each in self._office.refused.values()]
+            await self._supervisor.wait_for_refusals(self._departed)
+        course.refusals = [(each.member, _error(each)) for each in self._supervisor.refused.values()]
 
     def _observe(self, event: ServerEvent) -> None:
-        if self._session is None and (live := self._office.server.live) is not None:
+        if self._session is None and (live := self._supervisor.server.live) is not None:
             self._count(live)
         match event:
             case SessionReady():
@@ -232,7 +232,7 @@ def _server(plan: Plan, keys: Mapping[int, bytes], hooks: ServerHooks) -> Server
     )
 
 
-def _error(refused: Refused) -> PeerError:
+def _error(refused: Refusal) -> PeerError:
     """The refusal as its client raised it, for whoever asks for its class and its sentence."""
     kind = getattr(errors, refused.error, PeerError)
     error: PeerError = kind.__new__(kind)

@@ -14,52 +14,59 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import os
+import pickle
 import resource
 import select
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NoReturn
 
-from sims.processes import census, lifeline, worker
-from sims.processes.line import Line, LineClosed
-from sims.processes.orders import (
-    Opening,
-    Order,
-    Ready,
-    Refused,
-    Report,
-    Started,
-    Stopped,
-    Verb,
-    receive_order,
+import trio
+
+from sims.workers import os_processes
+from sims.workers.fork_server_control import (
+    ForkCommand,
+    ForkCommandType,
+    ForkedWorker,
+    ForkFailed,
+    ForkReport,
+    ForkServerReady,
+    ForkServerSetup,
+    ReapedWorker,
+    receive_command,
 )
+from sims.workers.message_pipe import MessagePipe, PipeClosed
 
 _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control: int, lifeline_end: int) -> None:
     """Serve the crew at the other end of `control` until it is closed."""
-    _settle(control, lifeline_end)
+    _set_up(control, lifeline_end)
     sock = socket.socket(fileno=control)
-    line = Line(sock)
-    with suppress(LineClosed):
-        opening = line.get()
-        assert isinstance(opening, Opening)
-        refusal = _preload(opening.preload)
-        line.put(Ready() if refusal is None else Refused(refusal))
+    line = MessagePipe(sock)
+    with suppress(PipeClosed):
+        setup = line.get()
+        assert isinstance(setup, ForkServerSetup)
+        refusal = _preload(setup.preload)
+        line.put(ForkServerReady() if refusal is None else ForkFailed(refusal))
         if refusal is None:
-            ForkServer(sock, line, opening.duty, lifeline_end).serve()
+            ForkServer(sock, line, setup.target, lifeline_end).serve()
 
 
-def _settle(control: int, lifeline_end: int) -> None:
+def _set_up(control: int, lifeline_end: int) -> None:
     # The terminal sends SIGINT to everybody. The crew decides what follows from it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    lifeline.signal_on_death_of_parent(signal.SIGTERM)  # If it is dead by now, so is `control`.
-    lifeline.adopt_descendants()
+    os_processes.signal_on_death_of_parent(signal.SIGTERM)  # If it is dead by now, so is `control`.
+    os_processes.adopt_descendants()
     # A worker that crashes must not write its secrets to the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.set_inheritable(control, False)
@@ -76,8 +83,8 @@ def _preload(modules: tuple[str, ...]) -> str | None:
         except ImportError as error:
             return f"{module} cannot be imported: {error}"
         except Exception as error:
-            return f"{module} cannot be imported: {worker.describe(error)}"
-        if census.threads() > 1:
+            return f"{module} cannot be imported: {describe(error)}"
+        if os_processes.threads() > 1:
             return f"importing {module} starts a thread, which no worker would have"
     gc.freeze()
     sys.stdout.flush()  # Else every worker would print again what a module has printed.
@@ -85,10 +92,10 @@ def _preload(modules: tuple[str, ...]) -> str | None:
 
 
 class ForkServer:
-    def __init__(self, sock: socket.socket, line: Line, duty: bytes, lifeline_end: int) -> None:
+    def __init__(self, sock: socket.socket, line: MessagePipe, target: bytes, lifeline_end: int) -> None:
         self._sock = sock
         self._line = line
-        self._duty = duty
+        self._target = target
         self._lifeline = lifeline_end
         self._workers: dict[int, int] = {}  # index by pid, until they are reaped
         self._terminated = False
@@ -121,13 +128,13 @@ class ForkServer:
             self._reap()
         if self._sock not in ready:
             return True
-        order = receive_order(self._sock)
+        order = receive_command(self._sock)
         if order is not None:
             self._obey(order)
         return order is not None
 
-    def _obey(self, order: Order) -> None:
-        if order.verb is Verb.KILL:
+    def _obey(self, order: ForkCommand) -> None:
+        if order.verb is ForkCommandType.KILL:
             for pid, index in self._workers.items():
                 if index == order.index:
                     os.kill(pid, signal.SIGKILL)
@@ -135,11 +142,11 @@ class ForkServer:
         assert order.line is not None
         with order.line:
             try:
-                self._report(self._hire(order.index, order.line))
+                self._report(self._spawn(order.index, order.line))
             except OSError as error:
-                self._report(Refused(f"worker {order.index} cannot be started: {error.strerror}"))
+                self._report(ForkFailed(f"worker {order.index} cannot be started: {error.strerror}"))
 
-    def _hire(self, index: int, line: socket.socket) -> Started:
+    def _spawn(self, index: int, line: socket.socket) -> ForkedWorker:
         # No signal may find a worker that still has the handlers of the fork server.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
@@ -150,7 +157,7 @@ class ForkServer:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         self._workers[pid] = index
-        return Started(index, census.Individual.of(pid))  # It exists at least until it is reaped.
+        return ForkedWorker(index, os_processes.ProcessId.of(pid))  # It exists at least until it is reaped.
 
     def _become_worker(self, line: socket.socket, parent: int) -> None:
         try:
@@ -160,7 +167,7 @@ class ForkServer:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
             for sock in (self._sock, self._alarm, self._alarm_end):
                 sock.close()
-            worker.run(self._duty, line, self._lifeline, parent)
+            run_worker(self._target, line, self._lifeline, parent)
         finally:
             os._exit(1)
 
@@ -170,22 +177,113 @@ class ForkServer:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
                 if pid in self._workers:
-                    self._report(Stopped(self._workers.pop(pid), os.waitstatus_to_exitcode(status)))
+                    self._report(ReapedWorker(self._workers.pop(pid), os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
         """Kill and reap whoever is left. The children of those killed become this process's own."""
         with suppress(ChildProcessError):
             while True:
-                for pid in census.children() | self._workers.keys():
+                for pid in os_processes.children() | self._workers.keys():
                     os.kill(pid, signal.SIGKILL)  # Not reaped, so the number is still its own.
                 pid, _ = os.waitpid(-1, 0)
                 while pid:
                     self._workers.pop(pid, None)
                     pid, _ = os.waitpid(-1, os.WNOHANG)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: ForkReport) -> None:
         self._line.put(report)
 
 
 def _no_more_than_wake(*_: object) -> None:
     """A handler has to exist for the signal to be written to the descriptor that `select` watches."""
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """The last word of a worker that died of an exception."""
+
+    text: str
+
+
+def run_worker(target: bytes, sock: socket.socket, lifeline_end: int, parent: int) -> NoReturn:
+    """Do the duty and end. No exception, handler or buffer of the fork server is reached from here."""
+    code = 1
+    try:
+        _set_up_worker(lifeline_end, parent)
+        code = _work(target, MessagePipe(sock))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def describe(error: BaseException) -> str:
+    """The types of an exception's leaves, and where they were raised; never what they say."""
+    return ", ".join(dict.fromkeys(map(_describe_leaf, _leaves(error))))
+
+
+def _set_up_worker(lifeline_end: int, parent: int) -> None:
+    os_processes.signal_on_death_of_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    os_processes.hold(lifeline_end)
+    sys.unraisablehook = _unraisable
+    threading.excepthook = _thread_failed
+    if "numpy.random" in sys.modules:  # Python's own generator is seeded anew by the fork.
+        sys.modules["numpy.random"].seed()
+    gc.enable()
+
+
+def _work(target: bytes, line: MessagePipe) -> int:
+    """The exit code."""
+    try:
+        config = line.get()
+        _do(target, config, line)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException as error:
+        if all(isinstance(leaf, PipeClosed) for leaf in _leaves(error)):
+            return 0  # The crew wants no more of this worker. That is how most of them end.
+        with suppress(PipeClosed):
+            line.put(WorkerFailure(describe(error)))
+        return 1
+    return 0
+
+
+def _do(pickled: bytes, config: object, line: MessagePipe) -> None:
+    target = pickle.loads(pickled)  # noqa: S301  # a name that the crew wrote
+    if inspect.iscoroutinefunction(target):
+        trio.run(target, config, line)
+    else:
+        target(config, line)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+def _describe_leaf(error: BaseException) -> str:
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    name = type(error).__name__
+    if place is None:
+        return name
+    return f"{name} at {os.path.basename(place.tb_frame.f_code.co_filename)}:{place.tb_lineno}"
+
+
+def _unraisable(hook: sys.UnraisableHookArgs) -> None:
+    _complain(hook.exc_value)
+
+
+def _thread_failed(hook: threading.ExceptHookArgs) -> None:
+    _complain(hook.exc_value)
+
+
+def _complain(error: BaseException | None) -> None:
+    text = "an exception" if error is None else describe(error)
+    print(f"worker {os.getpid()}: {text}, in a thread or finaliser", file=sys.stderr)

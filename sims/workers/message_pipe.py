@@ -26,11 +26,11 @@ LARGEST: Final = 1 << 28  # bytes of one message: a length beyond this is not a 
 _CHUNK: Final = 1 << 16
 
 
-class LineClosed(Exception):
+class PipeClosed(Exception):
     """The other end is closed, or its process has ended. Nothing more can be sent or received."""
 
 
-class Line:
+class MessagePipe:
     """One end of a line. Its methods may be called by several tasks and threads at once."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -47,7 +47,7 @@ class Line:
         return self._sock.fileno()
 
     async def send(self, message: object) -> None:
-        """Send a message, and wait until the other end has room for it. Raises `LineClosed`."""
+        """Send a message, and wait until the other end has room for it. Raises `PipeClosed`."""
         frame = _framed(message)
         async with self._sending:
             while not self._push(frame):
@@ -56,7 +56,7 @@ class Line:
                     await trio.lowlevel.wait_writable(self._sock)
 
     async def receive(self) -> object:
-        """Wait for the next message. Raises `LineClosed` after the last one."""
+        """Wait for the next message. Raises `PipeClosed` after the last one."""
         async with self._receiving:
             while (frame := self._pull()) is None:
                 with suppress(trio.ClosedResourceError):
@@ -76,12 +76,12 @@ class Line:
             self._wait(select.POLLIN)
         return _unframed(frame)
 
-    def send_no_more(self) -> None:
+    def close_sending(self) -> None:
         """Let the other end find the line closed, and still hear what it has to say."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
 
-    def hang_up(self) -> None:
+    def mark_peer_dead(self) -> None:
         """Expect nothing but what has arrived: the process at the other end is known to be dead.
 
         A line ends by itself when its other end is closed, but a copy of that end may live on in a
@@ -113,9 +113,9 @@ class Line:
                 del self._unsent[: self._sock.send(self._unsent)]
             except BlockingIOError:
                 if self._hung_up:
-                    raise LineClosed from None
+                    raise PipeClosed from None
             except OSError:
-                raise LineClosed from None
+                raise PipeClosed from None
             return not self._unsent
 
     def _pull(self) -> bytes | None:
@@ -126,12 +126,12 @@ class Line:
                     chunk = self._sock.recv(_CHUNK)
                 except BlockingIOError:
                     if self._hung_up:
-                        raise LineClosed from None
+                        raise PipeClosed from None
                     return None
                 except OSError:
-                    raise LineClosed from None
+                    raise PipeClosed from None
                 if not chunk:
-                    raise LineClosed
+                    raise PipeClosed
                 self._arrived += chunk
             frame = bytes(self._arrived[_HEAD:end])
             del self._arrived[:end]
@@ -149,7 +149,7 @@ class Line:
         try:
             poll.register(self._sock, event)
         except (OSError, ValueError):  # closed by another thread
-            raise LineClosed from None
+            raise PipeClosed from None
         poll.poll()
 
 

@@ -9,7 +9,7 @@ that the others of the worker go on talking meanwhile.
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
 from secagg import Identity, Registry, Trust
+from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
@@ -32,107 +33,111 @@ from secagg.net.journal import Fact, Journal
 from secagg.net.link import no_progress
 from secagg.net.tls import client_context
 from secagg.net.work import inline
-from sims.processes.line import Line
+from secagg.policy import Policy
 from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
+from sims.runtime.machine_hooks import client_hooks
 from sims.runtime.participants import SimulatedParticipant
-from sims.runtime.processes.mortal import Vanished, make_client
-from sims.runtime.processes.orders import (
-    Answered,
+from sims.runtime.processes.messages import (
+    AnswerRecorded,
     BeginRound,
-    Done,
-    Doom,
-    Enter,
-    Finished,
+    ClientData,
+    ClientFailure,
+    CommandDone,
     FinishRound,
-    Household,
-    Owned,
-    Refused,
-    Reply,
-    Seat,
-    Settle,
-    Trouble,
+    JoinSession,
+    Refusal,
+    RestoreState,
+    RoundFinished,
+    ScheduleDropouts,
+    WorkerClients,
+    WorkerConfig,
+    WorkerReply,
 )
+from sims.runtime.tampering import Tamper
+from sims.workers.message_pipe import MessagePipe
 
 _DOWN: Final = ("disconnected", "dismissed", "unreachable")
 
 
-async def host(seat: Seat, line: Line) -> None:
+async def host_clients(config: WorkerConfig, line: MessagePipe) -> None:
     """Until the line is closed."""
     owned: dict[int, Any] = {}
-    while isinstance(order := await line.receive(), Owned):
+    while isinstance(order := await line.receive(), ClientData):
         owned[order.member] = order.content
-    assert isinstance(order, Settle)
-    household = seat.make(seat.shared, owned)
+    assert isinstance(order, RestoreState)
+    worker_clients = config.make(config.shared, owned)
     async with trio.open_nursery() as nursery:
-        worker = _Host(seat, line, household, nursery)
+        worker = _Host(config, line, worker_clients, nursery)
         worker.settle(order)
-        await line.send(Done())
+        await line.send(CommandDone())
         while True:
             await line.send(await worker.obey(await line.receive()))
 
 
 class _Host:
-    def __init__(self, seat: Seat, line: Line, household: Household, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, config: WorkerConfig, line: MessagePipe, worker_clients: WorkerClients, nursery: trio.Nursery
+    ) -> None:
         self._line = line
-        self._household = household
+        self._worker_clients = worker_clients
         self._nursery = nursery
-        self.algorithm: AnyAlgorithm = pickle.loads(seat.algorithm)  # noqa: S301  # from this program
+        self.algorithm: AnyAlgorithm = pickle.loads(config.algorithm)  # noqa: S301  # from this program
         self.participants = {
-            member: SimulatedParticipant(self.algorithm, learner, trust=seat.trust, member=member)
-            for member, learner in household.learners.items()
+            member: SimulatedParticipant(self.algorithm, learner, trust=config.trust, member=member)
+            for member, learner in worker_clients.learners.items()
         }
         self._memories = {member: _TellingMemory(member, line) for member in self.participants}
-        self._guests = {member: _Guest(member, seat, line, self) for member in self.participants}
+        self._guests = {member: _Guest(member, config, line, self) for member in self.participants}
         self._silent: set[int] = set()
-        self.household = household
+        self.worker_clients = worker_clients
         self.memories: Mapping[int, SimulatedMemory] = self._memories
-        self.session: Enter | None = None
-        self.doomed: dict[int, Stage] = {}
-        self.desk = trio.Lock()  # of whoever computes
+        self.session: JoinSession | None = None
+        self.dropouts: dict[int, Stage] = {}
+        self.slot = trio.Lock()  # of whoever computes
 
-    def settle(self, order: Settle) -> None:
+    def settle(self, order: RestoreState) -> None:
         if order.saved is not None:
-            restore_clients(order.saved, self.participants, self.memories, self._household.tamper)
+            restore_clients(order.saved, self.participants, self.memories, self._worker_clients.tamper)
         for member, entries in order.answered.items():
             for entry in entries:
                 SimulatedMemory.take_answer(self._memories[member], entry)
 
-    async def obey(self, order: object) -> Reply:
+    async def obey(self, order: object) -> WorkerReply:
         match order:
             case BeginRound():
                 await self._begin(order)
-            case Enter():
+            case JoinSession():
                 await self._enter(order)
-            case Doom(at):
-                self.doomed = dict(at)
+            case ScheduleDropouts(at):
+                self.dropouts = dict(at)
             case FinishRound():
                 return await self._finish(order)
-        return Done()
+        return CommandDone()
 
     async def _begin(self, order: BeginRound) -> None:
         self._silent.clear()
-        self.doomed.clear()
-        if self._household.begin_round is not None:
-            self._household.begin_round(order.turn.number)
+        self.dropouts.clear()
+        if self._worker_clients.begin_round is not None:
+            self._worker_clients.begin_round(order.turn.number)
         for member in order.alone:
             await self._compute(partial(self.participants[member].open, order.turn))
 
-    async def _enter(self, order: Enter) -> None:
+    async def _enter(self, order: JoinSession) -> None:
         """Have all clients of the session connected, those of an earlier one anew if they were cut off."""
         self.session = order
         async with trio.open_nursery() as nursery:
             for member in order.members:
                 nursery.start_soon(self._guests[member].be_connected, self._nursery)
 
-    async def _finish(self, order: FinishRound) -> Finished:
+    async def _finish(self, order: FinishRound) -> RoundFinished:
         for participant in self.participants.values():
             await self._compute(partial(participant.learn, order.turn))
-        saved = save_clients(self.participants, self.memories, self._household.tamper)
-        return Finished(saved, tuple(sorted(self._silent)))
+        saved = save_clients(self.participants, self.memories, self._worker_clients.tamper)
+        return RoundFinished(saved, tuple(sorted(self._silent)))
 
     async def _compute(self, work: Any) -> Any:
         """In a thread, and nobody else of this worker meanwhile."""
-        async with self.desk:
+        async with self.slot:
             try:
                 return await trio.to_thread.run_sync(work)
             except FLError as error:
@@ -154,22 +159,22 @@ class _Host:
 
     async def fail(self, text: str) -> None:
         """Tell the office, which ends everything."""
-        await self._line.send(Trouble(text))
+        await self._line.send(ClientFailure(text))
         await trio.sleep_forever()
 
 
 class _Guest:
     """One client: who it is, and its current connection."""
 
-    def __init__(self, member: int, seat: Seat, line: Line, host: _Host) -> None:
-        passport = seat.passports[member]
+    def __init__(self, member: int, config: WorkerConfig, line: MessagePipe, host_clients: _Host) -> None:
+        credentials = config.credentials[member]
         self._member = member
-        self._seat = seat
+        self._config = config
         self._line = line
-        self._host = host
-        self._identity = Identity.from_secret(passport.secret)
-        self._context = client_context(self._identity, passport.certificate, seat.server)
-        self._registry = Registry(0, seat.keys)
+        self._host = host_clients
+        self._identity = Identity.from_secret(credentials.secret)
+        self._context = client_context(self._identity, credentials.certificate, config.server)
+        self._registry = Registry(0, config.keys)
         self._answering = -1  # the sum that it was asked last
         self._scope: trio.CancelScope | None = None
         self._connected = trio.Event()
@@ -190,7 +195,7 @@ class _Guest:
             with scope:
                 async with self._client() as client:
                     await self._take_part(client)
-        except* Vanished:
+        except* ClientDroppedOut:
             pass
         finally:
             if self._scope is scope:
@@ -199,12 +204,12 @@ class _Guest:
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
         """Unlike `open_client`, nobody says goodbye here: whoever goes is gone."""
-        seat = self._seat
-        dial = Dial(seat.address, member=self._member, context=self._context, patience=seat.patience)
+        config = self._config
+        dial = Dial(config.address, member=self._member, context=self._context, patience=config.patience)
         client = Client(
             dial,
             self._machine,
-            patience=seat.patience,
+            patience=config.patience,
             journal=_Unabridged(self._note),
             progress=no_progress,
             work=inline,
@@ -224,10 +229,10 @@ class _Guest:
         assert table is not None
         signed = session.policy.trust is Trust.MALICIOUS
         return make_client(
-            tamper=self._host.household.tamper.get(self._member),
-            seed=self._seat.insecure_seed,
+            tamper=self._host.worker_clients.tamper.get(self._member),
+            seed=self._config.insecure_seed,
             number=session.number,
-            doomed=self._doomed,
+            drops_out=self._drops_out,
             member=self._member,
             table=table,
             policy=session.policy,
@@ -236,10 +241,10 @@ class _Guest:
             registry=self._registry if signed else None,
         )
 
-    def _doomed(self, stage: Stage) -> bool:
-        if self._host.doomed.get(self._member) is not stage:
+    def _drops_out(self, stage: Stage) -> bool:
+        if self._host.dropouts.get(self._member) is not stage:
             return False
-        del self._host.doomed[self._member]
+        del self._host.dropouts[self._member]
         return True
 
     async def _take_part(self, client: Client) -> None:
@@ -276,7 +281,7 @@ class _Guest:
             self._tell_refused(str(facts["error"]), str(facts["reason"]))
 
     def _tell_refused(self, error: str, reason: str) -> None:
-        self._line.put(Refused(self._member, error, reason))
+        self._line.put(Refusal(self._member, error, reason))
 
 
 class _Unabridged(Journal):
@@ -289,11 +294,50 @@ class _Unabridged(Journal):
 class _TellingMemory(SimulatedMemory):
     """Every answer is known outside of this process before it leaves, as if it were written to a disk."""
 
-    def __init__(self, member: int, line: Line) -> None:
+    def __init__(self, member: int, line: MessagePipe) -> None:
         super().__init__()
         self._member = member
         self._line = line
 
     def take_answer(self, answer: AnswerEntry) -> None:
         super().take_answer(answer)
-        self._line.put(Answered(self._member, replace(answer, facts=None)))
+        self._line.put(AnswerRecorded(self._member, replace(answer, facts=None)))
+
+
+_STAGES: Final[dict[type[m.Message], Stage]] = {
+    m.Invitation: Stage.ADVERTISE,
+    m.KeyList: Stage.SHARE,
+    m.Neighbours: Stage.SHARE,
+    m.Query: Stage.MASK,
+    m.Confirmations: Stage.REVEAL,
+}
+
+
+class ClientDroppedOut(Exception):
+    """The client drops out now, without a word to the server."""
+
+
+def make_client(
+    *,
+    member: int,
+    policy: Policy,
+    tamper: Tamper | None,
+    seed: bytes | None,
+    number: int,
+    drops_out: Callable[[Stage], bool],
+    **settings: Any,
+) -> ClientMachine:
+    """Return a machine like that of `sims.runtime.secure` in session `number`.
+
+    It raises `ClientDroppedOut` at the first stage for which `drops_out` is true.
+    """
+    survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
+
+    def on_message(kind: type[m.Message]) -> None:
+        stage = survivors if kind is m.Survivors else _STAGES.get(kind)
+        if stage is not None and drops_out(stage):
+            raise ClientDroppedOut
+
+    hooks = client_hooks(member, seed=seed, number=number, tamper=tamper)
+    hooks = replace(hooks, on_message=on_message)
+    return ClientMachine(member=member, policy=policy, hooks=hooks, **settings)

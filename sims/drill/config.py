@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 from secagg import Count, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
+from secagg import messages as m
 from secagg.errors import ParameterError
 
 KIND: Final = "drill"
@@ -16,7 +19,7 @@ _BITS: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrillSetting:
+class DrillConfig:
     """`kill` is the part of the clients that is killed over the whole session.
 
     `workers`     processes that host all clients; one for each client if 0.
@@ -100,9 +103,69 @@ class DrillSetting:
             most = self.clients - (self.clients + self.corrupt) // 2 - 1
         return Fraction(max(0, min(self.killed, most)), self.clients)
 
-    def crews(self) -> list[tuple[int, ...]]:
+    def groups(self) -> list[tuple[int, ...]]:
         """The clients of each process."""
         workers = min(self.workers, self.clients) or self.clients
         share = math.ceil(self.clients / workers)
         members = range(self.clients)
         return [tuple(members[start : start + share]) for start in range(0, self.clients, share)]
+
+
+SETUP: Final = -1
+_OUTSIDE: Final = 0.3  # part of the fates within sums that others bring about
+_LONGEST: Final = 0.5  # seconds
+ProtocolPoint: TypeAlias = tuple[int, int]  # (sum, place of a message in it), in the order of the protocol
+_MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
+
+
+@dataclass(frozen=True)
+class ScheduledKill:
+    """When a client is killed.
+
+    By its own hand when it has sent a part of its message at this point, or of a later one; or, where `delay`
+    is not None, by another's, so many seconds after the sum at this point was begun.
+    """
+
+    point: ProtocolPoint
+    part: float  # 0: before the first byte; 1: after the last
+    delay: float | None = None
+
+    def is_due(self, point: ProtocolPoint, sent: int, size: int) -> bool:
+        if self.delay is not None:
+            return False
+        return point > self.point or (point == self.point and sent >= self.part * size)
+
+
+def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
+    """Where a message belongs; None for one that is no step of the protocol."""
+    if message not in _MESSAGES:
+        return None
+    place = _MESSAGES.index(message)
+    return (SETUP if place < 2 else sum_index, place)
+
+
+def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
+    """Those of the set-up, and those of each sum."""
+    steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
+    return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
+
+
+def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
+    """Fates of clients, at most one in each process, whose ends take `kill` of all clients with them.
+
+    A process that hosts several clients takes all of them with it, so there may be fewer, never more.
+    """
+    chance = random.Random(setting.seed)
+    left, kills = setting.killed, {}
+    for pool in chance.sample(list(groups), len(groups)):
+        if len(pool) <= left:
+            left -= len(pool)
+            kills[chance.choice(pool)] = _draw_one(setting, chance)
+    return kills
+
+
+def _draw_one(setting: DrillConfig, chance: random.Random) -> ScheduledKill:
+    point = chance.choice(chance.choice(protocol_points(setting)))
+    part = chance.choice((0.0, chance.random(), 1.0))
+    outside = point[0] != SETUP and chance.random() < _OUTSIDE
+    return ScheduledKill(point, part, chance.random() * _LONGEST if outside else None)

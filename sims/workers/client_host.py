@@ -26,13 +26,13 @@ from secagg.net.link import Progress
 from secagg.net.settings import Patience
 from secagg.net.tls import client_context
 from secagg.net.work import inline
-from sims.processes.line import Line
+from sims.workers.message_pipe import MessagePipe
 
 PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.certificates")
 _TOLD: Final = ("session over", "session lost", "refused", "dismissed")
 
 
-class Role(Protocol):
+class ClientRole(Protocol):
     """What a worker's clients do."""
 
     table: Table
@@ -43,23 +43,23 @@ class Role(Protocol):
 
 
 @dataclass(frozen=True)
-class Seat:
+class ClientHostConfig:
     """Which clients a worker hosts, and `role(setting)` makes what they do."""
 
     members: tuple[int, ...]
-    role: Callable[[Any], Role]
+    role: Callable[[Any], ClientRole]
     setting: Any
 
 
 @dataclass(frozen=True)
-class Certificates:
+class ClientCertificates:
     """Said first: the certificates of a worker's clients."""
 
     of: Mapping[int, bytes]
 
 
 @dataclass(frozen=True)
-class Meeting:
+class ServerContact:
     """Told in return: where the server is. Without a server's certificate, there is no TLS."""
 
     address: Address
@@ -74,7 +74,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Note:
+class ClientSessionEnd:
     """Said when a client's part in a session has come to an end, and why."""
 
     member: int
@@ -82,19 +82,19 @@ class Note:
     reason: str
 
 
-async def host_clients(seat: Seat, line: Line) -> None:
+async def host_clients(config: ClientHostConfig, line: MessagePipe) -> None:
     """Until the line is closed."""
-    role = seat.role(seat.setting)
-    identities = {member: Identity.generate() for member in seat.members}
+    role = config.role(config.setting)
+    identities = {member: Identity.generate() for member in config.members}
     now = int(time.time())
     certificates = {member: make_certificate(key, now=now) for member, key in identities.items()}
-    await line.send(Certificates(certificates))
+    await line.send(ClientCertificates(certificates))
     meeting = await line.receive()
-    assert isinstance(meeting, Meeting)
-    desk = trio.Lock()
+    assert isinstance(meeting, ServerContact)
+    slot = trio.Lock()
     async with trio.open_nursery() as nursery:
         for member, identity in identities.items():
-            nursery.start_soon(_take_part, member, identity, certificates[member], role, meeting, line, desk)
+            nursery.start_soon(_take_part, member, identity, certificates[member], role, meeting, line, slot)
         await line.receive()  # There is nothing more to hear but that the line is closed.
 
 
@@ -102,12 +102,12 @@ async def _take_part(
     member: int,
     identity: Identity,
     certificate: bytes,
-    role: Role,
-    meeting: Meeting,
-    line: Line,
-    desk: trio.Lock,
+    role: ClientRole,
+    meeting: ServerContact,
+    line: MessagePipe,
+    slot: trio.Lock,
 ) -> None:
-    notes, hear = trio.open_memory_channel[Note](64)
+    notes, hear = trio.open_memory_channel[ClientSessionEnd](64)
     signed = role.policy.trust is Trust.MALICIOUS
     tls = None if meeting.server is None else client_context(identity, certificate, meeting.server)
     async with (
@@ -129,26 +129,28 @@ async def _take_part(
         ) as client,
     ):
         nursery.start_soon(_pass_on, hear, line)
-        await _answer(client, member, role, desk)
+        await _answer(client, member, role, slot)
 
 
-async def _answer(client: Client, member: int, role: Role, desk: trio.Lock) -> None:
+async def _answer(client: Client, member: int, role: ClientRole, slot: trio.Lock) -> None:
     """One client at a time: what it sends is on its way before the next one computes.
 
     Otherwise a worker would first compute for all of its clients and then send for all, and the server would
     wait all the while for something to do.
     """
     async for asked in client:
-        async with desk:
+        async with slot:
             await client.answer(asked, role.answer(member, asked))
             await client.flush()
 
 
-def _note(notes: trio.MemorySendChannel[Note], member: int, event: str, facts: Mapping[str, Fact]) -> None:
+def _note(
+    notes: trio.MemorySendChannel[ClientSessionEnd], member: int, event: str, facts: Mapping[str, Fact]
+) -> None:
     if event in _TOLD:
-        notes.send_nowait(Note(member, event, str(facts.get("reason", ""))))
+        notes.send_nowait(ClientSessionEnd(member, event, str(facts.get("reason", ""))))
 
 
-async def _pass_on(notes: trio.MemoryReceiveChannel[Note], line: Line) -> None:
+async def _pass_on(notes: trio.MemoryReceiveChannel[ClientSessionEnd], line: MessagePipe) -> None:
     async for note in notes:
         await line.send(note)

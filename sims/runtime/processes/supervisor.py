@@ -2,7 +2,7 @@
 
 The algorithm's own thread stays synchronous, and waits here for what it asks. The event loop's thread does
 not keep the program alive: if the main thread ends without a word, so does everything, and workers with it
-(see `sims.processes.lifeline`).
+(see `sims.workers.os_processes`).
 """
 
 from __future__ import annotations
@@ -26,24 +26,31 @@ from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import server_context
 from secagg.seeded import seeded_identity
-from sims.descriptors import make_room
-from sims.processes import Crew, CrewFailed, Ended, News, WorkerGone, open_crew
-from sims.runtime.processes.host import host
-from sims.runtime.processes.orders import (
-    Answered,
-    Clients,
-    Done,
-    Finished,
-    Owned,
-    Passport,
-    Refused,
-    Reply,
-    Seat,
-    Settle,
-    Trouble,
+from sims.runtime.processes.client_host import host_clients
+from sims.runtime.processes.messages import (
+    AnswerRecorded,
+    ClientData,
+    ClientFactory,
+    ClientFailure,
+    CommandDone,
+    Credentials,
+    Refusal,
+    RestoreState,
+    RoundFinished,
+    WorkerConfig,
+    WorkerReply,
     pack_algorithm,
 )
 from sims.words import counted
+from sims.workers import (
+    WorkerEvent,
+    WorkerExited,
+    WorkerPool,
+    WorkerStartError,
+    WorkerUnavailable,
+    open_worker_pool,
+)
+from sims.workers.os_processes import make_room
 
 T = TypeVar("T")
 
@@ -53,7 +60,7 @@ PATIENCE: Final = Patience(handshake=120, silence=600, grace=0.05)
 _CAPACITY: Final = Capacity(uploads=8, strangers=4096)
 _DESCRIPTORS: Final = 128  # files, besides some for each client and worker
 _ATTEMPTS: Final = 3  # to start a worker that is killed each time
-_PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", host.__module__)
+_PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", host_clients.__module__)
 
 Tell = Callable[[str], None]
 
@@ -63,15 +70,15 @@ class WorkersFailed(SecaggError):
 
 
 @dataclass
-class Desk:
+class WorkerSlot:
     """One worker's place: whom it hosts, and the process that sits there now."""
 
     members: tuple[int, ...]
     indices: list[int] = field(default_factory=list)  # in the crew, of all who have sat here
-    gone: Ended | None = None
+    gone: WorkerExited | None = None
     settled: bool = False
-    stillborn: int = 0  # workers in a row that did not live to be settled
-    reply: Reply | None = None
+    failed_starts: int = 0  # workers in a row that did not live to be settled
+    reply: WorkerReply | None = None
     saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # personal models among it
     answered: dict[int, list[AnswerEntry]] = field(default_factory=dict, repr=False)  # since then
     causes: list[str] = field(default_factory=list)  # of its earlier deaths, unless it was killed
@@ -81,13 +88,13 @@ class Desk:
         return self.indices[-1]
 
 
-class Office:
+class WorkerSupervisor:
     """Server, crew, and the thread that they live in. To be started once and stopped once."""
 
     def __init__(
         self,
         algorithm: AnyAlgorithm,
-        clients: Clients,
+        clients: ClientFactory,
         groups: Iterable[tuple[int, ...]],
         *,
         trust: Trust,
@@ -100,35 +107,35 @@ class Office:
         self._trust = trust
         self._seed = insecure_seed
         self._tell = tell
-        self.desks = [Desk(tuple(members)) for members in groups]
+        self.slots = [WorkerSlot(tuple(members)) for members in groups]
         for place, state in (saved or {}).items():
-            self.desks[place].saved = state
+            self.slots[place].saved = state
         self._identity = Identity.generate()
         self._certificate = make_certificate(self._identity, now=int(time.time()))
-        self._passports = {member: self._passport(member) for member in clients.owned}
-        self.keys = {k: Identity.from_secret(each.secret).public for k, each in self._passports.items()}
+        self._credentials = {member: self._make_credentials(member) for member in clients.owned}
+        self.keys = {k: Identity.from_secret(each.secret).public for k, each in self._credentials.items()}
         self._thread = threading.Thread(target=self._run, name="clients' processes", daemon=True)
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken
         self._stopping: trio.Event
         self._changed: trio.Event
-        self.crew: Crew
+        self.pool: WorkerPool
         self.server: Server
         self.trouble: str | None = None
-        self.refused: dict[int, Refused] = {}
+        self.refused: dict[int, Refusal] = {}
         self.on_trouble: Callable[[], None] = lambda: None
 
-    def _passport(self, member: int) -> Passport:
+    def _make_credentials(self, member: int) -> Credentials:
         """It stays the same for as long as there is this office, whatever happens to workers."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
-        return Passport(key.secret(), make_certificate(key, now=int(time.time())))
+        return Credentials(key.secret(), make_certificate(key, now=int(time.time())))
 
     # --- the algorithm's thread ---
 
     def start(self) -> None:
         """Raises `WorkersFailed`, naming what a worker said."""
-        make_room(3 * len(self._passports) + 2 * len(self.desks) + _DESCRIPTORS)
+        make_room(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
         self._thread.start()
         self._started.wait()
         self._raise_failure()
@@ -152,7 +159,7 @@ class Office:
         match self._failure:
             case None:
                 return
-            case CrewFailed() | OSError():
+            case WorkerStartError() | OSError():
                 raise WorkersFailed(f"the clients' processes cannot be started: {self._failure}") from None
             case _:
                 raise self._failure
@@ -172,7 +179,7 @@ class Office:
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stopping, self._changed = trio.Event(), trio.Event()
-        certificates = [each.certificate for each in self._passports.values()]
+        certificates = [each.certificate for each in self._credentials.values()]
         async with (
             open_server(
                 "127.0.0.1:0",
@@ -182,29 +189,29 @@ class Office:
                 capacity=_CAPACITY,
                 journal=Journal(self._journal),
             ) as self.server,
-            open_crew(
-                host,
-                [self._seat(desk) for desk in self.desks],
+            open_worker_pool(
+                host_clients,
+                [self._config(slot) for slot in self.slots],
                 preload=(*_PRELOAD, *self._clients.preload, self._clients.make.__module__),
                 grows=True,
-            ) as self.crew,
+            ) as self.pool,
             trio.open_nursery() as nursery,
         ):
-            for index, desk in enumerate(self.desks):
-                desk.indices.append(index)
+            for index, slot in enumerate(self.slots):
+                slot.indices.append(index)
             nursery.start_soon(self._listen)
-            await self._settle(self.desks)
+            await self._set_up(self.slots)
             self._started.set()
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
 
-    def _seat(self, desk: Desk) -> Seat:
-        return Seat(
+    def _config(self, slot: WorkerSlot) -> WorkerConfig:
+        return WorkerConfig(
             algorithm=self._algorithm,
             trust=self._trust,
             make=self._clients.make,
             shared=self._clients.shared,
-            passports={member: self._passports[member] for member in desk.members},
+            credentials={member: self._credentials[member] for member in slot.members},
             address=self.server.address,
             server=self._certificate,
             keys=self.keys,
@@ -218,73 +225,73 @@ class Office:
 
     # --- workers ---
 
-    async def _settle(self, desks: list[Desk]) -> None:
+    async def _set_up(self, slots: list[WorkerSlot]) -> None:
         """Hand over what belongs to clients, and wait until everything is made. Raises `WorkersFailed`."""
-        for desk in desks:
-            with suppress(WorkerGone):
-                for member in desk.members:
-                    await self.crew.send(desk.index, Owned(member, self._clients.owned[member]))
-        await self.order({self.desks.index(desk): Settle(desk.saved, desk.answered) for desk in desks})
-        for desk in desks:
-            self._check_start(desk)
+        for slot in slots:
+            with suppress(WorkerUnavailable):
+                for member in slot.members:
+                    await self.pool.send(slot.index, ClientData(member, self._clients.owned[member]))
+        await self.order({self.slots.index(slot): RestoreState(slot.saved, slot.answered) for slot in slots})
+        for slot in slots:
+            self._check_start(slot)
 
-    def _check_start(self, desk: Desk) -> None:
+    def _check_start(self, slot: WorkerSlot) -> None:
         """Who is killed while it starts is not there in the next round. More than so often is no accident."""
-        desk.settled = desk.gone is None
-        desk.stillborn = 0 if desk.gone is None else desk.stillborn + 1
-        if desk.gone is not None and (desk.gone.signal is None or desk.stillborn == _ATTEMPTS):
-            raise WorkersFailed(f"{_named(desk)} did not start: {desk.gone.cause}")
+        slot.settled = slot.gone is None
+        slot.failed_starts = 0 if slot.gone is None else slot.failed_starts + 1
+        if slot.gone is not None and (slot.gone.signal is None or slot.failed_starts == _ATTEMPTS):
+            raise WorkersFailed(f"{_named(slot)} did not start: {slot.gone.cause}")
 
     def pids(self) -> tuple[tuple[int, ...], ...]:
         """The processes that have sat at every desk, the last one last."""
-        known = self.crew.pids()
-        return tuple(tuple(known[index] for index in desk.indices) for desk in self.desks)
+        known = self.pool.pids()
+        return tuple(tuple(known[index] for index in slot.indices) for slot in self.slots)
 
-    async def revive(self) -> bool:
+    async def restart_workers(self) -> bool:
         """Put a new worker in the place of each that has ended; whether there was any.
 
         Raises `WorkersFailed` for one that ends in the same way again.
         """
-        dead = [desk for desk in self.desks if desk.gone is not None]
-        for desk in dead:
-            assert desk.gone is not None
-            self._check_cause(desk, desk.gone)
-            self._tell(f"{_named(desk)} is started again: it was {desk.gone.cause}")
-            desk.gone, desk.settled = None, False
+        dead = [slot for slot in self.slots if slot.gone is not None]
+        for slot in dead:
+            assert slot.gone is not None
+            self._check_cause(slot, slot.gone)
+            self._tell(f"{_named(slot)} is started again: it was {slot.gone.cause}")
+            slot.gone, slot.settled = None, False
             try:
-                desk.indices.append(await self.crew.hire(self._seat(desk)))
-            except CrewFailed as error:
-                raise WorkersFailed(f"{_named(desk)} cannot be started again: {error}") from None
+                slot.indices.append(await self.pool.spawn(self._config(slot)))
+            except WorkerStartError as error:
+                raise WorkersFailed(f"{_named(slot)} cannot be started again: {error}") from None
         if dead:
-            await self._settle(dead)
+            await self._set_up(dead)
         return bool(dead)
 
-    def _check_cause(self, desk: Desk, ended: Ended) -> None:
+    def _check_cause(self, slot: WorkerSlot, ended: WorkerExited) -> None:
         """To be killed is a drop-out. To fail at the same place twice is a mistake, and would go on."""
         if ended.signal is None:
-            if ended.cause in desk.causes:
-                raise WorkersFailed(f"{_named(desk)} has ended twice in the same way: {ended.cause}")
-            desk.causes.append(ended.cause)
+            if ended.cause in slot.causes:
+                raise WorkersFailed(f"{_named(slot)} has ended twice in the same way: {ended.cause}")
+            slot.causes.append(ended.cause)
 
-    async def order(self, orders: Mapping[int, object]) -> dict[int, Reply]:
+    async def order(self, orders: Mapping[int, object]) -> dict[int, WorkerReply]:
         """Give orders, by place, and wait until each was carried out or its worker has ended."""
         for place, message in orders.items():
-            desk = self.desks[place]
-            desk.reply = None
-            with suppress(WorkerGone):  # which the news tell
-                await self.crew.send(desk.index, message)
-        desks = {place: self.desks[place] for place in orders}
-        while any(desk.reply is None and desk.gone is None for desk in desks.values()):
+            slot = self.slots[place]
+            slot.reply = None
+            with suppress(WorkerUnavailable):  # which the news tell
+                await self.pool.send(slot.index, message)
+        slots = {place: self.slots[place] for place in orders}
+        while any(slot.reply is None and slot.gone is None for slot in slots.values()):
             await self._change()
-        return {place: desk.reply for place, desk in desks.items() if desk.reply is not None}
+        return {place: slot.reply for place, slot in slots.items() if slot.reply is not None}
 
     async def wait_for_refusals(self, members: set[int]) -> None:
         """Clients that have left say why, if not at once."""
-        while not members <= self.refused.keys() | self._homeless():
+        while not members <= self.refused.keys() | self._without_worker():
             await self._change()
 
-    def _homeless(self) -> set[int]:
-        return {member for desk in self.desks if desk.gone is not None for member in desk.members}
+    def _without_worker(self) -> set[int]:
+        return {member for slot in self.slots if slot.gone is not None for member in slot.members}
 
     async def _change(self) -> None:
         await self._changed.wait()
@@ -295,36 +302,36 @@ class Office:
             raise WorkersFailed(self.trouble)
 
     async def _listen(self) -> None:
-        async for news in self.crew.news():
-            self._hear(news)
+        async for events in self.pool.events():
+            self._hear(events)
             self._changed.set()
             self._changed = trio.Event()
 
-    def _hear(self, news: News) -> None:
-        desk = next((desk for desk in self.desks if desk.index == news.index), None)
-        if desk is None:
+    def _hear(self, events: WorkerEvent) -> None:
+        slot = next((slot for slot in self.slots if slot.index == events.index), None)
+        if slot is None:
             return  # of one that was replaced
-        if isinstance(news, Ended):
-            desk.gone = news
-            if desk.settled:
-                self._tell(f"{_named(desk)} has ended: {news.cause}")
+        if isinstance(events, WorkerExited):
+            slot.gone = events
+            if slot.settled:
+                self._tell(f"{_named(slot)} has ended: {events.cause}")
             return
-        match news.message:
-            case Done() as done:
-                desk.reply = done
-            case Finished() as finished:
-                desk.reply, desk.saved, desk.answered = finished, finished.saved, {}
-            case Answered(member, entry):
-                desk.answered.setdefault(member, []).append(entry)
-            case Refused() as refused:
+        match events.message:
+            case CommandDone() as done:
+                slot.reply = done
+            case RoundFinished() as finished:
+                slot.reply, slot.saved, slot.answered = finished, finished.saved, {}
+            case AnswerRecorded(member, entry):
+                slot.answered.setdefault(member, []).append(entry)
+            case Refusal() as refused:
                 self.refused[refused.member] = refused
-            case Trouble(text):
+            case ClientFailure(text):
                 self.trouble = text
                 self.on_trouble()
 
 
-def _named(desk: Desk) -> str:
-    return f"the process of {counted(len(desk.members), 'client')} from {desk.members[0]} on"
+def _named(slot: WorkerSlot) -> str:
+    return f"the process of {counted(len(slot.members), 'client')} from {slot.members[0]} on"
 
 
 def _first(error: BaseException) -> BaseException:

@@ -27,7 +27,7 @@ from sims.runtime.tampering import Tamper
 
 
 @dataclass(frozen=True)
-class Household:
+class WorkerClients:
     """What a worker makes of its clients.
 
     `learners`     by their ids.
@@ -41,11 +41,11 @@ class Household:
 
 
 # (what all workers are told, what each of its clients owns): both travel pickled.
-MakeHousehold: TypeAlias = Callable[[Any, Mapping[int, Any]], Household]
+MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 
 @dataclass(frozen=True)
-class Clients:
+class ClientFactory:
     """The clients of a channel, as plain data: `make(shared, owned of some)` makes those of a worker.
 
     `make`     a function of an importable module: its name is what crosses the border.
@@ -53,7 +53,7 @@ class Clients:
     `preload`  modules that are imported once, before workers are forked.
     """
 
-    make: MakeHousehold
+    make: MakeWorkerClients
     shared: Any
     owned: Mapping[int, Any] = field(repr=False)
     preload: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
 
 
 @dataclass(frozen=True)
-class Passport:
+class Credentials:
     """By which a client is known, to the server and to others. A restarted worker's clients keep theirs."""
 
     secret: bytes = field(repr=False)
@@ -91,14 +91,14 @@ class Passport:
 
 
 @dataclass(frozen=True)
-class Seat:
+class WorkerConfig:
     """Whom a worker hosts, and where the server is."""
 
     algorithm: bytes = field(repr=False)
     trust: Trust
-    make: MakeHousehold
+    make: MakeWorkerClients
     shared: Any = field(repr=False)
-    passports: Mapping[int, Passport]
+    credentials: Mapping[int, Credentials]
     address: Address
     server: bytes  # its certificate
     keys: Mapping[int, bytes]  # of everybody, for a registry
@@ -107,15 +107,15 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Owned:
-    """What belongs to one client. A worker is handed everybody's after its seat, and then `Settle`."""
+class ClientData:
+    """What belongs to one client. A worker is handed everybody's after its seat, and then `RestoreState`."""
 
     member: int
     content: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
-class Settle:
+class RestoreState:
     """Make everything; go on from `saved`, where there is something, and from what was answered since."""
 
     saved: Mapping[int, bytes] | None = field(repr=False)
@@ -131,7 +131,7 @@ class BeginRound:
 
 
 @dataclass(frozen=True)
-class Enter:
+class JoinSession:
     """Be connected: a session begins, the `number` of which decides what seeded clients draw."""
 
     number: int
@@ -140,7 +140,7 @@ class Enter:
 
 
 @dataclass(frozen=True)
-class Doom:
+class ScheduleDropouts:
     """Who drops out at which stage of what comes next, and nobody else."""
 
     at: Mapping[int, Stage]
@@ -153,19 +153,19 @@ class FinishRound:
     turn: Turn
 
 
-Order: TypeAlias = Settle | BeginRound | Enter | Doom | FinishRound
+SupervisorCommand: TypeAlias = RestoreState | BeginRound | JoinSession | ScheduleDropouts | FinishRound
 
 
 # --- from a worker ---
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandDone:
     """An order was carried out."""
 
 
 @dataclass(frozen=True)
-class Finished:
+class RoundFinished:
     """The clients between two rounds (see `clientstate`), and who of them had nothing to say in the last."""
 
     saved: Mapping[int, bytes] = field(repr=False)
@@ -173,7 +173,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerRecorded:
     """An answer is about to leave: what a client must not forget, even if its worker is killed."""
 
     member: int
@@ -181,7 +181,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refusal:
     """A client has left a session because of what it was sent."""
 
     member: int
@@ -190,10 +190,10 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ClientFailure:
     """A client's own work has failed, which is no drop-out but a mistake in the simulation."""
 
     text: str
 
 
-Reply: TypeAlias = Done | Finished
+WorkerReply: TypeAlias = CommandDone | RoundFinished
