@@ -35,11 +35,11 @@ bench: $(STAMP)
 		echo "Installing Flower, to compare with ..."; \
 		$(INSTALL) -e '.[fl,sims,dev,peers]' && touch $(PEERS); \
 	} || echo "Flower cannot be installed here: the comparison is left out." >&2
-	$(BIN)/secagg bench --write docs/benchmarks.md --long
+	$(BIN)/python -m benchmarks --write docs/benchmarks.md --long
 
 # Redraws the figures and tables of docs/results.md from the results that are kept beside it.
 figures: $(STAMP)
-	$(BIN)/python scripts/figures.py
+	$(BIN)/python -m papers
 
 mutants: $(STAMP)
 	$(BIN)/python scripts/mutants.py
@@ -65,4 +65,4 @@ $(STAMP):
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find secagg protocols fl sims tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find secagg protocols fl sims benchmarks papers tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

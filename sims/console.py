@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn, TypeAlias
 
 import rich.console
+import rich.progress
 
 
 class Console(rich.console.Console):
@@ -12,3 +17,47 @@ class Console(rich.console.Console):
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
+
+
+OnProgress: TypeAlias = Callable[[str, int, int], None]  # (what is being done, so far, in all)
+
+_INTERVAL: Final = 0.2  # seconds between two drawings
+
+
+def quiet(_text: str, _done: int, _of: int) -> None:
+    """For pipes and files."""
+
+
+def labelled(progress: OnProgress, label: str) -> OnProgress:
+    """Tells before every text what it is a part of."""
+    return lambda text, done, of: progress(f"{label}: {text}", done, of)
+
+
+@contextmanager
+def bar() -> Iterator[OnProgress]:
+    """A bar on standard error that is gone when the work is done."""
+    if not sys.stderr.isatty():
+        yield quiet
+        return
+    columns = (rich.progress.TextColumn("{task.description:<14}"), rich.progress.BarColumn())
+    counts = (rich.progress.MofNCompleteColumn(), rich.progress.TimeElapsedColumn())
+    # A thread that draws would take its time from what is being measured.
+    console = Console(stderr=True)
+    with rich.progress.Progress(
+        *columns, *counts, console=console, transient=True, auto_refresh=False
+    ) as shown:
+        yield _drawn(shown)
+
+
+def _drawn(shown: rich.progress.Progress) -> OnProgress:
+    task = shown.add_task("")
+    last = 0.0
+
+    def progress(text: str, done: int, of: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > _INTERVAL or done in (0, of):
+            last = now
+            shown.update(task, description=text, completed=done, total=of, refresh=True)
+
+    return progress

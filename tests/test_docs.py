@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from papers.page import all_tables, filled, topics
 from protocols.catalogue import CATALOGUE
 from scripts import draw_states, list_algorithms, list_systems
 from secagg import errors
@@ -19,7 +20,6 @@ from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, Part, SumSpec
 from secagg.thresholds import Trust
 from sims.cli import main
-from sims.papers.page import all_tables, filled, topics
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES: tuple[type[m.Message], ...] = (*m.FROM_SERVER, *m.FROM_CLIENT)

@@ -10,21 +10,26 @@ from sims.cli import grouping, intruders, registry, terminal
 from sims.cli.errors import UserError
 from sims.cli.extras import require
 
-__all__ = ["main"]
+__all__ = ["CommandParser", "main", "run_command"]
 
 USER_ERROR = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (by default the process's arguments) asks for."""
-    return terminal.guarded(lambda: _run(argv))
+    return run_command(_parser(), argv)
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    """Parse ``argv``, run what it asks for, and turn a `UserError` into a message and an exit status."""
+    return terminal.guarded(lambda: _run(parser, argv))
+
+
+def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     try:
         if found := intruders.complaint():
             raise UserError(found)
-        return _dispatch(_parser(), argv)
+        return _dispatch(parser, argv)
     except UserError as error:
         print(error, file=sys.stderr)
         return USER_ERROR
@@ -42,7 +47,7 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> in
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = _Parser(
+    parser: argparse.ArgumentParser = CommandParser(
         prog="secagg",
         usage="%(prog)s [-h] [--version] COMMAND ...",
         description="Privacy-preserving federated learning: a server only ever learns sums.",
@@ -58,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, instead of the usage and then a sentence."""
 
     def parse_known_args(  # type: ignore[override]  # the overloads add nothing that is used here

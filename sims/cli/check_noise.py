@@ -80,8 +80,8 @@ def _delta(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
-    from sims.bench.progress import bar
     from sims.cli.errors import UserError
+    from sims.console import bar
     from sims.noise_audit.trial import run_trial
 
     try:

@@ -27,7 +27,7 @@ GROUPS = {
     "run": ("simulate", "report", "audit", "demo", "init", "scenarios"),
     "plan": ("plan", "params", "noise", "preflight"),
     "deploy": ("serve", "join", "keygen", "enrol"),
-    "check": ("bench", "drill", "check-noise", "version"),
+    "check": ("drill", "check-noise", "version"),
 }
 COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 

@@ -27,9 +27,9 @@ from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
-from sims.bench.resident import peak_bytes
 from sims.drill.config import KIND, PART, SETUP, DrillConfig, ScheduledKill, draw_kills, point_of
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
+from sims.process_memory import peak_bytes
 from sims.workers import WorkerExited, WorkerMessage, WorkerPool, WorkerUnavailable, open_worker_pool
 from sims.workers.client_host import (
     PRELOAD,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, chi2, norm
 
-from sims.bench.progress import Progress, quiet
+from sims.console import OnProgress, quiet
 from sims.noise_audit.unmasked_sums import Rehearsal, grid_points
 
 _MOST_BINS: Final = 64
@@ -46,7 +46,7 @@ class Finding:
         return min(self.variance_p, self.chi_square_p) >= alarm / 2
 
 
-def conform(rehearsal: Rehearsal, *, sums: int = 1, progress: Progress = quiet) -> list[Finding]:
+def conform(rehearsal: Rehearsal, *, sums: int = 1, progress: OnProgress = quiet) -> list[Finding]:
     """The noise of so many sums over zeros, part by part."""
     spec = rehearsal.spec
     zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}

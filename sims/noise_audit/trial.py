@@ -14,7 +14,7 @@ from secagg.errors import ParameterError
 from secagg.masks import SEED_BYTES
 from secagg.noise.promise import Promise
 from secagg.spec import SumSpec, Table
-from sims.bench.progress import Progress, quiet
+from sims.console import OnProgress, quiet
 from sims.noise_audit.statistical_tests import Finding, LowerBound, conform, gaussian_epsilon, lower_bound
 from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, Rehearsal, audited_spec
 from sims.words import counted
@@ -85,7 +85,7 @@ class Outcome:
         return self.conforms and self.bounded
 
 
-def run_trial(trial: Trial, progress: Progress = quiet) -> Outcome:
+def run_trial(trial: Trial, progress: OnProgress = quiet) -> Outcome:
     """Raises `SpecError` where more clients drop out than may."""
     return Outcome(
         trial=trial,
@@ -96,7 +96,7 @@ def run_trial(trial: Trial, progress: Progress = quiet) -> Outcome:
     )
 
 
-def _conformance(trial: Trial, progress: Progress) -> Finding:
+def _conformance(trial: Trial, progress: OnProgress) -> Finding:
     promise = Promise(clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable)
     rehearsal = Rehearsal(
         audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
@@ -109,7 +109,7 @@ def _conformance(trial: Trial, progress: Progress) -> Finding:
     return finding
 
 
-def _canaries(trial: Trial, progress: Progress) -> LowerBound:
+def _canaries(trial: Trial, progress: OnProgress) -> LowerBound:
     present, absent = rehearsed_scores(
         _canary_spec(trial),
         clients=CANARY_CLIENTS,
@@ -121,7 +121,7 @@ def _canaries(trial: Trial, progress: Progress) -> LowerBound:
     return _bound(trial, present, absent)
 
 
-def _secure(trial: Trial, progress: Progress) -> LowerBound:
+def _secure(trial: Trial, progress: OnProgress) -> LowerBound:
     present, absent = secure_scores(
         _canary_spec(trial), clients=CANARY_CLIENTS, runs=trial.secure, progress=progress
     )
@@ -151,7 +151,7 @@ def rehearsed_scores(
     runs: int,
     fault: Fault = Fault.NONE,
     seed: bytes = bytes(SEED_BYTES),
-    progress: Progress = quiet,
+    progress: OnProgress = quiet,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(with the canary, without), each of `runs` sums that are encoded, added and decoded."""
     rehearsal = Rehearsal(spec, clients=clients, fault=fault, seed=seed)
@@ -159,7 +159,7 @@ def rehearsed_scores(
 
 
 def secure_scores(
-    spec: SumSpec, *, clients: int, runs: int, progress: Progress = quiet
+    spec: SumSpec, *, clients: int, runs: int, progress: OnProgress = quiet
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The same through a server and clients, each sum a session of its own."""
 
@@ -182,7 +182,7 @@ def secure_scores(
 def _both(
     spec: SumSpec,
     runs: int,
-    progress: Progress,
+    progress: OnProgress,
     score: Callable[[Callable[[int], dict[str, NDArray[np.float64]]]], float],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     size = spec.parts[0].size

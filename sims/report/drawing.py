@@ -2,7 +2,7 @@
 
 They are drawn here and not by matplotlib, whose SVGs have thousands of elements, carry colours that no style
 sheet can change (a dark page needs others), draw their letters as paths that no screen reader can read, and
-would make a page of a dozen plots larger than a megabyte. What `sims.figures` decided stays: colours that the
+would make a page of a dozen plots larger than a megabyte. What `papers.plots` decided stays: colours that the
 colour-blind can tell apart, dashes that do it without colours, round numbers at ticks, gaps where nothing is
 known.
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sims.bench.progress import Progress, bar
+from sims.console import OnProgress, bar
 
 _INTERVAL: Final = 10.0  # seconds between two lines
 
 
 @contextmanager
-def shown(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+def shown(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
     """On standard error. `say` writes a line there."""
     if sys.stderr.isatty():
         with bar() as progress:

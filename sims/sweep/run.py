@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sims.bench.progress import Progress, quiet
+from sims.console import OnProgress, quiet
 from sims.sweep.cell import Cell
 from sims.sweep.results import Record, Results
 from sims.sweep.tasks import Function, Stopping, run_tasks
@@ -49,7 +49,7 @@ def run_sweep(
     *,
     function: Function,
     jobs: int = 1,
-    progress: Progress = quiet,
+    progress: OnProgress = quiet,
     tell: Tell = nobody_hears,
     prune: bool = False,
     task: Callable[[Cell], Any] = settings_of,
@@ -88,7 +88,7 @@ def run_sweep(
 class _Meter:
     """How many rounds of all cells are done."""
 
-    def __init__(self, cells: Sequence[Cell], progress: Progress) -> None:
+    def __init__(self, cells: Sequence[Cell], progress: OnProgress) -> None:
         self._of: Final = [cell.settings.rounds for cell in cells]
         self._rounds = [0] * len(cells)
         self._progress = progress

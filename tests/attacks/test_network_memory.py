@@ -24,7 +24,7 @@ from secagg.net.link import MAX_UNREAD
 from secagg.net.packets import MAX_BODY, Kind
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.registry import Registry
-from sims.bench.resident import Growth
+from sims.process_memory import MemoryGrowth
 from tests.attacks.network import Attack, Diary, Scene, Site, in_packets, run_live
 
 MEGABYTE = 1 << 20
@@ -88,7 +88,7 @@ async def _serve(setting: Setting, certificates: dict[int, bytes], pipe: Pipe) -
         place = Scene(site, server, server.address, nursery)
         async with place.session(expected=setting.honest) as session:
             await place.sum(session)  # All that sums need is there from now on.
-        growth = Growth()
+        growth = MemoryGrowth()
         pipe.send("go")
         over = trio.Event()
 

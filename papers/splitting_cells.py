@@ -1,0 +1,87 @@
+"""What cells of the splitting scenarios say, as tables and figures need it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from papers.splitting_limits import FILE
+from sims.sweep import Record, read_records
+
+METHODS: Final = (
+    "FedAvg, k = 1",
+    "FedAvg, k = 5",
+    "FedAvg, k = 100",
+    "FedProx",
+    "FedSplit",
+    "FedPi",
+    "FedRP",
+)
+NETWORKS: Final = ("FedAvg, k = 1", "FedAvg, k = 10", "FedProx", "FedSplit", "FedPi", "FedRP")
+USERS: Final = ("all classes", "at most six classes", "at most two classes")
+CATALOGUE: Final = {
+    "splitting-fedprox": "FedProx",
+    "fedrp": "FedRP",
+    "fedsplit": "FedSplit",
+    "fedpi": "FedPi",
+}
+LOGISTIC: Final = "splitting-logistic"
+_USERS_OF_LOGISTIC: Final = 10  # the chapter divides the sum of their objectives by their number
+
+Gaps = Sequence[tuple[int, float]]
+
+
+def records(results: Path, name: str) -> Iterator[Record]:
+    """All cells of a scenario that were run."""
+    path = results / f"{name}.jsonl"
+    if path.exists():
+        yield from read_records(path)
+
+
+def gaps(record: Record, what: str = "optimality-gap") -> Gaps:
+    """Rounds, and gaps as the chapter has them: of a sum over users, or of a mean for logistic regression.
+
+    One that is beyond all numbers is infinite.
+    """
+    users = _USERS_OF_LOGISTIC if record.settings["data"]["kind"] == "logistic" else 1
+    seen = record.result["observed"][what]
+    return [(number, float("inf") if isinstance(gap, str) else gap / users) for number, gap in seen]
+
+
+def rows_of(record: Record) -> int:
+    """How many rows a user has: step sizes of the chapter are those here divided by it."""
+    return {"least-squares": 5000, "logistic": 1000}[record.settings["data"]["kind"]]
+
+
+def losses(record: Record) -> Gaps:
+    """Rounds, and the common model's loss on all that users train on, as it was observed or measured."""
+    seen = record.result["observed"].get("training-loss") or _measured(record)
+    return [(number, float("inf") if isinstance(loss, str) else float(loss)) for number, loss in seen]
+
+
+def _measured(record: Record) -> Iterator[tuple[int, float]]:
+    """Where a model diverged, no loss is written."""
+    losses = record.result["series"]["common"]["pooled_loss"]
+    return (
+        (number, math.inf if loss is None else loss)
+        for number, loss in zip(record.result["rounds"], losses, strict=True)
+    )
+
+
+def limits(results: Path) -> list[dict[str, Any]]:
+    """What `papers.splitting_limits` found."""
+    path = results / FILE
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    )
+
+
+def grouped(results: Path, name: str, *keys: str) -> dict[tuple[Any, ...], list[Record]]:
+    """The cells of all seeds, by what else they differ in."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for each in records(results, name):
+        found.setdefault(tuple(each.cell[key] for key in keys), []).append(each)
+    return found
