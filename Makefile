@@ -37,7 +37,7 @@ bench: $(STAMP)
 	} || echo "Flower cannot be installed here: the comparison is left out." >&2
 	$(BIN)/python -m benchmarks --write docs/benchmarks.md --long
 
-# Redraws the figures and tables of docs/results.md from the results that are kept beside it.
+# Redraws the figures and tables of papers/results.md from the results that are kept beside it.
 figures: $(STAMP)
 	$(BIN)/python -m papers
 

@@ -1,6 +1,6 @@
-"""Redraws every figure of docs/results.md, and fills its tables, from the results in docs/results.
+"""Redraw every figure of papers/results.md and fill its tables, from the results in papers/results.
 
-python papers/__main__.py
+python -m papers
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from papers.page import all_tables, filled, topics
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    results, out = DOCS / "results", DOCS / "figures"
+    results, out = HERE / "results", HERE / "figures"
     out.mkdir(exist_ok=True)
     for name, topic in topics().items():
         print(f"{name} ...")
         topic.figures(results, out)
-    page = DOCS / "results.md"
+    page = HERE / "results.md"
     page.write_text(filled(page.read_text(encoding="utf-8"), all_tables(results)), encoding="utf-8")
     return 0
 

@@ -1,6 +1,6 @@
 """How far off a quantile is that is read off a noisy histogram, beside its bound.
 
-    python -m papers.simplicial_quantiles docs/results
+    python -m papers.simplicial_quantiles papers/results
 
 Everybody's value is drawn uniformly. Noise is drawn as clients draw it: a discrete Gaussian of each, for one
 sum at the epsilon of the case. Quantiles are read as in "Differentially Private Federated Quantiles with the

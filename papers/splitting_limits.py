@@ -1,6 +1,6 @@
 """Where federated averaging ends on least squares, and how different the users are.
 
-    python -m papers.splitting_limits docs/results
+    python -m papers.splitting_limits papers/results
 
 It is the closed form (21) of "A Unifying Framework for Federated Learning". Everything is in the chapter's
 terms: f_i is half a sum of squares, step sizes are those of sums, and a gap is that of the sum over all

@@ -34,7 +34,7 @@ PAGES = (
     "docs/scenarios.md",
     "docs/runs.md",
     "docs/sums.md",
-    "docs/results.md",
+    "papers/results.md",
     "docs/deployment.md",
     "docs/embedding.md",
     "docs/benchmarks.md",
@@ -103,18 +103,18 @@ def test_the_examples_of_training_run() -> None:
 
 
 def test_tables_are_those_of_the_results() -> None:
-    page = read("docs/results.md")
-    assert filled(page, all_tables(ROOT / "docs" / "results")) == page, "run make figures"
+    page = read("papers/results.md")
+    assert filled(page, all_tables(ROOT / "papers" / "results")) == page, "run make figures"
 
 
 @pytest.mark.slow  # every topic draws its own in its own tests
 def test_figures_are_those_of_the_results(tmp_path: Path) -> None:
     """All but what matplotlib writes differently from version to version: which ones there are."""
     for topic in topics().values():
-        topic.figures(ROOT / "docs" / "results", tmp_path)
+        topic.figures(ROOT / "papers" / "results", tmp_path)
     drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn == {path.name for path in (ROOT / "docs" / "figures").iterdir()}
-    assert drawn == set(re.findall(r"\(figures/([\w.-]+)\)", read("docs/results.md")))
+    assert drawn == {path.name for path in (ROOT / "papers" / "figures").iterdir()}
+    assert drawn == set(re.findall(r"\(figures/([\w.-]+)\)", read("papers/results.md")))
 
 
 # --- the algorithms ----------------------------------------------------------------------------------

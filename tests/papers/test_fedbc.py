@@ -12,7 +12,7 @@ from sims.scenario import Settings
 from sims.simulation import simulate
 from sims.sweep import read_records
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "results"
 
 
 @pytest.fixture(scope="module")

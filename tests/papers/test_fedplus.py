@@ -10,7 +10,7 @@ import pytest
 from papers import fedplus
 from sims.sweep import read_records
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "results"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from papers import lpproj, lpproj_attacks
 from sims.sweep import read_records
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "results"
 PARAMETERS = {"rate": ("training", "rate"), "pull": ("algorithm", "pull")}
 
 

@@ -19,7 +19,7 @@ from papers.lpproj_costs import (
 )
 from sims.sweep import Record, read_records
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "results"
 LP_1: dict[str, Any] = {"name": "lp-proj-1", "subspace": 42}
 
 

@@ -9,7 +9,7 @@ import pytest
 from papers import partial
 from sims.sweep import read_records
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "results"
 SEEDS = 3
 
 

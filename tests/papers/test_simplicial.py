@@ -15,7 +15,7 @@ from papers import simplicial_quantiles as quantiles
 from protocols.quantiles import one_hot, read_quantile
 from sims.sweep import read_records
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "results"
 
 
 @pytest.fixture(scope="module")

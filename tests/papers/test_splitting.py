@@ -12,7 +12,7 @@ from papers import splitting
 from papers.splitting_cells import gaps, grouped, limits, records
 from papers.splitting_limits import ETA
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "papers" / "results"
 
 
 def write(directory: Path, name: str, *cells: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Every shipped scenario runs in its quick form; those that read files, on small stand-ins for them."""
+"""Every shipped scenario runs in its quick form, and needs no file that is not in the package."""
 
 from __future__ import annotations
 
@@ -11,53 +11,21 @@ import pytest
 from sims.cli import main
 from sims.scenario import load
 from sims.scenario.shipped import all_described, find, names
-from tests.sims.shipped_data import write_all, write_models
 
-# What starts processes, or trains long even for two rounds.
-LONG = {"demo", "fedbc-cifar", "large-cohort", "processes", "rfa-unipen", "splitting-cifar"}
-# What sweeps over other values of what a scenario beside it runs.
-ALIKE = {
-    "fedplus-long",
-    "fedplus-regression-validation",
-    "fedplus-validation",
-    "lpproj-clipped",
-    "lpproj-forged",
-    "lpproj-pull",
-    "lpproj-secure",
-    "lpproj-unipen-validation",
-    "lpproj-validation",
-    "partial-pretrain",
-    "partial-secure",
-    "splitting-heterogeneity",
-    "splitting-logistic-final",
-    "splitting-logistic-schedules",
-    "splitting-logistic-steps",
-    "splitting-mnist-accelerated",
-    "splitting-mnist-steps",
-    "splitting-squares-schedules",
-    "splitting-squares-steps",
-}
+LONG = {"demo", "large-cohort", "processes"}  # these start processes, or train long even for two rounds
 EXAMPLES = [each for each in all_described() if not each.table]
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_all(root)
-    return root
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_models(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG | ALIKE else []) for each in names()]
+    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG else []) for each in names()]
 )
-def test_it_runs_quickly(name: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["simulate", name, "--quick", "--json", "--data", str(data), "--out", "out"])
+def test_it_runs_quickly(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["simulate", name, "--quick", "--json", "--out", "out"])
     out, err = capsys.readouterr()
     assert status == 0, err
     (cell,) = json.loads(out)["cells"]
@@ -67,13 +35,12 @@ def test_it_runs_quickly(name: str, data: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", names())
-def test_it_is_right_as_a_whole(name: str, data: Path) -> None:
-    """All cells of its sweep, with the files that they read."""
-    found = load(find(name), data=data)
-    assert found.name == name
+def test_it_is_right_as_a_whole(name: str) -> None:
+    """All cells of its sweep are valid."""
+    assert load(find(name)).name == name
 
 
-def test_examples_need_no_files_and_tables_of_papers_keep_no_runs() -> None:
+def test_shipped_scenarios_need_no_files() -> None:
     assert {each.name for each in EXAMPLES} == {
         "demo",
         "large-cohort",
@@ -85,7 +52,7 @@ def test_examples_need_no_files_and_tables_of_papers_keep_no_runs() -> None:
         "robust",
         "tail",
     }
-    assert not any(each.data for each in EXAMPLES)
+    assert not any(each.data for each in all_described())
 
 
 def settings_of(name: str) -> dict[str, Any]:
