@@ -92,7 +92,7 @@ def test_numbers_are_those_of_the_survey() -> None:
 
 def test_commands_of_the_page_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are understood as they stand, and ask for the sums that the page tells of."""
-    commands = re.findall(r"^    secagg (.*)$", text_of(made_up_survey()), re.MULTILINE)
+    commands = re.findall(r"^    python -m benchmarks (.*)$", text_of(made_up_survey()), re.MULTILINE)
     asked: list[Any] = []
 
     def remember(setting: Any, _: object) -> Any:
