@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from secagg import LocalSession, local_machines
-from sims.console import Progress
+from sims.console import OnProgress
 from sims.drill.config import KIND, PART, DrillConfig
 from sims.drill.report import DrillReport, fingerprint
 from sims.drill.run import numbers, plain_sum, run_drill
@@ -69,7 +69,7 @@ class NetworkReport:
         }
 
 
-def measure(setting: DrillConfig, progress: Progress, *, runs: int = RUNS) -> NetworkReport:
+def measure(setting: DrillConfig, progress: OnProgress, *, runs: int = RUNS) -> NetworkReport:
     """Sessions of both kinds, one after the other."""
     alone: list[float] = []
     together: list[DrillReport] = []

@@ -20,15 +20,15 @@ from benchmarks.noise import measure as measure_noise
 from benchmarks.overhead import OverheadReport, OverheadSetting
 from benchmarks.patches import Function, Patches
 from benchmarks.peers import PeersReport, PeersSetting, Row
-from benchmarks.primitives import PrimitivesReport, Progress, Setting, measure
+from benchmarks.primitives import OnProgress, PrimitivesReport, Setting, measure
 from benchmarks.rehearsal import SumSetting
 from benchmarks.sums import measure as measure_sum
 from benchmarks.training import TrainingCosts, TrainingReport, TrainingSetting
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
-from sims.console import Progress as Bar
+from sims.console import OnProgress as Bar
 from sims.drill.config import DrillConfig
+from tests.benchmarks import overhead_reports
 from tests.benchmarks.reports import FLOWER, OURS
-from tests.sims import overhead_reports
 
 SIZE = 6
 SUMS = 2
@@ -231,7 +231,7 @@ class FakeMeasure:
     def __init__(self) -> None:
         self.asked: list[Setting] = []
 
-    def __call__(self, setting: Setting, progress: Progress) -> PrimitivesReport:
+    def __call__(self, setting: Setting, progress: OnProgress) -> PrimitivesReport:
         self.asked.append(setting)
         return measure(Setting(SIZE, 4, 1, 32), progress)
 

@@ -10,7 +10,7 @@ from benchmarks import network
 from benchmarks.__main__ import main
 from benchmarks.network import NetworkReport, measure
 from secagg import Trust
-from sims.console import Progress, quiet
+from sims.console import OnProgress, quiet
 from sims.drill.config import DrillConfig
 from sims.drill.report import DrillReport
 
@@ -61,7 +61,7 @@ def test_a_wrong_total_of_one_process_shows(monkeypatch: pytest.MonkeyPatch) -> 
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DrillConfig, int]]:
     found: list[tuple[DrillConfig, int]] = []
 
-    def fake(setting: DrillConfig, progress: Progress, *, runs: int) -> NetworkReport:
+    def fake(setting: DrillConfig, progress: OnProgress, *, runs: int) -> NetworkReport:
         found.append((setting, runs))
         return replace(REPORT, setting=setting, runs=runs)
 
