@@ -25,7 +25,7 @@ KIND: Final = "update"
 PART: Final = "update"
 DROPOUT: Final = Fraction(1, 5)  # what the threshold leaves room for; nobody really leaves
 
-Progress: TypeAlias = Callable[[str], None]
+OnProgress: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PrimitivesReport:
         }
 
 
-def measure(setting: Setting, progress: Progress) -> PrimitivesReport:
+def measure(setting: Setting, progress: OnProgress) -> PrimitivesReport:
     """Run the sessions and balance client and server under each trust level."""
     balances: list[Balance] = []
     outcomes: dict[Trust, Outcome] = {}
