@@ -22,7 +22,7 @@ from fl.samples import Array, Samples
 from fl.training import Training
 from fl.ways import AUTO
 from protocols.fedavg import FedAvg
-from protocols.record import Vector
+from protocols.serialisation import Vector
 
 CLIP: Final = 10.0  # longer than any update here
 RATE: Final = 0.5

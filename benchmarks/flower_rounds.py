@@ -30,8 +30,8 @@ from benchmarks.flower import FlowerError
 from fl.data.digits import CLASSES
 from fl.threads import one_thread
 from fl.ways import AUTO, ONE_BY_ONE
-from protocols.record import Vector
 from protocols.run import Run
+from protocols.serialisation import Vector
 from sims.runtime import Setting, insecure_plain_sum
 
 _NEEDED: Final = ("flwr", "ray")

@@ -19,8 +19,8 @@ from benchmarks.digits_task import DigitsTask
 from benchmarks.flower_rounds import Comparison, FlowerRounds, compare
 from benchmarks.stages import Part, StageClock
 from fl.threads import one_thread
-from protocols.record import Vector
 from protocols.run import Run
+from protocols.serialisation import Vector
 from secagg import Trust
 from secagg.errors import LocalError
 from secagg.finder import GraphChoice

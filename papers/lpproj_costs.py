@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm, Sum
 from protocols.catalogue import find
-from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj
+from protocols.partial_personalisation import LGFedAvg
 from protocols.quantised import Quantised
-from protocols.sketched import SketchedSGD
+from protocols.sketched_sgd import SketchedSGD
 from sims.plan.cost_plan import Conditions, look_ahead
 from sims.sweep import Record
 

@@ -19,7 +19,7 @@ from fl.metrics.clients import percentile
 from fl.metrics.summary import Comparison, over_seeds, paired
 from papers import simplicial_quantiles as quantiles
 from papers.plots import Labels, Panel, draw, histogram, lines
-from protocols.private_rounds import PrivateRounds
+from protocols.privacy_budget import HistogramBudget
 from secagg.noise.conversion import epsilon
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan
@@ -226,7 +226,7 @@ def _privacy(results: Path) -> str:
 def _plan(settings: Mapping[str, Any]) -> Plan:
     """The noise of one histogram."""
     budget, algorithm = settings["privacy"], settings["algorithm"]
-    rounds = PrivateRounds(
+    rounds = HistogramBudget(
         promise=Promise(clients=settings["cohort"]["per_round"], dropouts=0, colluders=0),
         goal=Goal(epsilon=budget["epsilon"], delta=budget["delta"]),
         rounds=settings["rounds"],

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.quantiles import read_quantile
+from protocols.histogram_quantiles import read_quantile
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import DiscreteGaussian
 from secagg.noise.goal import Goal

@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, Sum
-from protocols.averaging import UPDATE, Averaging, clipped
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from protocols.weighted_mean import UPDATE, WeightedMean, clipped
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.spec import Count, LInf, Part, SumSpec, bits_for_cohort
 
@@ -65,14 +65,14 @@ class MixtureState:
 
 
 @dataclass(frozen=True, repr=False)  # it is private
-class Weight:
+class MixtureWeight:
     """A client's weight before it is divided by what all weights add up to."""
 
     value: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class AFL(Algorithm[MixtureState, Weight]):
+class AFL(Algorithm[MixtureState, MixtureWeight]):
     """The model moves by the clients' updates, each times a weight that rises as long as its client's loss is
     above the others'. All clients have to be in every sum, exactly `clients` of them: a round in which one is
     missing is given up, and everybody keeps the weight that it had.
@@ -84,7 +84,7 @@ class AFL(Algorithm[MixtureState, Weight]):
     `averaged`  whether the model is the mean of all rounds' models, as in the paper, or the last one.
     """
 
-    memory_type: ClassVar[type] = Weight
+    memory_type: ClassVar[type] = MixtureWeight
     state_type: ClassVar[type] = MixtureState
     needs_everybody: ClassVar[bool] = True
 
@@ -103,8 +103,8 @@ class AFL(Algorithm[MixtureState, Weight]):
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
 
     @cached_property
-    def averaging(self) -> Averaging:
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
+    def averaging(self) -> WeightedMean:
+        return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
 
     def raised(self, weight: float, loss: float) -> float:
         """A weight after the step, in units in which it cannot exceed 1: those of the largest loss."""
@@ -145,8 +145,8 @@ class AFL(Algorithm[MixtureState, Weight]):
             )
         return super().with_model(state, model)
 
-    def first_memory(self) -> Weight:
-        return Weight(1 / self.clients)
+    def first_memory(self) -> MixtureWeight:
+        return MixtureWeight(1 / self.clients)
 
     def round(self, state: MixtureState) -> Round[MixtureState]:
         present = yield Presence()
@@ -166,12 +166,12 @@ class AFL(Algorithm[MixtureState, Weight]):
         loss = self.loss_cap + math.log(normaliser / weight) / self.step
         return Outcome(MixtureState(model, normaliser, average, rounds), {"mixture_loss": loss})
 
-    def client(self, learner: Learner, memory: Weight) -> AFLClient:
+    def client(self, learner: Learner, memory: MixtureWeight) -> AFLClient:
         return AFLClient(self, learner, memory)
 
 
-class AFLClient(ClientRound[Weight]):
-    def __init__(self, algorithm: AFL, learner: Learner, memory: Weight) -> None:
+class AFLClient(ClientRound[MixtureWeight]):
+    def __init__(self, algorithm: AFL, learner: Learner, memory: MixtureWeight) -> None:
         self._algorithm = algorithm
         self._learner = learner
         self._memory = memory
@@ -189,8 +189,8 @@ class AFLClient(ClientRound[Weight]):
         weight = min(max(self._memory.value / query.normaliser, algorithm.floor), 1.0)
         raised = algorithm.raised(weight, learner.loss(query.model))
         update = clipped(learner.train(query.model) - query.model, algorithm.averaging.limit)
-        self._memory = Weight(raised)
+        self._memory = MixtureWeight(raised)
         return {UPDATE: weight * update, WEIGHT: np.array([weight]), NEXT: np.array([raised])}
 
-    def memory(self) -> Weight:
+    def memory(self) -> MixtureWeight:
         return self._memory

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.learner import Learner
-from protocols.privacy import Privacy
-from protocols.record import Vector, as_vector
-from protocols.vocabulary import Phrasebook, Query, Round
+from protocols.privacy_budget import PrivacyBudget
+from protocols.serialisation import Vector, as_vector
+from protocols.vocabulary import Query, QueryDecoder, Round
 from secagg.errors import ParameterError, SpecError
 from secagg.noise.accounting import sum_rho
 from secagg.spec import SumSpec, Table
@@ -64,7 +64,7 @@ class Sum:
     `binds`         whether a client's memory depends on its answer being counted; not so where a model is
                     only evaluated.
 
-    >>> from protocols.averaged import Update
+    >>> from protocols.weighted_mean import Update
     >>> spec = SumSpec(parts=(Part(name="update", size=3, bits=32, bound=L2(1.0)),))
     >>> Sum(query=Update, spec=spec, reveals="the sum of all updates").singles_out
     False
@@ -131,7 +131,7 @@ class Algorithm(ABC, Generic[S, M]):
             if each.type in ("bool", bool):
                 checks.truth(each.name, getattr(self, each.name))
         self.check()
-        self.phrasebook  # noqa: B018  # raises where two sums have the same kind
+        self.query_decoder  # noqa: B018  # raises where two sums have the same kind
         if self.table is not None:
             self._check_fits(self.table)  # rather now than in the first round
 
@@ -198,9 +198,9 @@ class Algorithm(ABC, Generic[S, M]):
         return Table(sums) if sums else None
 
     @cached_property
-    def phrasebook(self) -> Phrasebook:
+    def query_decoder(self) -> QueryDecoder:
         lengths = {each.query.kind: each.lengths for each in self.sums()}
-        return Phrasebook(tuple(each.query for each in self.sums()), self.dim, lengths)
+        return QueryDecoder(tuple(each.query for each in self.sums()), self.dim, lengths)
 
     @property
     def most_sums(self) -> int:
@@ -208,9 +208,9 @@ class Algorithm(ABC, Generic[S, M]):
         return 0 if self.table is None else sum(spec.times for spec in self.table.values())
 
     @property
-    def budget(self) -> Privacy | None:
+    def budget(self) -> PrivacyBudget | None:
         """What noise is planned for, if every sum has noise; None otherwise."""
-        privacy: Privacy | None = getattr(self, "privacy", None)
+        privacy: PrivacyBudget | None = getattr(self, "privacy", None)
         sums = () if self.table is None else tuple(self.table.values())
         return privacy if sums and all(spec.is_private for spec in sums) else None
 
@@ -238,7 +238,7 @@ class Algorithm(ABC, Generic[S, M]):
                 )
 
 
-def rho_of_round(table: Table, clients: int, privacy: Privacy) -> float:
+def rho_of_round(table: Table, clients: int, privacy: PrivacyBudget) -> float:
     """What one round costs, with a little more for what is rounded."""
     adjacency = privacy.goal.adjacency
     costs = (

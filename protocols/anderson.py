@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import checks
-from protocols.record import Vector
+from protocols.serialisation import Vector
 
 Matrix = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ class Anderson:
 
 
 @dataclass(frozen=True)
-class Guard:
+class AndersonSafeguard:
     """What A2DR's safeguard remembers.
 
     `first`     norm of the first residual; 0 before there is one.
@@ -82,7 +82,7 @@ class Guard:
     `unseen`    how many of them since the last check.
     `strict`    whether the next one is checked: at first, and after one that failed.
 
-    >>> guard = Guard().met(1.0)
+    >>> guard = AndersonSafeguard().met(1.0)
     >>> guard.judge(0.5, patience=10)[0], guard.judge(1e7, patience=10)[0]
     (True, False)
     """
@@ -92,11 +92,11 @@ class Guard:
     unseen: int = 0
     strict: bool = True
 
-    def met(self, residual: float) -> Guard:
+    def met(self, residual: float) -> AndersonSafeguard:
         """Note the first residual's norm."""
         return self if self.first else replace(self, first=residual)
 
-    def judge(self, residual: float, *, patience: int) -> tuple[bool, Guard]:
+    def judge(self, residual: float, *, patience: int) -> tuple[bool, AndersonSafeguard]:
         """Whether a combination may be taken where the residual's norm is this, and what is remembered."""
         if not self.strict and self.unseen < patience:
             return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)

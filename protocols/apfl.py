@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound
-from protocols.averaged import Averaged, Update
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Query
+from protocols.weighted_mean import AveragingAlgorithm, Update
 
 _SHRINKING: Final = 0.02  # keeps alpha from growing without a reason, as in released code
 
@@ -36,7 +36,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class APFL(Averaged[Mixture]):
+class APFL(AveragingAlgorithm[Mixture]):
     """A client's model is alpha * v + (1 - alpha) * w. In every local step its copy of w goes down its own
     gradient, as in federated averaging, and v goes down the gradient of the mixture. Only the change of w is
     sent; v and alpha stay.

@@ -15,38 +15,34 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.apfl import APFL
 from protocols.checks import MissingBound, shown
 from protocols.ditto import Ditto
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg, LocalTraining, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
-from protocols.lgfedavg import LGFedAvg
+from protocols.index_ranges import index_ranges_fields
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.meanings import meanings_of
-from protocols.optimised import FedOpt, of_other_kinds
-from protocols.orderstatistics import MedianByCounts, TrimmedMean
-from protocols.partial import FedAlt, FedSim
-from protocols.perfedavg import PerFedAvg
+from protocols.order_statistics import MedianByCounts, TrimmedMean
+from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
 from protocols.pfedme import PFedMe
-from protocols.places import places_fields
-from protocols.privacy import Privacy
-from protocols.private import PrivateSteps
-from protocols.private_rounds import PrivateRounds
+from protocols.privacy_budget import HistogramBudget, PrivacyBudget, PublicStepBudget
 from protocols.qffl import QFFL
 from protocols.quantised import Quantised
-from protocols.record import Vector
 from protocols.rfa import RFA, RFA1
 from protocols.rsa import RSA
 from protocols.scaffold import Scaffold
+from protocols.serialisation import Vector
+from protocols.server_optimiser import FedOpt, of_other_kinds
 from protocols.simplicial import SimplicialFL
-from protocols.sketched import SketchedSGD
+from protocols.sketched_sgd import SketchedSGD
 from protocols.splitting import SETTINGS as SPLITTINGS
 from protocols.splitting import Splitting
-from protocols.term import TERM
+from protocols.tilted_erm import TERM
 from secagg.errors import ParameterError
 
 _COMMON: Final = ("dim", "clients")
 _PRIVACY: Final = "privacy"
 _INITIAL: Final = "initial"
-_BUDGETS: Final = {each.__name__: each for each in (Privacy, PrivateSteps, PrivateRounds)}
+_BUDGETS: Final = {each.__name__: each for each in (PrivacyBudget, PublicStepBudget, HistogramBudget)}
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """An algorithm by name.
 
     `example`  values for the bounds that have no default, which suit nobody's data in particular.
@@ -84,16 +80,16 @@ class Entry:
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def index_range_parameters(self) -> tuple[str, ...]:
         """The parameters that say which places of a model are meant, and that may name layers of one."""
-        return tuple(name for name in places_fields(self._kind) if name in self.parameters)
+        return tuple(name for name in index_ranges_fields(self._kind) if name in self.parameters)
 
     @property
     def _kind(self) -> Callable[..., AnyAlgorithm]:
         return self.make.func if isinstance(self.make, partial) else self.make
 
     @property
-    def budget(self) -> type[Privacy] | None:
+    def budget(self) -> type[PrivacyBudget] | None:
         """What its private variant is planned with; None if it has none."""
         if _PRIVACY not in self.parameters:
             return None
@@ -102,7 +98,7 @@ class Entry:
     @property
     def budget_names(self) -> tuple[str, ...]:
         """Parameters of that budget alone, which the algorithm itself does not have."""
-        common = {each.name for each in fields(Privacy)}
+        common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)
 
@@ -161,7 +157,7 @@ class Entry:
         return _unknown("parameter", name, known, f" of {self.name}")
 
 
-def _entries() -> tuple[Entry, ...]:
+def _entries() -> tuple[CatalogueEntry, ...]:
     clip = {"clip": 10.0}
     losses = clip | {"loss_cap": 5.0}
     adaptive = clip | {"server_rate": 0.01}
@@ -169,56 +165,79 @@ def _entries() -> tuple[Entry, ...]:
     part = clip | {"personal_part": "-1:"}
     space = {"subspace": 2}
     return (
-        Entry("fedavg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
-        Entry(
+        CatalogueEntry("fedavg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
+        CatalogueEntry(
             "fedprox", partial(FedAvg, mu=1.0), "the mean of updates pulled towards the common model", clip
         ),
-        Entry(
+        CatalogueEntry(
             "fedavgm",
             partial(FedOpt, momentum=0.9),
             "the mean of all updates, with momentum",
             clip,
             of_other_kinds("sgd"),
         ),
-        Entry("fedadam", FedOpt, "the mean of all updates, by Adam", adaptive, of_other_kinds("adam")),
-        Entry("fedyogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")),
-        Entry("local", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START),
-        Entry("rfa", RFA, "the geometric median of all models, by Weiszfeld's steps"),
-        Entry("rfa-1", RFA1, "one such step", {}, {"steps": 1, "start_at": "model", "clip": None}),
-        Entry("median", MedianByCounts, "the median in every coordinate, by bisection", {"reach": 1.0}),
-        Entry("trimmed-mean", TrimmedMean, "a mean without the extremes, by bisection", {"reach": 1.0}),
-        Entry(
+        CatalogueEntry(
+            "fedadam", FedOpt, "the mean of all updates, by Adam", adaptive, of_other_kinds("adam")
+        ),
+        CatalogueEntry(
+            "fedyogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")
+        ),
+        CatalogueEntry("local", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START),
+        CatalogueEntry("rfa", RFA, "the geometric median of all models, by Weiszfeld's steps"),
+        CatalogueEntry("rfa-1", RFA1, "one such step", {}, {"steps": 1, "start_at": "model", "clip": None}),
+        CatalogueEntry(
+            "median", MedianByCounts, "the median in every coordinate, by bisection", {"reach": 1.0}
+        ),
+        CatalogueEntry(
+            "trimmed-mean", TrimmedMean, "a mean without the extremes, by bisection", {"reach": 1.0}
+        ),
+        CatalogueEntry(
             "simplicial", SimplicialFL, "the mean over the tail of largest losses", clip | {"loss_bound": 5.0}
         ),
-        Entry("fedavg+", FedPlus, "personal models around a mean", clip, _plus("squared")),
-        Entry("fedgeomed+", FedPlus, "personal models around a geometric median", {}, _plus("norm")),
-        Entry("fedcomed+", FedPlus, "personal models around a coordinate median", {}, _plus("coordinates")),
-        Entry("fedbc", FedBC, "personal models within a distance of the common one", bond),
-        Entry("per-fedbc", PerFedBC, "the same, for models that adapt by a step", bond),
-        Entry("qffl", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}),
-        Entry("term", TERM, "exponentially tilted losses", losses),
-        Entry("afl", AFL, "the worst mixture of clients", losses),
-        Entry(
+        CatalogueEntry("fedavg+", FedPlus, "personal models around a mean", clip, _plus("squared")),
+        CatalogueEntry("fedgeomed+", FedPlus, "personal models around a geometric median", {}, _plus("norm")),
+        CatalogueEntry(
+            "fedcomed+", FedPlus, "personal models around a coordinate median", {}, _plus("coordinates")
+        ),
+        CatalogueEntry("fedbc", FedBC, "personal models within a distance of the common one", bond),
+        CatalogueEntry("per-fedbc", PerFedBC, "the same, for models that adapt by a step", bond),
+        CatalogueEntry(
+            "qffl", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}
+        ),
+        CatalogueEntry("term", TERM, "exponentially tilted losses", losses),
+        CatalogueEntry("afl", AFL, "the worst mixture of clients", losses),
+        CatalogueEntry(
             "scaffold", Scaffold, "updates corrected by control variates", clip | {"steps": 10, "rate": 0.1}
         ),
-        Entry("ditto", Ditto, "federated averaging, and personal models pulled towards it", clip),
-        Entry("pfedme", PFedMe, "personal models by Moreau envelopes", clip),
-        Entry("per-fedavg", PerFedAvg, "a model from which one step adapts to each client", clip),
-        Entry("apfl", APFL, "mixtures of a common and a personal model", clip),
-        Entry(
+        CatalogueEntry("ditto", Ditto, "federated averaging, and personal models pulled towards it", clip),
+        CatalogueEntry("pfedme", PFedMe, "personal models by Moreau envelopes", clip),
+        CatalogueEntry("per-fedavg", PerFedAvg, "a model from which one step adapts to each client", clip),
+        CatalogueEntry("apfl", APFL, "mixtures of a common and a personal model", clip),
+        CatalogueEntry(
             "fedalt", FedAlt, "some parameters are personal, and trained before the others", part, _OWN_START
         ),
-        Entry(
+        CatalogueEntry(
             "fedsim", FedSim, "some parameters are personal, and trained with the others", part, _OWN_START
         ),
-        Entry("lp-proj-1", LpProj1, "personal models that agree in a subspace, by signs", space, _OWN_START),
-        Entry("lp-proj-2", LpProj2, "personal models that agree in a subspace", clip | space, _OWN_START),
-        Entry("splitting", Splitting, "operator splitting by any alpha, beta and gamma", _STEP),
-        *(Entry(name, Splitting, summary, _STEP, SPLITTINGS[name]) for name, summary in _SPLIT.items()),
-        Entry("rsa", RSA, "personal models, and a common one that follows their signs"),
-        Entry("lg-fedavg", LGFedAvg, "a shared head on personal layers", clip | {"shared_part": "-1:"}, _LG),
-        Entry("sketch", SketchedSGD, "a sketch of the sum says which few coordinates to ask for", clip),
-        Entry("quantised", Quantised, "updates in a few levels, on a common scale", {"reach": 1.0}),
+        CatalogueEntry(
+            "lp-proj-1", LpProj1, "personal models that agree in a subspace, by signs", space, _OWN_START
+        ),
+        CatalogueEntry(
+            "lp-proj-2", LpProj2, "personal models that agree in a subspace", clip | space, _OWN_START
+        ),
+        CatalogueEntry("splitting", Splitting, "operator splitting by any alpha, beta and gamma", _STEP),
+        *(
+            CatalogueEntry(name, Splitting, summary, _STEP, SPLITTINGS[name])
+            for name, summary in _SPLIT.items()
+        ),
+        CatalogueEntry("rsa", RSA, "personal models, and a common one that follows their signs"),
+        CatalogueEntry(
+            "lg-fedavg", LGFedAvg, "a shared head on personal layers", clip | {"shared_part": "-1:"}, _LG
+        ),
+        CatalogueEntry(
+            "sketch", SketchedSGD, "a sketch of the sum says which few coordinates to ask for", clip
+        ),
+        CatalogueEntry("quantised", Quantised, "updates in a few levels, on a common scale", {"reach": 1.0}),
     )
 
 
@@ -260,10 +279,10 @@ def _plus(psi: str) -> Mapping[str, Any]:
     return {"psi": psi, "groups": ()}
 
 
-CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType({entry.name: entry for entry in _entries()})
+CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.name: entry for entry in _entries()})
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> CatalogueEntry:
     """The entry of that name; raises `ParameterError` that names the nearest one."""
     if name not in CATALOGUE:
         raise ParameterError(_unknown("algorithm", name, CATALOGUE))

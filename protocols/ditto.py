@@ -13,21 +13,20 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import ClientRound, ModelState, Sum
-from protocols.averaged import Averaged, Update
-from protocols.averaging import share_of
 from protocols.fedavg import OwnModel
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
-from protocols.record import Vector, as_vector
+from protocols.robust_aggregation import Aggregation, Layer, Residuals
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from protocols.weighted_mean import AveragingAlgorithm, Update, share_of
 from secagg.errors import ParameterError
 from secagg.spec import MAX_TIMES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto(Averaged[OwnModel]):
+class Ditto(AveragingAlgorithm[OwnModel]):
     """The common model is that of federated averaging. In the same round every client takes local steps on a
     model of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. Nothing of
     v is ever sent.

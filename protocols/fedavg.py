@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.averaged import Averaged, Update
 from protocols.learner import Learner, Steering
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from protocols.weighted_mean import AveragingAlgorithm, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Averaged[NoMemory]):
+class FedAvg(AveragingAlgorithm[NoMemory]):
     """Clients train from the common model; it moves by the mean of their updates.
 
     `mu`  proximal pull towards the common model; above 0 this is FedProx.
@@ -96,3 +96,49 @@ class LocalClient(ClientRound[OwnModel]):
         if self._trained is None:  # whoever saves a client asks more than once
             self._trained = OwnModel(as_vector(self._learner.train(self._start)))
         return self._trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerFedAvg(AveragingAlgorithm[NoMemory]):
+    """Every local step looks ahead: it adapts the model by one step on one batch, takes the gradient there on
+    the next batch, and applies it to the model as it was. A personal model is the common one after one
+    adapting step on the client's training data; nobody keeps anything.
+
+    `alpha`  rate of the adapting step; with 0 this is federated averaging at rate `beta`.
+    `beta`   rate of the local steps.
+    `steps`  local steps of a round; as many as the learner takes by default.
+    """
+
+    alpha: float = 0.03
+    beta: float = 0.003
+    steps: int | None = None
+
+    def check(self) -> None:
+        super().check()
+        checks.real("alpha", self.alpha, 0)
+        checks.positive("beta", self.beta)
+        if self.steps is not None:
+            checks.whole("steps", self.steps, 1)
+
+    def client(self, learner: Learner, memory: NoMemory) -> PerFedAvgClient:  # noqa: ARG002
+        return PerFedAvgClient(self, learner)
+
+    def personal(self, memory: NoMemory, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        return self.adapted(model, learner)
+
+    def adapted(self, model: Vector, learner: Learner) -> Vector:
+        """`model` after one step on the learner's next batch."""
+        return model - self.alpha * learner.gradient(model)
+
+
+class PerFedAvgClient(ClientRound[NoMemory]):
+    def __init__(self, algorithm: PerFedAvg, learner: Learner) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, Update)
+        algorithm, learner, model = self._algorithm, self._learner, query.model
+        for _ in range(learner.steps if algorithm.steps is None else algorithm.steps):
+            model = model - algorithm.beta * learner.gradient(algorithm.adapted(model, learner))
+        return algorithm.averaging.contribution(model - query.model, learner.samples)

@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, Sum
-from protocols.averaging import clipped
 from protocols.learner import Learner, Steering
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal
 from secagg.spec import L2, LInf, Part, SumSpec
 
@@ -44,7 +44,7 @@ class Deviations(Query):
 
 
 @dataclass(frozen=True, repr=False)  # it is private
-class Bond:
+class ConstraintState:
     """What ties a client to the common model.
 
     `model`       its own, x_i; None before it has taken part.
@@ -62,7 +62,7 @@ class Bond:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedBC(Algorithm[ModelState, Bond]):
+class FedBC(Algorithm[ModelState, ConstraintState]):
     """The common model is the mean of the clients' own, weighted by what their distance from it costs them.
 
     `clip`         largest norm of the difference between a client's model and the common one.
@@ -79,7 +79,7 @@ class FedBC(Algorithm[ModelState, Bond]):
     `fine_tune`    local steps on a client's training data that its model is given before it is used.
     """
 
-    memory_type: ClassVar[type] = Bond
+    memory_type: ClassVar[type] = ConstraintState
 
     clip: float | None = None
     lambda_max: float | None = None
@@ -143,13 +143,13 @@ class FedBC(Algorithm[ModelState, Bond]):
         facts = {"multiplier": self.most * weight / total.count, "moved": float(np.linalg.norm(step))}
         return Outcome(ModelState(as_vector(state.model + step)), facts)
 
-    def first_memory(self) -> Bond:
-        return Bond(multiplier=float(self.lambda_min), gamma=float(self.gamma))
+    def first_memory(self) -> ConstraintState:
+        return ConstraintState(multiplier=float(self.lambda_min), gamma=float(self.gamma))
 
-    def client(self, learner: Learner, memory: Bond) -> FedBCClient:
+    def client(self, learner: Learner, memory: ConstraintState) -> FedBCClient:
         return FedBCClient(self, learner, memory)
 
-    def personal(self, memory: Bond, model: Vector, learner: Learner) -> Vector:
+    def personal(self, memory: ConstraintState, model: Vector, learner: Learner) -> Vector:
         own = model if memory.model is None else memory.model
         return learner.train(own, steps=self.fine_tune) if self.fine_tune else own
 
@@ -159,7 +159,7 @@ class FedBC(Algorithm[ModelState, Bond]):
         """Local steps on f + multiplier * |x - common|^2."""
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
-    def tie(self, bond: Bond, model: Vector, common: Vector) -> Bond:
+    def tie(self, bond: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
         """After training: the steps of multiplier and gamma, up and down the same Lagrangian."""
         excess = float(np.sum((model - common) ** 2)) - bond.gamma
         rise = self.momentum * bond.rise + excess
@@ -168,11 +168,11 @@ class FedBC(Algorithm[ModelState, Bond]):
         gamma = bond.gamma + self.gamma_step * widening
         if not self.momentum:
             rise = widening = 0.0
-        return Bond(model, multiplier, gamma, rise, widening)
+        return ConstraintState(model, multiplier, gamma, rise, widening)
 
 
-class FedBCClient(ClientRound[Bond]):
-    def __init__(self, algorithm: FedBC, learner: Learner, memory: Bond) -> None:
+class FedBCClient(ClientRound[ConstraintState]):
+    def __init__(self, algorithm: FedBC, learner: Learner, memory: ConstraintState) -> None:
         self._algorithm = algorithm
         self._learner = learner
         self._bond = memory
@@ -186,7 +186,7 @@ class FedBCClient(ClientRound[Bond]):
         weight = self._bond.multiplier / algorithm.most
         return {UPDATE: clipped(model - common, algorithm.limit) * weight, MULTIPLIER: [weight]}
 
-    def memory(self) -> Bond:
+    def memory(self) -> ConstraintState:
         return self._bond
 
 
@@ -229,6 +229,6 @@ class PerFedBC(FedBC):
             model = model - self.outer_rate * learner.gradient(ahead)
         return model
 
-    def personal(self, memory: Bond, model: Vector, learner: Learner) -> Vector:
+    def personal(self, memory: ConstraintState, model: Vector, learner: Learner) -> Vector:
         own = model if memory.model is None else memory.model
         return learner.train(own, steps=self.fine_tune, rate=self.inner_rate) if self.fine_tune else own

@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
-from protocols.averaging import norm, share_of
-from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
+from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, NoisyInfluence
 from protocols.learner import Learner, Steering
-from protocols.private import Private, PrivateSteps
-from protocols.record import Vector, as_vector
+from protocols.privacy_budget import PublicStepBudget
+from protocols.robust_aggregation import Aggregation, Layer, Residuals
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from protocols.weighted_mean import norm, share_of
 from secagg.errors import ParameterError
 
 
@@ -47,7 +47,7 @@ class Psi(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class PenaltyGroup:
     """Parameters from `start` to before `stop`, with a penalty of their own.
 
     `psi`    its form. It decides how the common model is made of the clients' models, too.
@@ -132,7 +132,7 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
 
     `sigma`      how strongly clients are drawn; the paper advises a kappa of 0.9 to 0.999, which 1 is for
                  learning rates from 0.1 down to 0.001.
-    `psi`        form of the penalty of all parameters, see `Group`, and
+    `psi`        form of the penalty of all parameters, see `PenaltyGroup`, and
     `delta`      its strength. For medians it is their smoothing as well.
     `clip`       of a mean, the largest norm of the difference between a client's model and the common one.
     `bits`       of every number on the wire.
@@ -152,14 +152,14 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
     delta: float = 0.1
     clip: float | None = None
     bits: int = 32
-    groups: tuple[Group, ...] = ()
+    groups: tuple[PenaltyGroup, ...] = ()
     start_mix: float = 0.0
     weighted: bool = False
     cap: int = 1000
     steps: int = 12
     tolerance: float = 1e-6
     fast: bool = True
-    privacy: PrivateSteps | None = None
+    privacy: PublicStepBudget | None = None
 
     def check(self) -> None:
         checks.real("sigma", self.sigma, 0)
@@ -174,9 +174,11 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
             )
 
     @cached_property
-    def penalties(self) -> tuple[Group, ...]:
+    def penalties(self) -> tuple[PenaltyGroup, ...]:
         """Of all parameters, in their order."""
-        whole = Group(start=0, stop=self.dim, psi=self.psi, delta=self.delta, clip=self.clip, bits=self.bits)
+        whole = PenaltyGroup(
+            start=0, stop=self.dim, psi=self.psi, delta=self.delta, clip=self.clip, bits=self.bits
+        )
         return self.groups or (whole,)
 
     @cached_property
@@ -217,8 +219,8 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
         return model if memory.model is None else memory.model
 
 
-def _made_private(layer: Layer, privacy: PrivateSteps, sums: int) -> Layer:
-    influence = Private(inner=layer.influence, privacy=privacy, sums=sums, bits=layer.influence.bits)
+def _made_private(layer: Layer, privacy: PublicStepBudget, sums: int) -> Layer:
+    influence = NoisyInfluence(inner=layer.influence, privacy=privacy, sums=sums, bits=layer.influence.bits)
     return replace(layer, influence=influence)
 
 

@@ -24,10 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
-from protocols.averaging import clipped, norm
-from protocols.record import Vector
+from protocols.privacy_budget import PublicStepBudget
+from protocols.serialisation import Vector
+from protocols.weighted_mean import clipped, norm
 from secagg.codes import levels
-from secagg.errors import CorruptTotal
+from secagg.errors import CorruptTotal, ParameterError
+from secagg.noise.plan import Plan
 from secagg.noise.promise import Promise
 from secagg.spec import L2, Count, LInf, Part, Values, bits_for_cohort
 
@@ -230,3 +232,51 @@ def positive_weight(total: Values) -> float:
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no weight at all")
     return weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyInfluence(Influence):
+    """The influence `inner` with noise. Its weight is not summed: the step is public.
+
+    `sums`  how many there are in a round, at most.
+    `bits`  of every coordinate, noise included; those of `inner` do not matter.
+    """
+
+    reveals: ClassVar[str] = "the sum of the clients' bounded influences with noise, which makes it private"
+
+    inner: Influence
+    privacy: PublicStepBudget
+    sums: int
+
+    def check(self) -> None:
+        checks.whole("sums", self.sums, 1)
+        if not isinstance(self.inner, (MeanInfluence, GeometricMedian, CoordinateMedian)):
+            raise ParameterError(f"there is no private variant of {type(self.inner).__name__}")
+
+    @property
+    def promise(self) -> Promise:
+        return self.privacy.promise
+
+    def plan(self, size: int) -> Plan:
+        """The noise on `size` coordinates."""
+        return self.privacy.plan(sums=self.sums, size=size, norm=self._norm(size), bits=self.bits)
+
+    def _norm(self, size: int) -> float:
+        """The most that one client adds."""
+        match self.inner:
+            case MeanInfluence():
+                return self.inner.limit
+            case CoordinateMedian():
+                return math.sqrt(size)
+            case _:
+                return 1.0
+
+    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
+        self.privacy.check_clients(clients)
+        return (self.plan(size).part(name),)
+
+    def contribution(self, residual: Vector, share: float) -> Contribution:
+        return self.inner.contribution(residual, share)[:1]
+
+    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:
+        return np.asarray(totals[0], np.float64), count / self.privacy.length

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from protocols.record import Vector
+from protocols.serialisation import Vector
 from protocols.subspace import Subspace
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
-class Tie:
+class PenaltyTerm:
     """The term pull / power * |P w - place|^power, with the norm of that power, 1 or 2. To a gradient it adds
 
         pull * P' (P w - place)         with power 2
@@ -46,7 +46,7 @@ class Steering:
     correction: Vector | None = None
     mix: float = 0.0
     target: Vector | None = None
-    tie: Tie | None = None
+    tie: PenaltyTerm | None = None
 
 
 @dataclass(frozen=True, repr=False)  # it is private

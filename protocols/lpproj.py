@@ -26,15 +26,15 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaging import Averaging
 from protocols.checks import MissingBound
 from protocols.fedavg import OwnModel
-from protocols.learner import Learner, Steering, Tie
-from protocols.privacy import Privacy
-from protocols.record import Vector, as_vector
+from protocols.learner import Learner, PenaltyTerm, Steering
+from protocols.privacy_budget import PrivacyBudget
+from protocols.rsa import SignedCounts
+from protocols.serialisation import Vector, as_vector
 from protocols.subspace import AUTO, Subspace
 from protocols.vocabulary import Outcome, Query, Round
-from protocols.votes import Votes
+from protocols.weighted_mean import WeightedMean
 from secagg.errors import ParameterError
 from secagg.spec import SumSpec, Total
 
@@ -210,7 +210,7 @@ class LpProjClient(ClientRound[OwnModel]):
     def _towards(self, own: Vector, copy: Vector) -> Vector:
         """Some steps from `own` on, with the projection pulled to `copy`."""
         algorithm = self._algorithm
-        tie = Tie(place=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
+        tie = PenaltyTerm(place=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
         return self._learner.train(
             own, Steering(tie=tie), steps=algorithm.personal_steps, rate=algorithm.personal_rate
         )
@@ -230,8 +230,8 @@ class LpProj1(LpProj):
     power: ClassVar[int] = 1
 
     @cached_property
-    def votes(self) -> Votes:
-        return Votes(self.space.size, self.rounds, self.clients)
+    def votes(self) -> SignedCounts:
+        return SignedCounts(self.space.size, self.rounds, self.clients)
 
     @property
     def reveals(self) -> str:
@@ -264,12 +264,12 @@ class LpProj2(LpProj):
 
     clip: float | None = None
     bits: int = 24
-    privacy: Privacy | None = None
+    privacy: PrivacyBudget | None = None
 
     @cached_property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> WeightedMean:
         size, bits = self.space.size, self.bits
-        return Averaging(dim=size, clients=self.clients, clip=self.clip, bits=bits, privacy=self.privacy)
+        return WeightedMean(dim=size, clients=self.clients, clip=self.clip, bits=bits, privacy=self.privacy)
 
     def check(self) -> None:
         super().check()

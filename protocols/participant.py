@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm, ClientRound
 from protocols.learner import Learner
-from protocols.record import Vector, is_finite, pack, unpack
-from protocols.vocabulary import Turn
+from protocols.serialisation import Vector, is_finite, pack, unpack
+from protocols.vocabulary import RoundInfo
 from secagg.errors import SERVER, MalformedMessage
 from secagg.thresholds import Trust
 
@@ -40,10 +40,10 @@ class _Saved:
 class Participant:
     """A client of `algorithm`. Raises `ParameterError` if the algorithm is unsafe under `trust`.
 
-    Whoever runs it calls `answer` for every query, `confirmed` when an answer is known to be in its sum,
-    `abandoned` when its sum was given up, and may call `learn` when a round is over; otherwise it learns that
-    from the next query. `member` is its id, by which it learns that it was counted in a sum whose end it
-    missed.
+    The caller calls `answer` for every query, `confirmed` when an answer is known to be in its sum, and
+    `abandoned` when its sum was given up. It may call `apply_history` when a round is over; otherwise the
+    next query carries the history. `member` is the client's id: it identifies the entry that says that the
+    client was counted in a sum whose end it missed.
     """
 
     def __init__(
@@ -82,14 +82,16 @@ class Participant:
         sum itself runs: groups are kept apart by it, and what is trained for one belongs in no other.
         `invited` is how many clients are asked.
         """
-        turn, query = self._algorithm.phrasebook.decode(kind, payload)
+        round_info, query = self._algorithm.query_decoder.decode(kind, payload)
         if self._algorithm.needs_everybody and invited != self._algorithm.clients:
             raise MalformedMessage(SERVER, f"{invited} clients are asked, not all {self._algorithm.clients}")
-        if round_number != turn.number:
-            raise MalformedMessage(SERVER, f"a query of round {turn.number} in a sum of {round_number}")
-        if turn.number < self._number:
-            raise MalformedMessage(SERVER, f"a query of round {turn.number}, after one of {self._number}")
-        self.open(turn)
+        if round_number != round_info.number:
+            raise MalformedMessage(SERVER, f"a query of round {round_info.number} in a sum of {round_number}")
+        if round_info.number < self._number:
+            raise MalformedMessage(
+                SERVER, f"a query of round {round_info.number}, after one of {self._number}"
+            )
+        self.open(round_info)
         if self._round is None:
             return None
         values = self._round.answer(query)
@@ -127,22 +129,24 @@ class Participant:
             self._answered.discard(self._last)
             self._counted.discard(self._last)
 
-    def open(self, turn: Turn) -> None:
+    def open(self, round_info: RoundInfo) -> None:
         """Begin that round, unless it has begun."""
-        if turn.number > self._number:
-            self.learn(turn)
-            self._number = turn.number
+        if round_info.number > self._number:
+            self.apply_history(round_info)
+            self._number = round_info.number
             self._round = self._algorithm.client(self.learner, self._memory)
             self._answered, self._counted = set(), set()
 
-    def learn(self, turn: Turn) -> None:
+    def apply_history(self, round_info: RoundInfo) -> None:
         """Hear what became of earlier rounds, and keep or forget what was made in the last one."""
-        if turn.number <= self._number:
+        if round_info.number <= self._number:
             return
         self._counted |= {
-            each.kind for each in turn.unheard if (each.member, each.round) == (self._member, self._number)
+            each.kind
+            for each in round_info.unacknowledged
+            if (each.member, each.round) == (self._member, self._number)
         }
-        if turn.completed(self._number) and self._answered <= self._counted:
+        if round_info.completed(self._number) and self._answered <= self._counted:
             self._memory = self._made()
         self._round = self._pending = None
 
@@ -160,7 +164,7 @@ class Participant:
             )
         return made if is_finite(made) else self._memory  # a personal model may diverge, too
 
-    def insecure_forget(self, number: int) -> None:
+    def insecure_rewind(self, number: int) -> None:
         """Be ready to take part in round `number` again, with the memory as it is."""
         if self._number >= number:
             self._number = number - 1

@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound
-from protocols.averaged import Averaged, Update
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, Steering
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Query
+from protocols.weighted_mean import AveragingAlgorithm, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFedMe(Averaged[OwnModel]):
+class PFedMe(AveragingAlgorithm[OwnModel]):
     """The common model minimises the mean of the clients' Moreau envelopes, min over theta of
     f(theta) + pull / 2 * |theta - w|^2, and the minimiser theta is a client's personal model.
 

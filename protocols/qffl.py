@@ -21,11 +21,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.averaged import Update
-from protocols.averaging import UPDATE, Averaging, clipped
 from protocols.learner import Learner
-from protocols.record import as_vector
+from protocols.serialisation import as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from protocols.weighted_mean import UPDATE, Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import LInf, Part, SumSpec
 
@@ -81,9 +80,9 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
     @cached_property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> WeightedMean:
         cap = self.cap if self.weighted else 1
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+        return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     # --- weights, in units of the largest one ---
 

@@ -35,10 +35,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaging import UPDATE, WEIGHT, share_of
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from protocols.weighted_mean import UPDATE, WEIGHT, share_of
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage
 from secagg.spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
 

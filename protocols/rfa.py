@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.aggregation import GROUP, Aggregation, Layer, Reached, Residuals
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.averaging import Averaging, share_of
-from protocols.influence import GeometricMedian, Influence
+from protocols.influence import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
-from protocols.private import Private, PrivateSteps
-from protocols.record import Vector, as_vector
+from protocols.privacy_budget import PublicStepBudget
+from protocols.robust_aggregation import GROUP, Aggregation, AggregationResult, Layer, Residuals
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
+from protocols.weighted_mean import WeightedMean, share_of
 from secagg.errors import ParameterError
 from secagg.spec import SumSpec
 
@@ -72,7 +72,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
     cap: int = 1000
     fast: bool = False
     reject: float | None = None
-    privacy: PrivateSteps | None = None
+    privacy: PublicStepBudget | None = None
     bits: int = 32
 
     def check(self) -> None:
@@ -104,13 +104,13 @@ class RFA(Algorithm[ModelState, NoMemory]):
             nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
         )
         if self.privacy is not None:
-            influence = Private(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
+            influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
         return (Layer(0, self.dim, influence),)
 
     @cached_property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> WeightedMean:
         cap = self.cap if self.weighted else 1
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+        return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
         """How much a client counts, from 0 to 1."""
@@ -138,7 +138,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         total = yield Mean(model)
         return model + self.averaging.mean(total)
 
-    def _facts(self, reached: Reached, moved: float, *, rejected: bool) -> Mapping[str, Fact]:
+    def _facts(self, reached: AggregationResult, moved: float, *, rejected: bool) -> Mapping[str, Fact]:
         facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
         return facts | {"rejected": "the step was too long"} if rejected else facts
 

@@ -21,21 +21,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaged import Update
 from protocols.fedavg import OwnModel
-from protocols.learner import Learner, Steering, Tie
-from protocols.record import Vector, as_vector
+from protocols.learner import Learner, PenaltyTerm, Steering
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
-from protocols.votes import Votes
-from secagg.errors import ParameterError
-from secagg.spec import SumSpec
+from protocols.weighted_mean import Update
+from secagg.errors import CorruptTotal, ParameterError
+from secagg.spec import Count, Part, SumSpec, Total, bits_for_cohort
 
 CONSTANT: Final = "constant"
 SQRT: Final = "sqrt"
@@ -86,8 +85,8 @@ class RSA(Algorithm[SteppedState, OwnModel]):
             )
 
     @cached_property
-    def votes(self) -> Votes:
-        return Votes(self.dim, 1, self.clients)
+    def votes(self) -> SignedCounts:
+        return SignedCounts(self.dim, 1, self.clients)
 
     def sums(self) -> tuple[Sum, ...]:
         reveals = "in every coordinate, how many clients' models are below the common one, less those above"
@@ -120,7 +119,7 @@ class RSAClient(ClientRound[OwnModel]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         algorithm = self._algorithm
-        tie = Tie(place=query.model, pull=algorithm.pull, power=1)
+        tie = PenaltyTerm(place=query.model, pull=algorithm.pull, power=1)
         own = self._learner.train(self._first(query.model), Steering(tie=tie), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
         # Infinity has a sign, too, but a model that diverged has nothing to say.
@@ -133,3 +132,40 @@ class RSAClient(ClientRound[OwnModel]):
 
     def memory(self) -> OwnModel:
         return self._memory
+
+
+VOTES: Final = "votes"
+Whole: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SignedCounts:
+    """`size` numbers from -`most` to `most` of each of at most `clients` clients.
+
+    >>> votes = SignedCounts(size=2, most=1, clients=10)
+    >>> votes.part().bits  # from 0 to 20
+    5
+    >>> votes.contribution(np.array([-1.0, 1.0]))
+    {'votes': array([0, 2], dtype=uint64)}
+    """
+
+    size: int
+    most: int
+    clients: int
+
+    def part(self) -> Part:
+        bound = Count(2 * self.most)
+        return Part(name=VOTES, size=self.size, bits=bits_for_cohort(bound, self.clients), bound=bound)
+
+    def contribution(self, votes: Vector) -> Mapping[str, ArrayLike]:
+        """What a client adds. Votes that are no numbers are passed on: whoever asked for them declines."""
+        if not np.isfinite(votes).all():
+            return {VOTES: votes}
+        return {VOTES: (votes + self.most).astype(np.uint64)}
+
+    def total(self, total: Total) -> Whole:
+        """What everybody's votes add up to."""
+        shifted = np.asarray(total[VOTES]).astype(np.int64)
+        if (shifted > 2 * self.most * total.count).any():
+            raise CorruptTotal("votes add up to more than there are: some client does not vote as agreed")
+        return shifted - self.most * total.count

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from protocols.algorithm import Algorithm
-from protocols.record import Vector, pack, unpack
-from protocols.vocabulary import Fact, Outcome, Query, Round, Turn, run_round
+from protocols.serialisation import Vector, pack, unpack
+from protocols.vocabulary import Fact, Outcome, Query, Round, RoundInfo, run_round
 from secagg.errors import ParameterError, SumFailed
 from secagg.spec import Total
 
 S = TypeVar("S")
 
 
-class Channel(Protocol):
+class SumChannel(Protocol):
     """How queries reach clients and totals come back."""
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, round_info: RoundInfo) -> None:
         """A round begins. Raises `SumFailed` if too few clients come."""
         ...
 
@@ -26,20 +26,20 @@ class Channel(Protocol):
         """The total of the answers. Raises `SumFailed` if there is none."""
         ...
 
-    def finish(self, turn: Turn) -> None:
-        """The round is over, and `turn` is the next one: whoever listens learns what became of it."""
+    def finish(self, round_info: RoundInfo) -> None:
+        """The round is over, and `round_info` is the next one: whoever listens learns what became of it."""
         ...
 
 
 @dataclass(frozen=True)
-class Report:
+class RoundReport:
     """What became of a round. Every number in it comes from totals.
 
     `sums`     queries that were answered, by kind.
     `clients`  how many were in its last sum.
     `failure`  why it was given up; the state is then what it was before.
 
-    >>> Report(number=3, sums={"update": 1}, clients=98).completed
+    >>> RoundReport(number=3, sums={"update": 1}, clients=98).completed
     True
     """
 
@@ -56,18 +56,18 @@ class Report:
 
 @dataclass(frozen=True)
 class _Saved:
-    turn: Turn
+    round_info: RoundInfo
     state: bytes
 
 
 class Run(Generic[S]):
-    """The server's side. `state` and `turn` are all it has; both are values, and both are saved.
+    """The server's side. `state` and `round_info` are all it has; both are values, and both are saved.
 
-    `round` returns a `Report`, and never raises because a sum failed. Raises `TypeError` or `ParameterError`
-    for a state that is not the algorithm's.
+    `round` returns a `RoundReport`; it does not raise when a sum fails. Raises `TypeError` or
+    `ParameterError` for a state that is not the algorithm's.
 
     >>> from protocols.fedavg import FedAvg
-    >>> from protocols.quadratic import QuadraticLearner
+    >>> from protocols.quadratic_learner import QuadraticLearner
     >>> from sims.runtime import Setting, insecure_plain_sum
     >>> algorithm = FedAvg(dim=2, clients=3, clip=10.0)
     >>> learners = {k: QuadraticLearner(np.array([1.0, float(k)])) for k in range(3)}
@@ -80,33 +80,33 @@ class Run(Generic[S]):
     """
 
     def __init__(
-        self, algorithm: Algorithm[S, Any], channel: Channel, state: S, turn: Turn | None = None
+        self, algorithm: Algorithm[S, Any], channel: SumChannel, state: S, round_info: RoundInfo | None = None
     ) -> None:
         self._algorithm = algorithm
         self._channel = channel
         self._check_state(state)
         self.state = state
-        self.turn = Turn() if turn is None else turn
+        self.round_info = RoundInfo() if round_info is None else round_info
 
     @property
     def model(self) -> Vector:
         return self._algorithm.model(self.state)
 
-    def round(self) -> Report:
+    def round(self) -> RoundReport:
         """One round. If a sum fails and the algorithm has no use for less, everything stays as it was."""
-        turn, log = self.turn, _Log(self._channel)
-        self.turn = turn.next(completed=False)  # whatever happens, this number is used
+        round_info, log = self.round_info, _Log(self._channel)
+        self.round_info = round_info.next(completed=False)  # whatever happens, this number is used
         try:
-            self._channel.begin(turn)
+            self._channel.begin(round_info)
             outcome = run_round(self._steps(), log.ask)
             self._check_outcome(outcome)
         except SumFailed as failure:
-            self._channel.finish(self.turn)
-            return Report(turn.number, log.sums, log.clients, failure=failure)
+            self._channel.finish(self.round_info)
+            return RoundReport(round_info.number, log.sums, log.clients, failure=failure)
         self.state = outcome.state
-        self.turn = turn.next(completed=True)
-        self._channel.finish(self.turn)
-        return Report(turn.number, log.sums, log.clients, outcome.facts)
+        self.round_info = round_info.next(completed=True)
+        self._channel.finish(self.round_info)
+        return RoundReport(round_info.number, log.sums, log.clients, outcome.facts)
 
     def _steps(self) -> Round[S]:
         steps = self._algorithm.round(self.state)
@@ -132,11 +132,11 @@ class Run(Generic[S]):
 
     def save(self) -> bytes:
         """Between two rounds: all that a restart needs."""
-        return pack(_Saved(self.turn, pack(self.state)))
+        return pack(_Saved(self.round_info, pack(self.state)))
 
     @classmethod
     def resume(
-        cls, algorithm: Algorithm[S, Any], channel: Channel, saved: bytes, *, interrupted: bool = False
+        cls, algorithm: Algorithm[S, Any], channel: SumChannel, saved: bytes, *, interrupted: bool = False
     ) -> Self:
         """Go on from what `save` gave.
 
@@ -144,14 +144,14 @@ class Run(Generic[S]):
         answer no query twice, and would take an honest repetition for an attempt at differencing.
         """
         record = unpack(_Saved, saved)
-        turn = record.turn.next(completed=False) if interrupted else record.turn
-        return cls(algorithm, channel, unpack(algorithm.state_type, record.state), turn)
+        round_info = record.round_info.next(completed=False) if interrupted else record.round_info
+        return cls(algorithm, channel, unpack(algorithm.state_type, record.state), round_info)
 
 
 class _Log:
     """Counts what a round asks."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: SumChannel) -> None:
         self._channel = channel
         self.sums: dict[str, int] = {}
         self.clients = 0

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaging import Averaging, clipped, norm
 from protocols.learner import Learner, Steering
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from protocols.weighted_mean import WeightedMean, clipped, norm
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.spec import L2, Part, SumSpec
 
@@ -48,14 +48,14 @@ class ControlledState:
 
 
 @dataclass(frozen=True, repr=False)  # it is private
-class Control:
+class ControlVariate:
     """c_i: the mean gradient of a client's local steps when it last took part; None before."""
 
     value: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaffold(Algorithm[ControlledState, Control]):
+class Scaffold(Algorithm[ControlledState, ControlVariate]):
     """A client adds c - c_i to every gradient. What its own data would add to the common direction is thereby
     taken out, and the model settles where the mean of all gradients is zero, however unlike clients are.
 
@@ -67,7 +67,7 @@ class Scaffold(Algorithm[ControlledState, Control]):
     `population`   N, all clients there are; by default, as many as are in a sum.
     """
 
-    memory_type: ClassVar[type] = Control
+    memory_type: ClassVar[type] = ControlVariate
     state_type: ClassVar[type] = ControlledState
 
     clip: float | None = None
@@ -90,8 +90,8 @@ class Scaffold(Algorithm[ControlledState, Control]):
             raise ParameterError("clip / (steps * rate) bounds a control, and is too large or too small")
 
     @cached_property
-    def averaging(self) -> Averaging:
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
+    def averaging(self) -> WeightedMean:
+        return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
 
     @property
     def reach(self) -> float:
@@ -129,12 +129,12 @@ class Scaffold(Algorithm[ControlledState, Control]):
         facts = {"control": float(np.linalg.norm(control))}
         return Outcome(ControlledState(as_vector(model), as_vector(control)), facts)
 
-    def client(self, learner: Learner, memory: Control) -> ScaffoldClient:
+    def client(self, learner: Learner, memory: ControlVariate) -> ScaffoldClient:
         own = as_vector(np.zeros(self.dim)) if memory.value is None else memory.value
         return ScaffoldClient(self, learner, own)
 
 
-class ScaffoldClient(ClientRound[Control]):
+class ScaffoldClient(ClientRound[ControlVariate]):
     def __init__(self, algorithm: Scaffold, learner: Learner, own: Vector) -> None:
         self._algorithm = algorithm
         self._learner = learner
@@ -155,5 +155,5 @@ class ScaffoldClient(ClientRound[Control]):
         self._own = renewed
         return {**algorithm.averaging.contribution(update, self._learner.samples), CONTROL: change}
 
-    def memory(self) -> Control:
-        return Control(self._own)
+    def memory(self) -> ControlVariate:
+        return ControlVariate(self._own)

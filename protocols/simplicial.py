@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.averaging import clipped
+from protocols.histogram_quantiles import tail_size
 from protocols.learner import Learner
-from protocols.private_rounds import PrivateRounds
-from protocols.record import Vector, as_vector
-from protocols.superquantile import tail_size
-from protocols.tail import NO_CUT, Cut, Rule, Tail
+from protocols.privacy_budget import HistogramBudget
+from protocols.serialisation import Vector, as_vector
+from protocols.superquantile import WHOLE_COHORT, LossTail, TailRule, TailThreshold
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from protocols.weighted_mean import clipped
 from secagg.errors import ParameterError
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.plan import Plan
@@ -36,7 +36,7 @@ _WEIGHT_BITS: Final = 64  # one number, by which all others are divided
 
 
 @dataclass(frozen=True)
-class Losses(Query):
+class LossHistogram(Query):
     """In which bin is your loss of this model?"""
 
     kind: ClassVar[str] = "losses"
@@ -53,8 +53,8 @@ class TailUpdate(Query):
     share: float
 
     @property
-    def cut(self) -> Cut:
-        return Cut(self.level, self.share)
+    def cut(self) -> TailThreshold:
+        return TailThreshold(self.level, self.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     `clip`        largest norm of an update.
     `loss_bound`  losses are clipped to it; the histogram reaches from 0 to it.
     `bins`        of the histogram.
-    `rule`        who counts how much: "share", "indicator", "quadratic" or "entropic" (`protocols.tail`).
+    `rule`        who counts how much: "share", "indicator", "quadratic" or "entropic" (`TailRule`).
     `nu`          of the smoothed rules: over which range of losses shares go from 0 to 1.
     `weighted`    whether clients count by their samples, up to `cap`, in the quantile and in the mean.
     `known_count` whether the quantile is read off with the number of clients, which is public, or with the
@@ -87,14 +87,14 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     clip: float | None = None
     loss_bound: float | None = None
     bins: int = 32
-    rule: Rule | str = Rule.SHARE
+    rule: TailRule | str = TailRule.SHARE
     nu: float | None = None
     weighted: bool = False
     cap: int = 1000
     known_count: bool = True
     floor: float = 0.0
     bits: int = 32
-    privacy: PrivateRounds | None = None
+    privacy: HistogramBudget | None = None
 
     def check(self) -> None:
         self.tail  # noqa: B018  # raises what is wrong with its parameters
@@ -112,9 +112,9 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
                 )
 
     @cached_property
-    def tail(self) -> Tail:
-        rule = Rule.parse(self.rule)
-        return Tail(theta=self.theta, loss_bound=self.loss_bound, bins=self.bins, rule=rule, nu=self.nu)
+    def tail(self) -> LossTail:
+        rule = TailRule.parse(self.rule)
+        return LossTail(theta=self.theta, loss_bound=self.loss_bound, bins=self.bins, rule=rule, nu=self.nu)
 
     @property
     def limit(self) -> float:
@@ -143,12 +143,12 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     def _histogram_sum(self) -> Sum:
         if (noise := self.histogram_noise) is not None:
             spec = SumSpec(parts=(noise.part(HISTOGRAM),), promise=noise.promise)
-            return Sum(query=Losses, spec=spec, reveals="how many clients have which loss, with noise")
+            return Sum(query=LossHistogram, spec=spec, reveals="how many clients have which loss, with noise")
         count = Count(self._most_count, total=self._most_count)
         bits = bits_for_cohort(count, self.clients)
         spec = SumSpec(parts=(Part(name=HISTOGRAM, size=self.bins, bits=bits, bound=count),))
         what = "samples" if self.weighted else "clients"
-        return Sum(query=Losses, spec=spec, reveals=f"how many {what} have which loss")
+        return Sum(query=LossHistogram, spec=spec, reveals=f"how many {what} have which loss")
 
     @property
     def _update_sum(self) -> Sum:
@@ -171,9 +171,9 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     # --- the server's side ---
 
     def round(self, state: ModelState) -> Round[ModelState]:
-        cut = NO_CUT
+        cut = WHOLE_COHORT
         if not self.tail.is_all:
-            total = yield Losses(state.model)
+            total = yield LossHistogram(state.model)
             try:
                 cut = self.tail.cut(total[HISTOGRAM], self._count(total))
             except ValueError:
@@ -212,7 +212,7 @@ class SimplicialClient(ClientRound[NoMemory]):
         self._known: tuple[Vector, float] | None = None  # a model, and its loss
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        if isinstance(query, Losses):
+        if isinstance(query, LossHistogram):
             return {HISTOGRAM: self._histogram(query.model)}
         assert isinstance(query, TailUpdate)
         return self._update(query.model, self._weight(query.model, query.cut))
@@ -229,7 +229,7 @@ class SimplicialClient(ClientRound[NoMemory]):
         update = clipped(self._learner.train(model) - model, self._algorithm.limit) * weight
         return {UPDATE: update} | ({} if self._algorithm.update_noise is not None else {WEIGHT: [weight]})
 
-    def _weight(self, model: Vector, cut: Cut) -> float:
+    def _weight(self, model: Vector, cut: TailThreshold) -> float:
         algorithm = self._algorithm
         loss = 0.0 if algorithm.tail.is_all else self._loss(model)
         if not np.isfinite(loss):

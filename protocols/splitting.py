@@ -60,24 +60,22 @@ import numpy as np
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
 from protocols.anderson import Anderson
-from protocols.averaging import WEIGHT, Averaging
 from protocols.learner import Learner
-from protocols.proximal import ProximalSteps
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
+from protocols.splitting_acceleration import ASKED, GRAM, KNOWN, LOST, AndersonWindow, GramRow, completed
 from protocols.splitting_clients import (
     AcceleratedClient,
     AcceleratedSplit,
     AtPoint,
     CommonClient,
-    Own,
     Split,
     SplitClient,
+    SplittingMemory,
     leaning,
 )
-from protocols.splitting_gram import GRAM, GramRow, completed
-from protocols.splitting_scheme import Scheme, StepSizes
-from protocols.splitting_window import ASKED, KNOWN, LOST, Window
+from protocols.splitting_scheme import ProximalSteps, SplittingScheme, StepSizes
 from protocols.vocabulary import LARGEST, Fact, Outcome, Round
+from protocols.weighted_mean import WEIGHT, WeightedMean
 from secagg.spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16
@@ -120,11 +118,11 @@ class SplittingState:
     point: Vector
     average: Vector
     weight: float
-    window: Window
+    window: AndersonWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splitting(Algorithm[SplittingState, Own]):
+class Splitting(Algorithm[SplittingState, SplittingMemory]):
     """The grand scheme.
 
     `alpha`         how far beyond u_i towards its image z_i lies: 1 is the image, 2 a reflection.
@@ -157,7 +155,7 @@ class Splitting(Algorithm[SplittingState, Own]):
     `patience`      how many combinations pass between two checks of the safeguard.
     """
 
-    memory_type: ClassVar[type] = Own
+    memory_type: ClassVar[type] = SplittingMemory
     state_type: ClassVar[type] = SplittingState
 
     alpha: float = 2.0
@@ -209,7 +207,7 @@ class Splitting(Algorithm[SplittingState, Own]):
         return GramRow(memory=self.memory, clients=self.clients)
 
     @cached_property
-    def scheme(self) -> Scheme:
+    def scheme(self) -> SplittingScheme:
         assert self.eta is not None  # checked above
         steps = ProximalSteps(
             steps=self.steps,
@@ -218,7 +216,7 @@ class Splitting(Algorithm[SplittingState, Own]):
             chunk=self.local_chunk,
             exact=self.exact,
         )
-        return Scheme(
+        return SplittingScheme(
             alpha=self.alpha,
             beta=self.beta,
             gamma=self.gamma,
@@ -230,9 +228,9 @@ class Splitting(Algorithm[SplittingState, Own]):
         )
 
     @cached_property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> WeightedMean:
         cap = self.cap if self.weighted else 1
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+        return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def sums(self) -> tuple[Sum, ...]:
         samples = ", and of their samples" if self.weighted else ""
@@ -258,7 +256,7 @@ class Splitting(Algorithm[SplittingState, Own]):
     def start(self, model: Vector) -> SplittingState:
         first = as_vector(model)
         unit = 0.0 if self.scheme.is_common else min(self.averaging.limit, LARGEST)
-        return SplittingState(0, first, first, first, 0.0, Window(unit=unit))
+        return SplittingState(0, first, first, first, 0.0, AndersonWindow(unit=unit))
 
     def model(self, state: SplittingState) -> Vector:
         return state.average if self.ergodic else state.mean
@@ -317,7 +315,7 @@ class Splitting(Algorithm[SplittingState, Own]):
         image = self.scheme.image_of_means(state.point, mean)
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
-    def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> Window:
+    def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
         """The window with this round in it, and the unit that follows from it."""
         window, weight = state.window, self._weight(total)
         units = window.units(self.memory, self._least_unit)
@@ -348,7 +346,7 @@ class Splitting(Algorithm[SplittingState, Own]):
         return float(total.count) if averaging.cap == 1 else int(total[WEIGHT][0]) / averaging.cap
 
     def _outcome(
-        self, state: SplittingState, mean: Vector, point: Vector, window: Window
+        self, state: SplittingState, mean: Vector, point: Vector, window: AndersonWindow
     ) -> Outcome[SplittingState]:
         eta = self.scheme.sizes.at(state.step)
         weight = state.weight + eta
@@ -359,7 +357,7 @@ class Splitting(Algorithm[SplittingState, Own]):
         renewed = SplittingState(state.step + 1, mean, as_vector(point), average, weight, window)
         return Outcome(renewed, facts)
 
-    def client(self, learner: Learner, memory: Own) -> ClientRound[Own]:
+    def client(self, learner: Learner, memory: SplittingMemory) -> ClientRound[SplittingMemory]:
         if self.scheme.is_common:
             return CommonClient(self.scheme, self.averaging, learner)
         if self.memory:

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import ClientRound
 from protocols.anderson import combined
-from protocols.averaging import Averaging, clipped
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
-from protocols.splitting_gram import GRAM, GramRow
-from protocols.splitting_scheme import Scheme
+from protocols.serialisation import Vector, as_vector
+from protocols.splitting_acceleration import GRAM, GramRow
+from protocols.splitting_scheme import SplittingScheme
 from protocols.vocabulary import Query
+from protocols.weighted_mean import WeightedMean, clipped
 from secagg.errors import SERVER, MalformedMessage
 
 _ROUNDED: Final = 1e-6  # how far weights may be from adding up to one, as a part of their sizes
@@ -64,7 +64,7 @@ class AcceleratedSplit(Split):
 
 
 @dataclass(frozen=True, repr=False)  # it is private
-class Own:
+class SplittingMemory:
     """What a client keeps.
 
     `step`       of the round in which it was counted last; -1 before.
@@ -89,10 +89,10 @@ def check_step(step: int) -> None:
         raise MalformedMessage(SERVER, f"a step with the number {step}")
 
 
-class CommonClient(ClientRound[Own]):
+class CommonClient(ClientRound[SplittingMemory]):
     """Where u is common. It keeps nothing."""
 
-    def __init__(self, scheme: Scheme, averaging: Averaging, learner: Learner) -> None:
+    def __init__(self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner) -> None:
         self._scheme = scheme
         self._averaging = averaging
         self._learner = learner
@@ -103,14 +103,16 @@ class CommonClient(ClientRound[Own]):
         relaxed = self._scheme.relaxed(self._learner, query.point, query.step, average=query.point)
         return self._averaging.contribution(relaxed - query.point, self._learner.samples)
 
-    def memory(self) -> Own:
-        return Own()
+    def memory(self) -> SplittingMemory:
+        return SplittingMemory()
 
 
-class SplitClient(ClientRound[Own]):
+class SplitClient(ClientRound[SplittingMemory]):
     """Where every client has a u_i of its own."""
 
-    def __init__(self, scheme: Scheme, averaging: Averaging, learner: Learner, own: Own) -> None:
+    def __init__(
+        self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner, own: SplittingMemory
+    ) -> None:
         self._scheme = scheme
         self._averaging = averaging
         self._learner = learner
@@ -122,7 +124,7 @@ class SplitClient(ClientRound[Own]):
         check_step(query.step)
         point = self.near(arrived(self._scheme, self._own, query.mean), query.mean)
         sent = self.relaxed(point, query.mean, query.step)
-        self._made = Own(query.step, as_vector(point), as_vector(sent))
+        self._made = SplittingMemory(query.step, as_vector(point), as_vector(sent))
         return self._averaging.contribution(sent - query.mean, self._learner.samples)
 
     def near(self, point: Vector, mean: Vector) -> Vector:
@@ -139,7 +141,7 @@ class SplitClient(ClientRound[Own]):
         relaxed = self._scheme.relaxed(self._learner, point, step, average=mean)
         return np.asarray(mean + clipped(relaxed - mean, self._averaging.limit), np.float64)
 
-    def memory(self) -> Own:
+    def memory(self) -> SplittingMemory:
         return self._made
 
 
@@ -147,7 +149,12 @@ class AcceleratedClient(SplitClient):
     """One that keeps its last pairs, and adds its row of the Gram matrix to what it sends."""
 
     def __init__(
-        self, scheme: Scheme, averaging: Averaging, learner: Learner, own: Own, gram: GramRow
+        self,
+        scheme: SplittingScheme,
+        averaging: WeightedMean,
+        learner: Learner,
+        own: SplittingMemory,
+        gram: GramRow,
     ) -> None:
         super().__init__(scheme, averaging, learner, own)
         self._gram = gram
@@ -178,17 +185,17 @@ class AcceleratedClient(SplitClient):
             if abs(float(query.weights.sum()) - 1) > _ROUNDED * size:
                 raise MalformedMessage(SERVER, "weights that do not add up to 1")
 
-    def _completed(self, query: AcceleratedSplit) -> Own:
+    def _completed(self, query: AcceleratedSplit) -> SplittingMemory:
         """What it kept, its last step completed now that the mean is known: one pair more.
 
         Who was not in the last round has no pairs any more: the mean is not that of its own last round.
         """
         own, image = self._own, arrived(self._scheme, self._own, query.mean)
         if own.step != query.step - 1:
-            return Own(point=as_vector(image))
+            return SplittingMemory(point=as_vector(image))
         if own.point is None or own.sent is None:
             return replace(own, point=as_vector(image))
-        return Own(
+        return SplittingMemory(
             own.step,
             as_vector(image),
             residuals=(*own.residuals, as_vector(own.point - image)),
@@ -196,7 +203,7 @@ class AcceleratedClient(SplitClient):
             means=(*own.means, as_vector(query.mean)),
         )
 
-    def _begun(self, own: Own, query: AcceleratedSplit) -> tuple[Vector, Vector]:
+    def _begun(self, own: SplittingMemory, query: AcceleratedSplit) -> tuple[Vector, Vector]:
         """u_i and c, by the weights that the server sent, or after a plain step."""
         assert own.point is not None
         if query.weights is None or len(own.images) < len(query.weights):
@@ -210,14 +217,14 @@ class AcceleratedClient(SplitClient):
         away = clipped((relaxed - reference) / scale, self._averaging.limit)
         return away, np.asarray(reference + scale * away, np.float64)
 
-    def _keeping(self, own: Own, step: int, point: Vector, sent: Vector) -> Own:
+    def _keeping(self, own: SplittingMemory, step: int, point: Vector, sent: Vector) -> SplittingMemory:
         """As many pairs as the next round needs: tau, and the one that this round begins."""
         last = slice(-self._gram.memory, None)
-        return Own(
+        return SplittingMemory(
             step, as_vector(point), as_vector(sent), own.residuals[last], own.images[last], own.means[last]
         )
 
-    def _row(self, own: Own, query: AcceleratedSplit, centred: Vector) -> Vector | None:
+    def _row(self, own: SplittingMemory, query: AcceleratedSplit, centred: Vector) -> Vector | None:
         """Its row of the Gram matrix, if it has one."""
         is_here = query.step == 0 or own.step == query.step - 1
         first = len(own.residuals) - query.window
@@ -230,12 +237,12 @@ class AcceleratedClient(SplitClient):
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
         """Where it is, u_i; as far from the last mean as the sum can say, and there it stays."""
         away = clipped(point - query.mean, self._averaging.limit)
-        self._made = Own(query.step, as_vector(query.mean + away))
+        self._made = SplittingMemory(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)
         return {**contribution, GRAM: np.zeros(self._gram.memory + 1)}
 
 
-def leaning(scheme: Scheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
+def leaning(scheme: SplittingScheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
     """What the z_i of who is at `point` is sent relative to, and in which unit; and the same for means.
 
     After a plain step it is the last mean. After a combination it leans towards u_i, so that the sum tells
@@ -246,7 +253,7 @@ def leaning(scheme: Scheme, query: AcceleratedSplit, point: Vector) -> tuple[Vec
     return np.asarray(query.mean + lean * (point - query.mean), np.float64), 1 + abs(lean)
 
 
-def arrived(scheme: Scheme, own: Own, mean: Vector) -> Vector:
+def arrived(scheme: SplittingScheme, own: SplittingMemory, mean: Vector) -> Vector:
     """u_i, once the mean is known: that of who has never taken part is the mean itself."""
     if own.point is None:
         return mean

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import checks
-from protocols.record import Vector
+from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.masks import KeyStream

@@ -20,15 +20,18 @@ quadratic penalty has nu n / 2 here: its smoothing coefficient is n^2 times ours
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from protocols.record import Vector
-
-# A tail of so nearly a whole number of clients has that number: 0.07 * 100 is not 7 in floats.
-_NEARLY: Final = 1e-9
+from protocols import checks
+from protocols.histogram_quantiles import _NEARLY, bin_of, one_hot, read_boundary, read_quantile, tail_size
+from protocols.serialisation import Vector
+from secagg.errors import ParameterError
 
 
 def tail_weights(losses: ArrayLike, theta: float) -> Vector:
@@ -43,14 +46,6 @@ def tail_weights(losses: ArrayLike, theta: float) -> Vector:
 def superquantile(losses: ArrayLike, theta: float) -> float:
     """The mean of the largest losses, as many as a part `theta` of all."""
     return float(tail_weights(losses, theta) @ _losses(losses))
-
-
-def tail_size(count: float, theta: float) -> float:
-    """How many clients are in the tail; in general, no whole number."""
-    if not 0 < theta <= 1:
-        raise ValueError("theta is a part of all, above 0 and at most 1")
-    size = theta * count
-    return float(round(size)) if 0 < abs(size - round(size)) < _NEARLY * size else size
 
 
 # --- smoothed -----------------------------------------------------------------------------------------
@@ -151,3 +146,133 @@ def _check_smoothing(theta: float, nu: float) -> None:
     tail_size(1, theta)
     if not 0 < nu < np.inf:
         raise ValueError("nu must be a number above 0")
+
+
+class TailRule(StrEnum):
+    """How shares follow from losses."""
+
+    SHARE = "share"
+    INDICATOR = "indicator"
+    QUADRATIC = "quadratic"
+    ENTROPIC = "entropic"
+
+    @classmethod
+    def parse(cls, name: str) -> TailRule:
+        try:
+            return cls(name)
+        except ValueError:
+            raise ParameterError(
+                f"rule must be one of {', '.join(cls)}, not {name!r}", parameter="rule"
+            ) from None
+
+
+@dataclass(frozen=True)
+class TailThreshold:
+    """Where the tail begins.
+
+    `level`  the lower edge of the boundary bin; the quantile, or the level of smoothed weights.
+    `share`  of clients in the boundary bin, where there is one.
+    """
+
+    level: float
+    share: float = 1.0
+
+
+WHOLE_COHORT: Final = TailThreshold(0.0)  # everybody is in the tail
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTail:
+    """The part `theta` of all clients with the largest losses.
+
+    `loss_bound`, `bins`  a histogram of so many equal bins from 0 to the bound, to which losses are clipped.
+    `rule`, `nu`          how shares follow from losses, and how smooth they are, in units of the loss.
+    """
+
+    theta: float
+    loss_bound: float | None
+    bins: int
+    rule: TailRule
+    nu: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.positive("theta", self.theta)
+        checks.real("theta", self.theta, 0, 1)
+        checks.bound("loss_bound", self.loss_bound, "the largest loss that is told apart, such as 5.0")
+        checks.whole("bins", self.bins, 2, 1 << 20)
+        if self.is_smooth:
+            checks.bound("nu", self.nu, "over which range of losses shares go from 0 to 1, such as 0.1")
+        elif self.nu is not None:
+            raise ParameterError(
+                f"the rule {self.rule} has no smoothing: leave nu unset, or set another rule"
+            )
+
+    @property
+    def is_smooth(self) -> bool:
+        return self.rule in (TailRule.QUADRATIC, TailRule.ENTROPIC)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nobody is outside, so that nobody's loss has to be known."""
+        return self.theta == 1
+
+    @property
+    def most(self) -> float:
+        assert self.loss_bound is not None  # checked above
+        return self.loss_bound
+
+    @property
+    def smoothing(self) -> float:
+        assert self.nu is not None  # checked above
+        return self.nu
+
+    @cached_property
+    def edges(self) -> Vector:
+        return np.linspace(0.0, self.most, self.bins + 1)
+
+    # --- a client's side ---
+
+    def histogram(self, loss: float) -> NDArray[np.uint64]:
+        """One count, for a loss that is a finite number."""
+        return one_hot(self._clipped(loss), self.edges)
+
+    def share(self, loss: float, cut: TailThreshold) -> float:
+        """From 0 to 1, whatever a server says."""
+        if self.is_all:
+            return 1.0
+        own = self._clipped(loss)
+        match self.rule:
+            case TailRule.SHARE:
+                above = bin_of(own, self.edges) - bin_of(cut.level, self.edges)
+                return min(max(cut.share, 0.0), 1.0) if above == 0 else float(above > 0)
+            case TailRule.INDICATOR:
+                return float(own >= cut.level)
+            case TailRule.QUADRATIC:
+                return float(quadratic_share(own, cut.level, self.theta, self.smoothing))
+            case TailRule.ENTROPIC:
+                return float(entropic_share(own, cut.level, self.theta, self.smoothing))
+
+    def _clipped(self, loss: float) -> float:
+        return min(max(loss, 0.0), self.most)
+
+    # --- the server's side ---
+
+    def cut(self, heights: ArrayLike, count: float | None) -> TailThreshold:
+        """From the total of all histograms; `count` is its sum where that is public.
+
+        Raises `ValueError` where noise has left nothing to read.
+        """
+        match self.rule:
+            case TailRule.SHARE:
+                place, share = read_boundary(heights, self.edges, self.theta, count=count)
+                return TailThreshold(float(self.edges[place]), share)
+            case TailRule.INDICATOR:
+                return TailThreshold(read_quantile(heights, self.edges, 1 - self.theta, count=count))
+            case TailRule.QUADRATIC:
+                return TailThreshold(quadratic_level(self._middles, self.theta, self.smoothing, heights))
+            case TailRule.ENTROPIC:
+                return TailThreshold(entropic_level(self._middles, self.theta, self.smoothing, heights))
+
+    @property
+    def _middles(self) -> Vector:
+        return np.asarray((self.edges[1:] + self.edges[:-1]) / 2)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
-from protocols.record import RecordError, largest_of, pack, unpack, vectors_of
+from protocols.serialisation import RecordError, largest_of, pack, unpack, vectors_of
 from secagg.errors import SERVER, LocalError, MalformedMessage, ParameterError, SumFailed
 from secagg.spec import Total
 
@@ -88,7 +88,7 @@ def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
 
 
 @dataclass(frozen=True)
-class Unheard:
+class UnacknowledgedAnswer:
     """A client that was counted in a sum, but left before it could hear so."""
 
     member: int
@@ -97,26 +97,26 @@ class Unheard:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RoundInfo:
     """Which round it is, and what became of those before.
 
     `number`   counts attempts. It rises with every round, completed or not, and is never used twice.
     `history`  bit k says whether round `number - 1 - k` was completed, for the last 63.
-    `unheard`  who has yet to be told that it was counted. Whoever carries the queries knows, and adds it.
+    `unacknowledged`  answers that were counted, of clients that do not know it yet. The channel adds them.
 
     Every query carries it: clients that answered in an earlier round learn from it whether the memory that
     they made then is to be kept.
 
     Raises `RecordError` for a number or a history that cannot be.
 
-    >>> turn = Turn().next(completed=True)
+    >>> turn = RoundInfo().next(completed=True)
     >>> turn.number, turn.completed(0)
     (1, True)
     """
 
     number: int = 0
     history: int = 0
-    unheard: tuple[Unheard, ...] = ()
+    unacknowledged: tuple[UnacknowledgedAnswer, ...] = ()
 
     def __post_init__(self) -> None:
         if self.number < 0 or not 0 <= self.history < 1 << min(self.number, _REMEMBERED):
@@ -124,13 +124,15 @@ class Turn:
                 f"a turn has a number from 0, and a history of as many bits, {_REMEMBERED} at most"
             )
 
-    def telling(self, unheard: Iterable[Unheard]) -> Turn:
-        """This turn, with those of `unheard` that are not too long ago."""
-        return replace(self, unheard=tuple(each for each in unheard if self._remembers(each.round)))
+    def with_unacknowledged(self, unacknowledged: Iterable[UnacknowledgedAnswer]) -> RoundInfo:
+        """This turn, with those of `unacknowledged` that are not too long ago."""
+        return replace(
+            self, unacknowledged=tuple(each for each in unacknowledged if self._remembers(each.round))
+        )
 
-    def next(self, *, completed: bool) -> Turn:
+    def next(self, *, completed: bool) -> RoundInfo:
         history = (self.history << 1 | completed) & ((1 << _REMEMBERED) - 1)
-        return Turn(self.number + 1, history)
+        return RoundInfo(self.number + 1, history)
 
     def completed(self, number: int) -> bool:
         """Whether that earlier round was completed. One of too long ago counts as completed: most are."""
@@ -143,19 +145,19 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class _Letter:
+class _QueryPayload:
     """What a query's payload holds."""
 
-    turn: Turn
+    round_info: RoundInfo
     query: bytes
 
 
-def encode_query(turn: Turn, query: Query) -> bytes:
+def encode_query(round_info: RoundInfo, query: Query) -> bytes:
     """The payload with which a query is asked. With the turn in it, no two rounds ask the same."""
-    return pack(_Letter(turn, pack(query)))
+    return pack(_QueryPayload(round_info, pack(query)))
 
 
-class Phrasebook:
+class QueryDecoder:
     """The queries of an algorithm, and the length of all vectors in them: what a client understands.
 
     `dim`      of every vector,
@@ -175,12 +177,12 @@ class Phrasebook:
         self._dim = dim
         self._lengths = lengths
 
-    def decode(self, kind: str, payload: bytes) -> tuple[Turn, Query]:
+    def decode(self, kind: str, payload: bytes) -> tuple[RoundInfo, Query]:
         """The query that a server sent. Raises `MalformedMessage` if it is none."""
         try:
-            letter = unpack(_Letter, payload)
+            letter = unpack(_QueryPayload, payload)
             query = unpack(self._queries[kind], letter.query)
-            if encode_query(letter.turn, query) != payload:
+            if encode_query(letter.round_info, query) != payload:
                 raise RecordError("the same could be written shorter")
         except (KeyError, LocalError) as error:  # whatever a record says to values that it cannot have
             raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
@@ -190,4 +192,4 @@ class Phrasebook:
                 raise MalformedMessage(SERVER, f"{name} has {len(vector)} elements, not {length}")
         if largest_of(query) > LARGEST:
             raise MalformedMessage(SERVER, f"numbers beyond {LARGEST:g}")
-        return letter.turn, query
+        return letter.round_info, query

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protocols.algorithm import Sum
-from protocols.catalogue import CATALOGUE, Entry
+from protocols.catalogue import CATALOGUE, CatalogueEntry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "algorithms.md"
@@ -44,7 +44,7 @@ def redraw(page: str, content: str | None = None) -> str:
     return before + START + (table() if content is None else content) + STOP + rest.split(STOP, 1)[1]
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: CatalogueEntry) -> str:
     sums = entry.build(dim=DIM, clients=CLIENTS, **entry.example).sums()
     private = _private(entry) if sums else ""
     return f"| `{entry.name}` | {entry.summary} | {count_of(sums)} | {reveals_of(sums)} | {private} |\n"
@@ -60,7 +60,7 @@ def reveals_of(sums: Sequence[Sum]) -> str:
     return "; ".join(dict.fromkeys(each.reveals for each in sums)) or "nothing"
 
 
-def _rows(entry: Entry) -> list[str]:
+def _rows(entry: CatalogueEntry) -> list[str]:
     algorithm = entry.build(dim=DIM, clients=CLIENTS, **entry.example)
     private = _private(entry)
     if not algorithm.sums():
@@ -73,7 +73,7 @@ def _rows(entry: Entry) -> list[str]:
     return rows
 
 
-def _private(entry: Entry) -> str:
+def _private(entry: CatalogueEntry) -> str:
     if entry.budget is None:
         return "no"
     if "step" in entry.budget_names:

@@ -20,8 +20,8 @@ import trio
 import protocols.algorithm
 import protocols.learner
 import protocols.participant
-import protocols.record
 import protocols.run
+import protocols.serialisation
 import protocols.vocabulary
 import secagg
 import secagg.net
@@ -32,7 +32,7 @@ PROTOCOLS: Final = {
     protocols.algorithm: ("Algorithm", "ClientRound", "ModelState", "NoMemory", "Sum"),
     protocols.learner: ("Learner", "Score", "Steering"),
     protocols.participant: ("Participant",),
-    protocols.record: ("as_vector", "pack", "unpack"),
+    protocols.serialisation: ("as_vector", "pack", "unpack"),
     protocols.run: ("Channel", "Report", "Run"),
     protocols.vocabulary: ("Outcome", "Query", "Turn", "run_round"),
 }
@@ -55,7 +55,7 @@ FAMILIAR: Final = {
     "Fraction": Fraction,
     "dataclass": dataclass,
     "ClassVar": ClassVar,
-    "Vector": protocols.record.Vector,
+    "Vector": protocols.serialisation.Vector,
 }
 
 

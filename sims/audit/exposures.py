@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from protocols.algorithm import LEAST_WEIGHT
-from protocols.bisection import Below
+from protocols.order_statistics import Below
 from sims.audit.audit import Exposure, Kind, Release
 from sims.audit.evidence import Evidence, Row
 from sims.words import EXACT_TOTAL, counted

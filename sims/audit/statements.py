@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from protocols.evaluation import Errors
+from protocols.evaluation import ErrorHistogram
 from secagg.noise.accounting import rho_of
 from sims.audit.evidence import LEDGER, Evidence, Row
 from sims.audit.records import Entry, Records
@@ -62,7 +62,7 @@ def _told_otherwise(run: Row, settings: Settings) -> Iterator[str]:
         if told != own:
             yield f"run.json and the scenario disagree on {what}: {told} and {own}"
     beside = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
-    if beside != (set() if settings.tail is None else {Errors.kind}):
+    if beside != (set() if settings.tail is None else {ErrorHistogram.kind}):
         yield f"run.json says that {_listed(beside)} beside the training, and the scenario says otherwise"
     if run.get("insecure_seed") != (insecure_seed(settings.seed).hex() if settings.seeded else None):
         says = "follow" if settings.seeded else "do not follow"

@@ -10,8 +10,8 @@ from sims.cli.errors import UserError
 
 if TYPE_CHECKING:
     from protocols.algorithm import AnyAlgorithm
-    from protocols.catalogue import Entry
-    from protocols.privacy import Privacy
+    from protocols.catalogue import CatalogueEntry
+    from protocols.privacy_budget import PrivacyBudget
 
 _ROUNDS = 100
 _STEP = 0.1  # some step, where none was set: to see what else is missing
@@ -24,7 +24,7 @@ _OF_THE_BUDGET = {
 }
 
 
-def build(entry: "Entry", args: argparse.Namespace) -> "AnyAlgorithm":
+def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
     """The algorithm with all that was set. Raises `ParameterError` or `UserError` that says what to do."""
     from protocols.checks import MissingBound
     from secagg.errors import ParameterError
@@ -54,7 +54,7 @@ def colluders(args: argparse.Namespace) -> int:
     return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
 
 
-def _settings(entry: "Entry", args: argparse.Namespace) -> dict[str, Any]:
+def _settings(entry: "CatalogueEntry", args: argparse.Namespace) -> dict[str, Any]:
     from protocols.checks import shown
 
     settings: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def _wrong(text: str) -> UserError:
     return UserError(f"secagg plan: {text}")
 
 
-def _refuse_budget(entry: "Entry", args: argparse.Namespace, settings: dict[str, Any]) -> None:
+def _refuse_budget(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str, Any]) -> None:
     given = [name for name in ("delta", "rounds", "dropouts") if getattr(args, name) is not None]
     options = [f"--{name}" for name in given] + ["--removable"] * args.removable
     names = [name for name in entry.budget_names if name in settings]
@@ -87,7 +87,7 @@ def _refuse_budget(entry: "Entry", args: argparse.Namespace, settings: dict[str,
         raise _wrong(f"{which} belongs to the private variant: add --rho or --epsilon")
 
 
-def _made(entry: "Entry", args: argparse.Namespace, settings: dict[str, Any]) -> "AnyAlgorithm":
+def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str, Any]) -> "AnyAlgorithm":
     try:
         return entry.build(dim=args.dim, clients=args.clients, **settings)
     except TypeError:  # a text or a list where a number belongs, deep inside a bound
@@ -95,7 +95,7 @@ def _made(entry: "Entry", args: argparse.Namespace, settings: dict[str, Any]) ->
         raise _wrong(f"{entry.name}: the value of {' or '.join(odd) or '--set'} has the wrong type") from None
 
 
-def _privacy(entry: "Entry", args: argparse.Namespace, own: dict[str, Any]) -> "Privacy":
+def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
     """The budget that this algorithm takes."""
     from secagg.noise.goal import Goal
     from secagg.noise.promise import Promise

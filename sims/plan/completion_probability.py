@@ -27,7 +27,7 @@ from math import exp, lgamma, log
 
 import numpy as np
 
-from protocols.record import Vector
+from protocols.serialisation import Vector
 
 
 class Chances:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from protocols.algorithm import AnyAlgorithm, Sum
-from protocols.record import Vector, as_vector, vectors_of
-from protocols.vocabulary import Turn, encode_query
+from protocols.serialisation import Vector, as_vector, vectors_of
+from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS
@@ -309,7 +309,7 @@ def _length(asked: Sum, left_out: set[str], dim: int) -> int:
     }
     query = asked.query(**values)
     rest = sum(_NUMBER_BYTES * (sizes[name] - len(vector)) for name, vector in vectors_of(query).items())
-    return len(encode_query(Turn(), query)) + rest
+    return len(encode_query(RoundInfo(), query)) + rest
 
 
 def _example(hint: Any, vector: Vector) -> object:

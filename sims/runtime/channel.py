@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.run import Channel
-from protocols.vocabulary import Query, Turn, Unheard, encode_query
+from protocols.run import SumChannel
+from protocols.vocabulary import Query, RoundInfo, UnacknowledgedAnswer, encode_query
 from secagg.budget import Spend
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
@@ -34,7 +34,7 @@ from sims.runtime.participants import SimulatedParticipant
 from sims.runtime.setting import Setting
 
 
-class ObservedChannel(Channel, Protocol):
+class ObservedChannel(SumChannel, Protocol):
     """A channel to simulated clients, of which an observer sees what a server never would.
 
     `asked`       every sum so far.
@@ -166,7 +166,7 @@ class SessionChannel:
         self._sessions = 0
         self._members: tuple[int, ...] = ()
         self._sums_left = 0
-        self._turn = Turn()
+        self._round_info = RoundInfo()
         self._next_sum = 0  # of the round
         self._kind = ""  # of the current sum
         self._groups: set[str] = set()  # of which a sum was asked in this round
@@ -178,19 +178,19 @@ class SessionChannel:
         self.asked: list[Asking] = []
         self._answering: dict[int, int] = {}  # the sum of this session that each client was asked last
         self._heard: set[int] = set()  # who knows that it is in the current sum
-        self._unheard: list[Unheard] = []  # and who was in one, and does not know
+        self._unacknowledged: list[UnacknowledgedAnswer] = []  # and who was in one, and does not know
 
     # --- what a run calls ---
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, round_info: RoundInfo) -> None:
         """A round begins, if need be in a new session. Raises `SumFailed` if too few come."""
-        again = self._setting.insecure_replay and self._forget(turn)
-        self._turn, self._next_sum, self._groups = turn, 0, set()
+        again = self._setting.insecure_replay and self._forget(round_info)
+        self._round_info, self._next_sum, self._groups = round_info, 0, set()
         self._left.clear()
-        members = self._invited(turn)
+        members = self._invited(round_info)
         if self._algorithm.table is None:
             for member in members:
-                self.participants[member].open(turn)
+                self.participants[member].open(round_info)
             return
         again = again or self._setting.each_round or members != self._members
         if again or self._sums_left < self._algorithm.most_sums:
@@ -200,12 +200,14 @@ class SessionChannel:
         """The total of the answers. Raises `SumFailed` if there is none."""
         if self._session is None:
             raise TooFewClients("there is no session")
-        payload = encode_query(self._turn.telling(self._unheard), query)
+        payload = encode_query(self._round_info.with_unacknowledged(self._unacknowledged), query)
         self._heard = set()
         self._sums_left -= 1
         total = self._sum(self._session, query.kind, payload)
         missed = sorted(set(self._session.contributors) - self._heard)
-        self._unheard += [Unheard(member, self._turn.number, query.kind) for member in missed]
+        self._unacknowledged += [
+            UnacknowledgedAnswer(member, self._round_info.number, query.kind) for member in missed
+        ]
         return total
 
     def _sum(self, session: Session, kind: str, payload: bytes) -> Total:
@@ -215,7 +217,7 @@ class SessionChannel:
         self._note_group(kind)
         total, failure = None, None
         try:
-            total = session.ask(kind, payload, round_number=self._turn.number)
+            total = session.ask(kind, payload, round_number=self._round_info.number)
             return total
         except SumFailed as error:
             failure = str(error)
@@ -224,10 +226,10 @@ class SessionChannel:
             self._next_sum += 1
             count = None if total is None else total.count
             if total is not None or failure is not None:
-                self.asked.append(Asking(self._turn.number, kind, count))
+                self.asked.append(Asking(self._round_info.number, kind, count))
             self._setting.log.sum(
                 session=self._sessions - 1,
-                round=self._turn.number,
+                round=self._round_info.number,
                 kind=kind,
                 count=count,
                 failure=failure,
@@ -242,16 +244,21 @@ class SessionChannel:
         self._later = group in self._groups
         self._groups.add(group)
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, round_info: RoundInfo) -> None:
         """Tell everybody; after a round that failed, or that somebody left, a new session begins."""
-        told, self._unheard = turn.telling(self._unheard), []  # here, everybody hears it
+        told, self._unacknowledged = (
+            round_info.with_unacknowledged(self._unacknowledged),
+            [],
+        )  # here, everybody hears it
         self._tell(told)
-        if self._left or not turn.completed(self._turn.number):
+        if self._left or not round_info.completed(self._round_info.number):
             self._end_session()
 
-    def _tell(self, turn: Turn) -> None:
+    def _tell(self, round_info: RoundInfo) -> None:
         """Have everybody hear what became of the rounds before that turn."""
-        self._all({member: partial(each.learn, turn) for member, each in self.participants.items()})
+        self._all(
+            {member: partial(each.apply_history, round_info) for member, each in self.participants.items()}
+        )
 
     def close(self) -> None:
         """End the session, if there is one."""
@@ -275,15 +282,15 @@ class SessionChannel:
 
     # --- sessions ---
 
-    def _forget(self, turn: Turn) -> bool:
+    def _forget(self, round_info: RoundInfo) -> bool:
         """Let clients take part in a round of the past again. False if it is none."""
         for participant in self.participants.values():
-            participant.insecure_forget(turn.number)
-        return turn.number <= self._turn.number and self._session is not None
+            participant.insecure_rewind(round_info.number)
+        return round_info.number <= self._round_info.number and self._session is not None
 
-    def _invited(self, turn: Turn) -> tuple[int, ...]:
+    def _invited(self, round_info: RoundInfo) -> tuple[int, ...]:
         draw = self._setting.draw
-        members = tuple(self.participants) if draw is None else tuple(map(int, draw(turn.number)))
+        members = tuple(self.participants) if draw is None else tuple(map(int, draw(round_info.number)))
         if unknown := set(members) - set(self.participants):
             raise ParameterError(f"the draw invites clients that do not exist: {sorted(unknown)}")
         if len(set(members)) < len(members):
@@ -307,7 +314,7 @@ class SessionChannel:
             self._setting,
             members,
             memories,
-            self._turn.number if self._setting.each_round else self._sessions,
+            self._round_info.number if self._setting.each_round else self._sessions,
             self._answer,
             self._prepare,
             self._absent,
@@ -337,7 +344,7 @@ class SessionChannel:
         shape = session.shape
         self._setting.log.session(
             session=self._sessions - 1,
-            round=self._turn.number,
+            round=self._round_info.number,
             members=members,
             id=None if shape is None else shape.id,
             graph=None if shape is None else shape.graph,
@@ -411,7 +418,9 @@ class SessionChannel:
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         if stage is not self._stage:
             self._stage = stage
-            self._setting.log.stage(round=self._turn.number, sum=self._next_sum, kind=self._kind, stage=stage)
+            self._setting.log.stage(
+                round=self._round_info.number, sum=self._next_sum, kind=self._kind, stage=stage
+            )
         if self._leaves(member, stage):
             self._left.add(member)
         return self._missing(member, stage)
@@ -420,11 +429,11 @@ class SessionChannel:
         """Whether it is missing from this stage of the current sum."""
         if member in self._left or self._leaves(member, stage):
             return True
-        return self._setting.fate(member, stage, self._turn.number, self._next_sum)
+        return self._setting.fate(member, stage, self._round_info.number, self._next_sum)
 
     def _leaves(self, member: int, stage: Stage) -> bool:
         """By law. Whoever does is gone for the rest of the round, as it is from a session on a network."""
-        number, index, law = self._turn.number, self._next_sum, self._setting.law
+        number, index, law = self._round_info.number, self._next_sum, self._setting.law
         return law is not None and law.missing(member, stage, number, index, later=self._later)
 
     def _hear(self, member: int, event: ClientEvent) -> None:

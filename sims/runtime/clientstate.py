@@ -15,7 +15,7 @@ import msgpack
 import numpy as np
 
 from protocols.participant import Participant
-from protocols.record import RecordError
+from protocols.serialisation import RecordError
 from secagg.budget import Spend
 from secagg.hashing import DIGEST_BYTES
 from secagg.memory import AnswerEntry, VolatileMemory

@@ -40,7 +40,7 @@ class SimulatedParticipant(Participant):
         bounds = {part.name: part.bound for part in self._algorithm.table[kind].parts}
         free = {name: values[name] for name, bound in bounds.items() if getattr(bound, "total", None) is None}
         most = {name: bound.limit for name, bound in bounds.items() if isinstance(bound, Count)}
-        sent = _vectors(self._algorithm.phrasebook.decode(kind, payload)[1])
+        sent = _vectors(self._algorithm.query_decoder.decode(kind, payload)[1])
         return {**values, **self.learner.answered(free, most, sent)}
 
 

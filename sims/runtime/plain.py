@@ -52,7 +52,7 @@ def insecure_plain_sum(
     Raises `ParameterError` where algorithm, learners and setting do not go together.
 
     >>> from protocols.fedavg import FedAvg
-    >>> from protocols.quadratic import QuadraticLearner
+    >>> from protocols.quadratic_learner import QuadraticLearner
     >>> from protocols.run import Run
     >>> algorithm = FedAvg(dim=2, clients=3, clip=10.0)
     >>> learners = {k: QuadraticLearner(np.array([1.0, float(k)])) for k in range(3)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
-from protocols.catalogue import Entry, find
+from protocols.catalogue import CatalogueEntry, find
 from secagg.budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
 from secagg.noise.accounting import charge, rho_of
@@ -175,7 +175,7 @@ def _check_identity(settings: Settings, problems: Problems) -> None:
 # --- the algorithm ---
 
 
-def _check_algorithm(entry: Entry, settings: Settings, problems: Problems) -> None:
+def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Problems) -> None:
     built = _built(entry, settings, problems) if _has_all(entry, settings, problems) else None
     if built is None:
         return
@@ -216,7 +216,7 @@ def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -
         )
 
 
-def _has_all(entry: Entry, settings: Settings, problems: Problems) -> bool:
+def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> bool:
     """Whether the algorithm and its budget know all that is set for them."""
     own, privacy = settings.algorithm.parameters, settings.privacy
     unknown = [name for name in own if name not in entry.parameters]
@@ -237,7 +237,7 @@ def _has_all(entry: Entry, settings: Settings, problems: Problems) -> bool:
     return not unknown and not strange
 
 
-def _built(entry: Entry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
+def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
     """For the model that is meant, or one of some size, which most parameters do not depend on."""
     from sims.scenario.sources import model
 
@@ -272,7 +272,7 @@ def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> N
             problems.add("model.start", str(error).removeprefix("model.start: "))
 
 
-def _named(entry: Entry, sentence: str) -> str | None:
+def _named(entry: CatalogueEntry, sentence: str) -> str | None:
     """The one parameter that a sentence is about: it begins with it, or says what to set it to."""
     named = [name for name in _SUBJECT.findall(sentence) if name in entry.parameters]
     return named[0] if len(set(named)) == 1 else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.optimiser import PARAMETERS, ServerOptimiser
+from protocols.server_optimiser import PARAMETERS, ServerOptimiser
 from secagg.errors import ParameterError
 from sims.deploy.problems import Problems, nearest, shown
 from sims.scenario.settings import ServerSection, Settings

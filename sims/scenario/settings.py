@@ -103,7 +103,7 @@ class AlgorithmSection(OpenSection):
 
 
 class ServerSection(OpenSection):
-    """How the server moves the common model along what comes out of a round: see `protocols.optimiser`."""
+    """How the server moves the common model along a round's update: see `protocols.server_optimiser`."""
 
     kind: str
 

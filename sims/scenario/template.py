@@ -11,9 +11,8 @@ from enum import Enum
 from typing import Any, Final
 
 from protocols.algorithm import Algorithm, AnyAlgorithm
-from protocols.catalogue import Entry, Parameter, find
-from protocols.optimised import Optimised
-from protocols.optimiser import ServerOptimiser
+from protocols.catalogue import CatalogueEntry, Parameter, find
+from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.errors import ParameterError
 
 _WIDTH: Final = 100
@@ -150,11 +149,11 @@ def _what(built: AnyAlgorithm) -> str:
     """Which models are worth a look: where clients have their own, the common one says little of them."""
     if built.table is None:
         return "personal"
-    within = built.algorithm if isinstance(built, Optimised) else built
+    within = built.algorithm if isinstance(built, WithServerOptimiser) else built
     return "common" if type(within).personal is Algorithm.personal else "both"
 
 
-def _algorithm(entry: Entry) -> str:
+def _algorithm(entry: CatalogueEntry) -> str:
     lines = [
         "[algorithm]  # secagg plan says what each asks of clients, and reveals",
         f'name = "{entry.name}"',
@@ -166,7 +165,7 @@ def _algorithm(entry: Entry) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _setting(entry: Entry, each: Parameter) -> list[str]:
+def _setting(entry: CatalogueEntry, each: Parameter) -> list[str]:
     value = entry.example.get(each.name, each.default)
     if entry.budget is not None:
         value = _WITH_NOISE.get(each.name, value)
@@ -177,15 +176,15 @@ def _setting(entry: Entry, each: Parameter) -> list[str]:
     return [*_prose(each.meaning), f"{'' if each.required else '#'}{each.name} = {_toml(value)}{remark}"]
 
 
-def _server(entry: Entry, built: AnyAlgorithm) -> str:
+def _server(entry: CatalogueEntry, built: AnyAlgorithm) -> str:
     try:
-        Optimised(algorithm=built, optimiser=ServerOptimiser())
+        WithServerOptimiser(algorithm=built, optimiser=ServerOptimiser())
     except ParameterError:
         return f"# {entry.name} has no common model to move by an optimiser, and so no table [server].\n\n"
     return _SERVER
 
 
-def _privacy(entry: Entry) -> str:
+def _privacy(entry: CatalogueEntry) -> str:
     if entry.budget is None:
         return f"# {entry.name} has no private variant, and so no table [privacy].\n\n"
     own = [each for each in entry.settings if each.private]

@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.catalogue import Entry, find
-from protocols.optimised import Optimised
-from protocols.privacy import Privacy
-from protocols.record import Vector
+from protocols.catalogue import CatalogueEntry, find
+from protocols.privacy_budget import PrivacyBudget
+from protocols.serialisation import Vector
+from protocols.server_optimiser import WithServerOptimiser
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
@@ -53,12 +53,14 @@ def build(
 
 def _optimised(algorithm: AnyAlgorithm, section: ServerSection) -> AnyAlgorithm:
     try:
-        return Optimised(algorithm=algorithm, optimiser=optimiser(section))
+        return WithServerOptimiser(algorithm=algorithm, optimiser=optimiser(section))
     except ParameterError as error:
         raise ParameterError(f"{error}; it runs without [server]") from None
 
 
-def _privacy(entry: Entry, settings: Settings, section: PrivacySection, clients: int) -> Privacy:
+def _privacy(
+    entry: CatalogueEntry, settings: Settings, section: PrivacySection, clients: int
+) -> PrivacyBudget:
     if entry.budget is None:
         raise ParameterError("it has no private variant, so leave out [privacy]")
     own = section.parameters

@@ -11,7 +11,7 @@ from torch import nn
 
 from fl.errors import DataError
 from fl.flat import flatten
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from sims.scenario.settings import Settings
 from sims.scenario.sources import start_of
 

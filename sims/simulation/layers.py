@@ -15,8 +15,8 @@ from fl.errors import TrainingError
 from fl.flat import dim_of
 from fl.groups import Groups, layer_groups
 from fl.models import MODELS
-from protocols.catalogue import Entry
-from protocols.places import Places
+from protocols.catalogue import CatalogueEntry
+from protocols.index_ranges import IndexRanges
 from secagg.errors import ParameterError
 
 _CHOSEN: Final = "chosen"
@@ -24,7 +24,7 @@ _SOME: Final = "0:1"  # of a model that is not known yet
 
 
 def with_ranges(
-    entry: Entry, parameters: Mapping[str, Any], kind: str, module: nn.Module | None
+    entry: CatalogueEntry, parameters: Mapping[str, Any], kind: str, module: nn.Module | None
 ) -> dict[str, Any]:
     """The parameters of an algorithm with ranges of `module` wherever one says places.
 
@@ -34,7 +34,7 @@ def with_ranges(
     Raises `ParameterError`, with the parameter's name, for a layer that such a model does not have.
     """
     found = dict(parameters)
-    for name in entry.places:
+    for name in entry.index_range_parameters:
         if isinstance(found.get(name), str):
             found[name] = _ranges(name, found[name], kind.replace("_", "-"), module)
     return found
@@ -59,7 +59,7 @@ def _ranges(name: str, text: str, kind: str, module: nn.Module | None) -> str:
         except TrainingError as error:
             raise ParameterError(f"{name}: {_why(piece, kind, layers, error)}") from None
         ranges += [(each.start, each.stop) for each in groups.slices[_CHOSEN]]
-    return Places.of(dim, ranges).text
+    return IndexRanges.of(dim, ranges).text
 
 
 def _rest(module: nn.Module, layers: Mapping[str, tuple[str, ...]], piece: str) -> str | None:
@@ -80,9 +80,9 @@ def _check_name(name: str, piece: str, kind: str, layers: Mapping[str, tuple[str
         )
 
 
-def _parsed(name: str, piece: str, dim: int) -> Places:
+def _parsed(name: str, piece: str, dim: int) -> IndexRanges:
     try:
-        return Places.parse(piece, dim)
+        return IndexRanges.parse(piece, dim)
     except ParameterError as error:
         raise ParameterError(f"{name}: {error}") from None
 

@@ -66,5 +66,5 @@ def _entry(
 def leave_out(run: Run[Any], lost: list[AnswerEntry]) -> None:
     """Go on with a round in which none of them was asked, however often the run was cut off since."""
     last = max((entry.round_number for entry in lost), default=-1)
-    while run.turn.number <= last:
-        run.turn = run.turn.next(completed=False)
+    while run.round_info.number <= last:
+        run.round_info = run.round_info.next(completed=False)

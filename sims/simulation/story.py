@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from fl.errors import DataError
-from protocols.run import Report
+from protocols.run import RoundReport
 from sims.runtime.log import by_stage
 from sims.simulation import measuring
 from sims.simulation.observers import OBSERVERS
@@ -64,7 +64,7 @@ class Story:
         self._check_measured()
         return self._add({}, measured, seconds)
 
-    def after(self, number: int, report: Report, seconds: float) -> Line:
+    def after(self, number: int, report: RoundReport, seconds: float) -> Line:
         """Of the round `number`, counted from 1, that has just ended."""
         world = self._world
         silenced = sum(each.diverged == report.number for each in world.watched.values())
@@ -215,7 +215,7 @@ class Story:
                 yield line["round"]
 
 
-def _why(report: Report, silenced: int) -> str:
+def _why(report: RoundReport, silenced: int) -> str:
     return (
         f"training diverged on {counted(silenced, 'client')}: {report.failure}"
         if silenced

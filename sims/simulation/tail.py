@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm, ModelState
-from protocols.evaluated import Evaluation
-from protocols.evaluation import ERRORS, Errors, Measures
-from protocols.private_rounds import PrivateRounds
-from protocols.record import Vector, as_vector
+from protocols.evaluation import ERRORS, ErrorHistogram, Evaluation, EvaluationMetrics
+from protocols.privacy_budget import HistogramBudget
 from protocols.run import Run
-from protocols.vocabulary import Query, Turn
+from protocols.serialisation import Vector, as_vector
+from protocols.vocabulary import Query, RoundInfo
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
@@ -91,20 +90,20 @@ class _Seen:
         self._channel = channel
         self.heights: list[float] | None = None
 
-    def begin(self, turn: Turn) -> None:
-        self._channel.begin(turn)
+    def begin(self, round_info: RoundInfo) -> None:
+        self._channel.begin(round_info)
 
     def ask(self, query: Query) -> Total:
         total = self._channel.ask(query)
-        if query.kind == Errors.kind:
+        if query.kind == ErrorHistogram.kind:
             self.heights = [round(float(each), _DIGITS) for each in total[ERRORS]]
         return total
 
-    def finish(self, turn: Turn) -> None:
-        self._channel.finish(turn)
+    def finish(self, round_info: RoundInfo) -> None:
+        self._channel.finish(round_info)
 
 
-def measures(settings: Settings, section: TailSection, clients: int) -> Measures:
+def measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
     """What is asked of so many clients, with its noise. Raises `ParameterError` where none can be planned."""
     promise = Promise(
         clients=clients,
@@ -112,13 +111,13 @@ def measures(settings: Settings, section: TailSection, clients: int) -> Measures
         colluders=settings.channel.corrupt,
     )
     try:
-        privacy = PrivateRounds(
+        privacy = HistogramBudget(
             promise=promise,
             goal=Goal(epsilon=section.epsilon, delta=section.delta),
             rounds=len(_times(section, settings.rounds)),
             ratio=1.0,
         )
-        return Measures(scores=False, bins=section.bins, privacy=privacy)
+        return EvaluationMetrics(scores=False, bins=section.bins, privacy=privacy)
     except ParameterError as error:
         raise ParameterError(f"tail: {error}") from None
 

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.aggregation import Residuals
 from protocols.algorithm import AnyAlgorithm, NoMemory
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
-from protocols.orderstatistics import MedianByCounts, TrimmedMean
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.order_statistics import MedianByCounts, TrimmedMean
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA, RFA1
+from protocols.robust_aggregation import Residuals
 from protocols.run import Run
+from protocols.serialisation import Vector
 from protocols.vocabulary import Query
 from secagg.hooks import ClientHooks
 from secagg.local import local_machines

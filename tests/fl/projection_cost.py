@@ -22,9 +22,9 @@ from fl.samples import Array, Samples
 from fl.trainer import Trainer
 from fl.training import Training
 from protocols.fedavg import OwnModel
-from protocols.learner import Steering, Tie
+from protocols.learner import PenaltyTerm, Steering
 from protocols.lpproj import LpProj1
-from protocols.record import as_vector
+from protocols.serialisation import as_vector
 from protocols.subspace import Subspace
 from protocols.vocabulary import Query, run_round
 from secagg.spec import Total
@@ -73,8 +73,8 @@ def main(name: str) -> None:
     space = Subspace(dim=trainer.flat.dim, size=SIZE)
     steerings = {
         "plain": Steering(),
-        "p=1": Steering(tie=Tie(place=np.zeros(SIZE), pull=1.0, power=1, space=space)),
-        "p=2": Steering(tie=Tie(place=np.zeros(SIZE), pull=1.0, power=2, space=space)),
+        "p=1": Steering(tie=PenaltyTerm(place=np.zeros(SIZE), pull=1.0, power=1, space=space)),
+        "p=2": Steering(tie=PenaltyTerm(place=np.zeros(SIZE), pull=1.0, power=2, space=space)),
     }
     for steering in steerings.values():
         seconds_of(trainer, start, steering)  # once, so that all is there that is kept

@@ -44,7 +44,7 @@ from fl.training import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
-from protocols.quadratic import QuadraticLearner
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
 from protocols.run import Run
 from sims.runtime import Setting, insecure_plain_sum, secure_sum

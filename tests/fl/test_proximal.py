@@ -22,7 +22,7 @@ from fl.samples import Array, Samples
 from fl.trainer import Trainer
 from fl.training import Training
 from protocols.learner import Steering
-from protocols.quadratic import QuadraticLearner
+from protocols.quadratic_learner import QuadraticLearner
 from tests.fl.clients import amounts, client
 
 FEATURES, ROWS = 4, 30

@@ -21,8 +21,8 @@ from fl.subspace import _made
 from fl.training import Training
 from fl.ways import AUTO, ONE_BY_ONE, TOGETHER
 from protocols import subspace as made
-from protocols.learner import Steering, Tie
-from protocols.quadratic import tied
+from protocols.learner import PenaltyTerm, Steering
+from protocols.quadratic_learner import tied
 from protocols.subspace import Subspace
 from tests.fl.clients import clients
 
@@ -47,10 +47,10 @@ def crowd_of(model: str = "softmax", way: str = TOGETHER, **chosen: Any) -> Crow
     return Crowd(module, clients(SIZES), Training(**usual | chosen), device="cpu", way=way, seed=11)
 
 
-def tie_of(power: int, kind: str, dim: int, own: int = 0) -> Tie:
+def tie_of(power: int, kind: str, dim: int, own: int = 0) -> PenaltyTerm:
     space = None if kind == "whole" else Subspace(dim=dim, size=4, seed=1, transform=kind)
     place = np.random.default_rng(own).normal(size=dim if space is None else 4)
-    return Tie(place=place, pull=0.5 + own / 10, power=power, space=space)
+    return PenaltyTerm(place=place, pull=0.5 + own / 10, power=power, space=space)
 
 
 # --- on a device ---------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_ties_of_different_kinds_are_not_mixed_up() -> None:
     crowd, alone = crowd_of(way=TOGETHER), crowd_of(way=ONE_BY_ONE)
     dim = crowd.dim
     ties = [tie_of(1, "dense", dim), tie_of(2, "dense", dim), tie_of(2, "fast", dim), None]
-    ties.append(Tie(place=np.ones(2), pull=1.0, space=Subspace(dim=dim, size=2)))
+    ties.append(PenaltyTerm(place=np.ones(2), pull=1.0, space=Subspace(dim=dim, size=2)))
     chosen = dict(zip(crowd, ties, strict=True))
     start = np.zeros(dim)
     tasks = {client: (lambda c=client: crowd[c].train(start, Steering(tie=chosen[c]))) for client in crowd}
@@ -150,7 +150,7 @@ def test_places_and_subspaces_of_another_size_are_refused() -> None:
     dim = member.flat.dim
     with pytest.raises(TrainingError, match=f"none for {dim} parameters"):
         member.train(np.zeros(dim), Steering(tie=tie_of(2, "dense", dim + 1)))
-    tie = Tie(place=np.zeros(3), pull=1.0, space=Subspace(dim=dim, size=4))
+    tie = PenaltyTerm(place=np.zeros(3), pull=1.0, space=Subspace(dim=dim, size=4))
     with pytest.raises(TrainingError, match="a point of 4 parameters cannot be made of shape"):
         member.train(np.zeros(dim), Steering(tie=tie))
 

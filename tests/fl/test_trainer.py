@@ -23,7 +23,7 @@ from fl.trainer import Score, Trainer
 from fl.training import Training
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
-from protocols.quadratic import steered_step
+from protocols.quadratic_learner import steered_step
 from protocols.run import Run
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.fl.clients import amounts, client, samples

@@ -14,8 +14,8 @@ import pytest
 
 from papers.lpproj_theory import ATTACKS, METHODS, Attack, Draw, LinearProblem, Method
 from protocols.lpproj import Agree, LpProj2
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.serialisation import Vector, as_vector
 
 FIGURE_1 = LinearProblem()
 SMALL = LinearProblem(

@@ -12,7 +12,7 @@ import pytest
 
 from papers import simplicial
 from papers import simplicial_quantiles as quantiles
-from protocols.quantiles import one_hot, read_quantile
+from protocols.histogram_quantiles import one_hot, read_quantile
 from sims.sweep import read_records
 
 RESULTS = Path(__file__).parents[2] / "papers" / "results"

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, pack
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
+from protocols.serialisation import Vector, pack
 from secagg.local import Stage
 from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, secure_sum
 
@@ -64,7 +64,7 @@ def ran(
 def settled(algorithm: AnyAlgorithm, learners: Learners, rounds: int) -> Vector:
     """The model after so many rounds, all of them completed."""
     run, _ = ran(algorithm, learners, rounds)
-    assert all(run.turn.completed(number) for number in range(max(0, rounds - 63), rounds))
+    assert all(run.round_info.completed(number) for number in range(max(0, rounds - 63), rounds))
     return run.model
 
 
@@ -85,8 +85,8 @@ def assert_same_bits(algorithm: AnyAlgorithm, learners: Learners, rounds: int = 
 def missing(member: int, stage: Stage, number: int, sum_number: int = 0) -> Fate:
     """One client goes missing at one stage of one sum of one round."""
 
-    def fate(who: int, where: Stage, turn: int, asked: int) -> bool:
-        return (who, where, turn, asked) == (member, stage, number, sum_number)
+    def fate(who: int, where: Stage, round_info: int, asked: int) -> bool:
+        return (who, where, round_info, asked) == (member, stage, number, sum_number)
 
     return fate
 
@@ -94,7 +94,7 @@ def missing(member: int, stage: Stage, number: int, sum_number: int = 0) -> Fate
 def all_missing(number: int, stage: Stage = Stage.MASK) -> Fate:
     """Nobody gets further than that stage in one round."""
 
-    def fate(_who: int, where: Stage, turn: int, asked: int) -> bool:
-        return where is stage and turn == number and asked >= 0
+    def fate(_who: int, where: Stage, round_info: int, asked: int) -> bool:
+        return where is stage and round_info == number and asked >= 0
 
     return fate

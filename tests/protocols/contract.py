@@ -13,36 +13,31 @@ from protocols.afl import AFL
 from protocols.algorithm import LEAST_WEIGHT, AnyAlgorithm
 from protocols.apfl import APFL
 from protocols.ditto import Ditto
-from protocols.evaluated import Evaluated, Evaluation
-from protocols.evaluation import Measures
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.evaluation import Evaluation, EvaluationMetrics, WithEvaluation
+from protocols.fedavg import FedAvg, LocalTraining, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
-from protocols.fedplus import FedPlus, Group, fedavg_plus, fedcomed_plus, fedgeomed_plus
+from protocols.fedplus import FedPlus, PenaltyGroup, fedavg_plus, fedcomed_plus, fedgeomed_plus
 from protocols.learner import Learner
-from protocols.lgfedavg import LGFedAvg
 from protocols.lpproj import LpProj1, LpProj2
-from protocols.optimised import FedOpt, Optimised
-from protocols.optimiser import ServerOptimiser
-from protocols.orderstatistics import MedianByCounts, TrimmedMean
-from protocols.partial import FedAlt, FedSim
-from protocols.perfedavg import PerFedAvg
+from protocols.order_statistics import MedianByCounts, TrimmedMean
+from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
 from protocols.pfedme import PFedMe
-from protocols.private import PrivateSteps
-from protocols.private_rounds import PrivateRounds
+from protocols.privacy_budget import HistogramBudget, PublicStepBudget
 from protocols.qffl import QFFL
-from protocols.quadratic import QuadraticLearner
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import Quantised
-from protocols.record import Vector, as_vector, pack
 from protocols.rfa import RFA, RFA1
 from protocols.rsa import RSA
-from protocols.run import Report, Run
+from protocols.run import RoundReport, Run
 from protocols.scaffold import Scaffold
+from protocols.serialisation import Vector, as_vector, pack
+from protocols.server_optimiser import FedOpt, ServerOptimiser, WithServerOptimiser
 from protocols.simplicial import SimplicialFL
-from protocols.sketched import SketchedSGD
+from protocols.sketched_sgd import SketchedSGD
 from protocols.splitting import SETTINGS as SPLITTINGS
 from protocols.splitting import Splitting
-from protocols.term import TERM
-from protocols.vocabulary import Query, Turn, encode_query
+from protocols.tilted_erm import TERM
+from protocols.vocabulary import Query, RoundInfo, encode_query
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.spec import Total
@@ -125,23 +120,23 @@ def _case(name: str, kind: Callable[..., AnyAlgorithm], /, **settings: Any) -> C
 
 def _optimised(inner: Callable[..., AnyAlgorithm], optimiser: ServerOptimiser, **settings: Any) -> Case:
     def make(dim: int, clients: int) -> AnyAlgorithm:
-        return Optimised(algorithm=inner(dim=dim, clients=clients, **settings), optimiser=optimiser)
+        return WithServerOptimiser(algorithm=inner(dim=dim, clients=clients, **settings), optimiser=optimiser)
 
     return Case(f"{optimiser.kind}-{inner.__name__.lower()}", make)
 
 
-def _evaluated(inner: Callable[..., AnyAlgorithm], measures: Measures, **settings: Any) -> Case:
+def _evaluated(inner: Callable[..., AnyAlgorithm], measures: EvaluationMetrics, **settings: Any) -> Case:
     def make(dim: int, clients: int) -> AnyAlgorithm:
-        return Evaluated(algorithm=inner(dim=dim, clients=clients, **settings), measures=measures)
+        return WithEvaluation(algorithm=inner(dim=dim, clients=clients, **settings), measures=measures)
 
     return Case(f"evaluated-{inner.__name__.lower()}", make)
 
 
 PROMISE = Promise(clients=CLIENTS, dropouts=2, colluders=0)
 HYBRID = (
-    Group(start=0, stop=2, psi="squared", clip=10.0),
-    Group(start=2, stop=4, psi="norm", delta=0.1),
-    Group(start=4, stop=DIM, psi="coordinates", delta=0.1),
+    PenaltyGroup(start=0, stop=2, psi="squared", clip=10.0),
+    PenaltyGroup(start=2, stop=4, psi="norm", delta=0.1),
+    PenaltyGroup(start=4, stop=DIM, psi="coordinates", delta=0.1),
 )
 
 # Few enough bits that rounding shows in a state.
@@ -166,7 +161,7 @@ CASES: tuple[Case, ...] = (
         steps=2,
         weighted=False,
         same_bits=False,
-        privacy=PrivateSteps(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60, step=0.5),
+        privacy=PublicStepBudget(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60, step=0.5),
     ),
     _case("median", MedianByCounts, reach=1.0, steps=2, rounding=False),
     _case("trimmed-mean", TrimmedMean, reach=1.0, steps=3, trim=0.2),
@@ -180,7 +175,7 @@ CASES: tuple[Case, ...] = (
         loss_bound=8.0,
         bins=8,
         same_bits=False,
-        privacy=PrivateRounds(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60),
+        privacy=HistogramBudget(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60),
     ),
     _case("fedavg+", fedavg_plus, clip=10.0),
     _case("fedgeomed+", fedgeomed_plus, steps=2, weighted=True, cap=8, tolerance=0.0),
@@ -214,17 +209,17 @@ CASES: tuple[Case, ...] = (
     _case("sketch", SketchedSGD, clip=10.0, rows=3, columns=4, k=1, p2=2),
     _case("quantised", Quantised, reach=2.0),
     _case("quantised-buckets", Quantised, reach=1.0, levels=3, bucket=4, feedback=True, weighted=True, cap=8),
-    _case("evaluation", Evaluation, measures=Measures(loss_bound=8.0, bins=4), rounding=False),
+    _case("evaluation", Evaluation, measures=EvaluationMetrics(loss_bound=8.0, bins=4), rounding=False),
     _case(
         "evaluation-private",
         Evaluation,
-        measures=Measures(
-            loss_bound=8.0, bins=4, privacy=PrivateRounds(promise=PROMISE, goal=Goal(rho=333.0), rounds=60)
+        measures=EvaluationMetrics(
+            loss_bound=8.0, bins=4, privacy=HistogramBudget(promise=PROMISE, goal=Goal(rho=333.0), rounds=60)
         ),
         rounding=False,
         same_bits=False,
     ),
-    _evaluated(Ditto, Measures(loss_bound=8.0, bins=0, personal=True), clip=10.0),
+    _evaluated(Ditto, EvaluationMetrics(loss_bound=8.0, bins=0, personal=True), clip=10.0),
 )
 
 
@@ -251,7 +246,7 @@ def start_of(algorithm: AnyAlgorithm) -> Any:
     return algorithm.start(as_vector(np.zeros(algorithm.dim)))
 
 
-def described(report: Report) -> tuple[object, ...]:
+def described(report: RoundReport) -> tuple[object, ...]:
     """A report as values that can be compared; its failure by class and words."""
     failure = None if report.failure is None else (type(report.failure), str(report.failure))
     return report.number, dict(report.sums), report.clients, dict(report.facts), failure
@@ -317,10 +312,10 @@ class Watching:
         self._canned = canned
         self._number = 0
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, round_info: RoundInfo) -> None:
         self.is_servers_turn = False
-        self._number = turn.number
-        self.channel.begin(turn)
+        self._number = round_info.number
+        self.channel.begin(round_info)
         self.is_servers_turn = True
 
     def ask(self, query: Query) -> Total:
@@ -332,9 +327,9 @@ class Watching:
         self.is_servers_turn = True
         return total
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, round_info: RoundInfo) -> None:
         self.is_servers_turn = False
-        self.channel.finish(turn)
+        self.channel.finish(round_info)
 
 
 class ExactSums:
@@ -346,16 +341,19 @@ class ExactSums:
         assert algorithm.table is not None
         self._table = algorithm.table
         self.participants = self._inner.participants
-        self._turn = Turn()
+        self._round_info = RoundInfo()
 
-    def begin(self, turn: Turn) -> None:
-        self._turn = turn
+    def begin(self, round_info: RoundInfo) -> None:
+        self._round_info = round_info
 
     def ask(self, query: Query) -> Total:
         answers = []
         for participant in self.participants.values():
             values = participant.answer(
-                query.kind, encode_query(self._turn, query), round_number=self._turn.number, invited=CLIENTS
+                query.kind,
+                encode_query(self._round_info, query),
+                round_number=self._round_info.number,
+                invited=CLIENTS,
             )
             assert values is not None
             answers.append({name: np.asarray(each) for name, each in values.items()})
@@ -369,9 +367,9 @@ class ExactSums:
                 parts[part.name] = np.array([fsum(column) for column in zip(*rows, strict=True)])
         return Total(parts, count=len(answers), invited=len(answers))
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, round_info: RoundInfo) -> None:
         for participant in self.participants.values():
-            participant.learn(turn)
+            participant.apply_history(round_info)
 
 
 class Guarded:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from protocols.record import Vector
+from protocols.serialisation import Vector
 
 Maps = Callable[[Vector, int], Vector]  # all users' maps at their points, in round t
 

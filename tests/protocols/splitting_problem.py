@@ -10,8 +10,8 @@ import numpy as np
 
 from fl.data.splitting import LeastSquares, least_squares
 from protocols.learner import Learner, Score, Steering
-from protocols.record import Vector, as_vector
 from protocols.run import Run
+from protocols.serialisation import Vector, as_vector
 from protocols.splitting import Splitting
 from sims.runtime import Setting, insecure_plain_sum
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from protocols.afl import AFL, NEXT, WEIGHT, Mixed, MixtureState, Presence, Weight
-from protocols.averaging import UPDATE
+from protocols.afl import AFL, NEXT, WEIGHT, Mixed, MixtureState, MixtureWeight, Presence
 from protocols.participant import Participant
-from protocols.record import as_vector, pack
 from protocols.run import Run
-from protocols.vocabulary import Turn, encode_query
+from protocols.serialisation import as_vector, pack
+from protocols.vocabulary import RoundInfo, encode_query
+from protocols.weighted_mean import UPDATE
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
@@ -82,7 +82,7 @@ def test_the_mixture_loss_that_is_reported_is_the_soft_mean_of_the_losses() -> N
 def test_a_weight_that_has_vanished_can_come_back() -> None:
     algorithm = afl()
     (learner, *_) = three().values()
-    answer = algorithm.client(learner, Weight(0.0)).answer(Mixed(as_vector([0.0, 0.0]), 1.0))
+    answer = algorithm.client(learner, MixtureWeight(0.0)).answer(Mixed(as_vector([0.0, 0.0]), 1.0))
     assert answer[WEIGHT] == pytest.approx([1e-9], rel=1e-12)
     assert np.asarray(answer[NEXT])[0] > 0
 
@@ -151,7 +151,7 @@ def test_weights_that_add_up_to_nothing_are_no_total(empty: str) -> None:
 
 def test_no_client_divides_by_nothing() -> None:
     (learner, *_) = three().values()
-    client = afl().client(learner, Weight(0.3))
+    client = afl().client(learner, MixtureWeight(0.3))
     with pytest.raises(MalformedMessage, match="nothing"):
         client.answer(Mixed(as_vector([0.0, 0.0]), 0.0))
 
@@ -181,7 +181,7 @@ def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, object]) -> 
 def test_a_client_answers_only_if_all_are_asked() -> None:
     """Whether somebody is missing is not for the server alone to say."""
     participant = Participant(afl(), three()[0], trust="curious_server")
-    payload = encode_query(Turn(), Presence())
+    payload = encode_query(RoundInfo(), Presence())
     with pytest.raises(MalformedMessage, match="2 clients are asked, not all 3"):
         participant.answer("presence", payload, round_number=0, invited=2)
     assert participant.answer("presence", payload, round_number=0, invited=3) is not None

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.anderson import Anderson, Guard, combined, gram_of
-from protocols.record import as_vector
+from protocols.anderson import Anderson, AndersonSafeguard, combined, gram_of
 from protocols.run import Run
+from protocols.serialisation import as_vector
 from protocols.splitting import SETTINGS, Splitting
+from protocols.splitting_acceleration import GRAM, GramRow
 from protocols.splitting_clients import AcceleratedSplit
-from protocols.splitting_gram import GRAM, GramRow
-from protocols.vocabulary import Turn, encode_query
+from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
@@ -315,7 +315,7 @@ def test_a_ridge_draws_weights_together_and_damping_towards_the_plain_step() -> 
 
 
 def test_the_safeguard_checks_once_in_a_while_and_again_until_residuals_fall() -> None:
-    guard = Guard().met(2.0).met(5.0)
+    guard = AndersonSafeguard().met(2.0).met(5.0)
     assert guard.first == 2.0
     taken, guard = guard.judge(1e7, patience=3)  # above 1e6 times the first
     assert (taken, guard.accepted, guard.strict) == (False, 0, True)
@@ -355,9 +355,9 @@ def answered(query: AcceleratedSplit, rounds: int = 4) -> Any:
     run, channel = accelerated("fedsplit", 2)
     for _ in range(rounds):
         run.round()
-    turn = Turn(rounds, 2**rounds - 1)
+    round_info = RoundInfo(rounds, 2**rounds - 1)
     return channel.participants[1].answer(
-        query.kind, encode_query(turn, query), round_number=turn.number, invited=5
+        query.kind, encode_query(round_info, query), round_number=round_info.number, invited=5
     )
 
 

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from protocols.bisection import Below
-from protocols.orderstatistics import Inside, MedianByCounts, OrderStatistics, TrimmedMean
+from protocols.order_statistics import Below, Inside, MedianByCounts, OrderStatistics, TrimmedMean
 from protocols.participant import Participant
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
-from protocols.run import Report, Run
-from protocols.vocabulary import Turn, encode_query
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
+from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import CohortChanged, CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
@@ -36,7 +35,7 @@ def one_round(
     *,
     fate: Fate = nobody_missing,
     dropout: float = 0.0,
-) -> tuple[Vector, Report]:
+) -> tuple[Vector, RoundReport]:
     """How the model moves, if clients come to these updates."""
     start = np.resize(MODEL, algorithm.dim)
     learners = {
@@ -220,7 +219,7 @@ def test_a_client_answers_nothing_before_it_knows_the_model() -> None:
     for query in (Below(1, None, np.zeros(1), np.zeros(1)), Inside(-np.ones(1), np.ones(1))):
         client = Participant(algorithm, QuadraticLearner(np.ones(1)), trust="curious_server")
         with pytest.raises(MalformedMessage, match="before the model"):
-            client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=5)
+            client.answer(query.kind, encode_query(RoundInfo(), query), round_number=0, invited=5)
 
 
 def test_a_client_whose_training_diverged_declines() -> None:
@@ -229,4 +228,4 @@ def test_a_client_whose_training_diverged_declines() -> None:
     learner = QuadraticLearner(np.array([1.0, np.nan]))
     client = Participant(algorithm, learner, trust="curious_server")
     query = Below(0, np.zeros(2), np.zeros(2), None)
-    assert client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=5) is None
+    assert client.answer(query.kind, encode_query(RoundInfo(), query), round_number=0, invited=5) is None

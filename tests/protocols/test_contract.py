@@ -21,9 +21,9 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import CATALOGUE
 from protocols.learner import Learner
 from protocols.participant import Participant
-from protocols.record import pack
 from protocols.run import Run
-from protocols.vocabulary import LARGEST, Query, Turn, encode_query, run_round
+from protocols.serialisation import pack
+from protocols.vocabulary import LARGEST, Query, RoundInfo, encode_query, run_round
 from secagg.encoding import Encoding
 from secagg.errors import LocalError, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage
@@ -257,7 +257,7 @@ def test_saved_and_resumed_in_the_midst_it_comes_to_the_same(
     for member, each in clients.items():
         again.participants[member].restore(each)
     resumed: Run[Any] = Run.resume(case.algorithm(), again, saved)
-    assert resumed.turn == run.turn
+    assert resumed.round_info == run.round_info
     whole, rest = undisturbed(case.name, make, trust), rounds_of(resumed, again, 2)
     assert rest.failures == [False, False]
     if case.same_bits or make is PLAIN:  # noise that is removed or rotated is another in another session
@@ -273,7 +273,7 @@ def test_clients_that_restart_before_they_hear_of_the_end_keep_the_same(case: Ca
     saved: dict[int, bytes] = {}
 
     class Restarting(Watching):
-        def finish(self, turn: Turn) -> None:
+        def finish(self, round_info: RoundInfo) -> None:
             if not saved:
                 saved.update({member: each.save() for member, each in channel.participants.items()})
                 for member, learner in case.learners(DIM, CLIENTS).items():
@@ -281,7 +281,7 @@ def test_clients_that_restart_before_they_hear_of_the_end_keep_the_same(case: Ca
                     fresh.restore(saved[member])
                     channel.participants[member] = fresh
                 return  # nobody tells them
-            super().finish(turn)
+            super().finish(round_info)
 
     happened = rounds_of(run_of(case, Restarting(channel)), channel, 3)
     whole = undisturbed(case.name, PLAIN, Trust.CURIOUS)
@@ -303,9 +303,9 @@ def test_saving_a_client_at_any_time_changes_nothing(case: Case) -> None:
                 self.save()
                 return total
 
-            def finish(self, turn: Turn) -> None:
+            def finish(self, round_info: RoundInfo) -> None:
                 self.save()
-                super().finish(turn)
+                super().finish(round_info)
 
             def save(self) -> None:
                 for participant in channel.participants.values() if saving else ():
@@ -335,7 +335,7 @@ def test_what_is_summed_is_what_the_table_says(case: Case, make: MakeChannel, tr
     for (_, kind), count in times.items():
         assert count <= table[kind].times
         assert kind in case.fewer or count == table[kind].times
-    payloads = [(query.kind, encode_query(Turn(number), query)) for number, query, _ in watching.asked]
+    payloads = [(query.kind, encode_query(RoundInfo(number), query)) for number, query, _ in watching.asked]
     assert len(set(payloads)) == len(payloads), "clients refuse to be asked the same twice"
 
 
@@ -349,14 +349,14 @@ def test_only_totals_reach_the_servers_side(case: Case, make: MakeChannel, trust
     }
     channel = channel_of(case, make, trust, learners=guarded)
     watching.append(Watching(channel))
-    turn = Turn()
+    round_info = RoundInfo()
     state = start_of(algorithm)
     for _ in range(2):
-        watching[0].begin(turn)
+        watching[0].begin(round_info)
         steps = algorithm.round(state)
         state = run_round(steps, watching[0].ask).state
-        turn = turn.next(completed=True)
-        watching[0].finish(turn)
+        round_info = round_info.next(completed=True)
+        watching[0].finish(round_info)
         seen += held_by(state)
     for _, query, total in watching[0].asked:
         assert type(total) is Total
@@ -382,8 +382,8 @@ def held_by(value: object, depth: int = 6) -> list[object]:
 def test_a_servers_round_cannot_reach_its_clients(case: Case) -> None:
     """Not through its generator's variables, at any of its yields."""
     channel = channel_of(case, PLAIN, Trust.CURIOUS)
-    algorithm, turn = case.algorithm(), Turn()
-    channel.begin(turn)
+    algorithm, round_info = case.algorithm(), RoundInfo()
+    channel.begin(round_info)
     steps = algorithm.round(start_of(algorithm))
     query = next(steps)
     while True:
@@ -461,7 +461,7 @@ def fresh(case: Case) -> Participant:
 def test_a_foreign_kind_is_refused(case: Case) -> None:
     for kind in ("", "foreign", "Update", "update\0"):
         with pytest.raises(MalformedMessage):
-            fresh(case).answer(kind, encode_query(Turn(), Query()), round_number=0, invited=CLIENTS)
+            fresh(case).answer(kind, encode_query(RoundInfo(), Query()), round_number=0, invited=CLIENTS)
 
 
 @each_case(ASKING)
@@ -471,7 +471,9 @@ def test_the_payload_of_another_kind_is_refused_or_means_what_it_says(case: Case
         hints = [list(get_type_hints(type(each)).values())[1:] for each in (one, other)]
         if hints[0] != hints[1]:
             with pytest.raises(MalformedMessage):
-                fresh(case).answer(one.kind, encode_query(Turn(), other), round_number=0, invited=CLIENTS)
+                fresh(case).answer(
+                    one.kind, encode_query(RoundInfo(), other), round_number=0, invited=CLIENTS
+                )
 
 
 @each_case(ASKING)
@@ -484,7 +486,7 @@ def test_a_vector_of_another_length_is_refused(case: Case) -> None:
                 changed = replace(query, **{field.name: wrong})
                 with pytest.raises(MalformedMessage, match=f"{length} elements"):
                     fresh(case).answer(
-                        query.kind, encode_query(Turn(), changed), round_number=0, invited=CLIENTS
+                        query.kind, encode_query(RoundInfo(), changed), round_number=0, invited=CLIENTS
                     )
 
 
@@ -494,7 +496,7 @@ def test_every_query_may_come_first_and_none_crashes_a_client(case: Case) -> Non
     for query in first_queries(case):
         try:
             values = fresh(case).answer(
-                query.kind, encode_query(Turn(), query), round_number=0, invited=CLIENTS
+                query.kind, encode_query(RoundInfo(), query), round_number=0, invited=CLIENTS
             )
         except MalformedMessage:
             continue
@@ -559,7 +561,7 @@ def test_no_query_that_can_be_read_crashes_a_client(case: Case, data: st.DataObj
     for kind in data.draw(st.lists(st.sampled_from(list(sums)), min_size=1, max_size=3)):
         made = data.draw(records_of(kind, lengths[kind]))
         try:
-            payload = encode_query(Turn(), kind(**made))
+            payload = encode_query(RoundInfo(), kind(**made))
         except LocalError:
             return  # not even a malicious server can ask that: it would not be read
         with warnings.catch_warnings():
@@ -574,7 +576,7 @@ def test_no_query_that_can_be_read_crashes_a_client(case: Case, data: st.DataObj
             Encoding(sums[kind], cohort=CLIENTS).encode(values, KeyStream(bytes(32)))
         client.confirmed()
         client.save()
-    client.learn(Turn().next(completed=True))
+    client.apply_history(RoundInfo().next(completed=True))
     client.save()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.averaged import Update
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
-from protocols.record import as_vector, pack
+from protocols.serialisation import as_vector, pack
+from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.local import Stage
 from secagg.spec import Total

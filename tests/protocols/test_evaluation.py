@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 
 from protocols.algorithm import NoMemory
 from protocols.ditto import Ditto
-from protocols.evaluated import Evaluated, Evaluation
-from protocols.evaluation import Errors, Measures, Scores
+from protocols.evaluation import ErrorHistogram, Evaluation, EvaluationMetrics, Scores, WithEvaluation
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.histogram_quantiles import one_hot, read_percentile
 from protocols.learner import Score
-from protocols.privacy import Privacy
-from protocols.private_rounds import PrivateRounds
-from protocols.quadratic import QuadraticLearner
-from protocols.quantiles import one_hot, read_percentile
-from protocols.record import Vector
+from protocols.privacy_budget import HistogramBudget, PrivacyBudget
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
+from protocols.serialisation import Vector
 from protocols.simplicial import SimplicialFL
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
@@ -61,13 +59,13 @@ def quadratic() -> dict[int, QuadraticLearner]:
 
 
 def evaluation(clients: int = 6, **settings: Any) -> Evaluation:
-    measures = Measures(**({"loss_bound": 10.0} | settings))
+    measures = EvaluationMetrics(**({"loss_bound": 10.0} | settings))
     return Evaluation(dim=2, clients=clients, measures=measures)
 
 
-def evaluated(algorithm: Any = None, **settings: Any) -> Evaluated[Any, Any]:
+def evaluated(algorithm: Any = None, **settings: Any) -> WithEvaluation[Any, Any]:
     inner = FedAvg(dim=2, clients=6, clip=10.0) if algorithm is None else algorithm
-    return Evaluated(algorithm=inner, measures=Measures(**({"loss_bound": 10.0} | settings)))
+    return WithEvaluation(algorithm=inner, measures=EvaluationMetrics(**({"loss_bound": 10.0} | settings)))
 
 
 def run_of(algorithm: Any, cohort: Any, *, make: Any = insecure_plain_sum, **settings: Any) -> Run[Any]:
@@ -112,7 +110,7 @@ def test_a_histogram_can_be_all_that_is_asked_for() -> None:
 
 def test_a_budget_for_a_histogram_alone_goes_to_it_whole() -> None:
     promise, goal = Promise(clients=6, dropouts=0, colluders=0), Goal(rho=1.0)
-    whole = PrivateRounds(promise=promise, goal=goal, rounds=1, ratio=1.0)
+    whole = HistogramBudget(promise=promise, goal=goal, rounds=1, ratio=1.0)
     alone = evaluation(6, bins=4, scores=False, privacy=whole)
     assert alone.max_rho == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(ParameterError, match="set a ratio of 1"):
@@ -172,7 +170,7 @@ def test_every_model_that_is_asked_about_is_evaluated() -> None:
     learner = Told(np.zeros(2), result=Score(1, 2, 0.5))
     client = evaluation().client(learner, NoMemory())
     client.answer(Scores(np.zeros(2)))
-    client.answer(Errors(np.ones(2), 20))
+    client.answer(ErrorHistogram(np.ones(2), 20))
     assert learner.scored == 2
 
 
@@ -325,10 +323,10 @@ def test_what_is_saved_is_what_the_algorithm_saves() -> None:
 # --- private ---
 
 
-def private(clients: int, **settings: Any) -> PrivateRounds:
+def private(clients: int, **settings: Any) -> HistogramBudget:
     promise = Promise(clients=clients, dropouts=0, colluders=0)
     given: dict[str, Any] = {"goal": Goal(rho=8.0), "rounds": 4}
-    return PrivateRounds(promise=promise, **(given | settings))
+    return HistogramBudget(promise=promise, **(given | settings))
 
 
 @pytest.mark.parametrize("bins", [0, 10])
@@ -387,7 +385,7 @@ def test_an_evaluation_is_not_evaluated_again() -> None:
 
 @pytest.mark.parametrize("algorithm_has", [False, True])
 def test_noise_is_everywhere_or_nowhere(algorithm_has: bool) -> None:
-    budget = Privacy(promise=Promise(clients=6, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
+    budget = PrivacyBudget(promise=Promise(clients=6, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
     inner = FedAvg(dim=2, clients=6, clip=1.0, weighted=False, privacy=budget if algorithm_has else None)
     with pytest.raises(ParameterError, match="a budget each, or neither"):
         evaluated(inner, **({} if algorithm_has else {"privacy": private(6)}))

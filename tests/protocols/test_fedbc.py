@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from protocols.algorithm import AnyAlgorithm, ModelState
 from protocols.fedavg import FedAvg
-from protocols.fedbc import Bond, FedBC, PerFedBC, fedbc_as_released
+from protocols.fedbc import ConstraintState, FedBC, PerFedBC, fedbc_as_released
 from protocols.learner import Learner
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector, pack, unpack
-from protocols.run import Report, Run
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector, as_vector, pack, unpack
 from protocols.vocabulary import Outcome, run_round
 from secagg.errors import CorruptTotal, ParameterError, TooFewClients
 from secagg.local import Stage
@@ -48,8 +48,8 @@ def _learners(*, rate: float = 0.1, steps: int) -> dict[int, Learner]:
 @dataclass
 class _Ran:
     common: Vector
-    bonds: list[Bond]
-    reports: list[Report]
+    bonds: list[ConstraintState]
+    reports: list[RoundReport]
 
     @property
     def own(self) -> Vector:
@@ -130,14 +130,14 @@ def _descend(
 def _algorithm_1(rounds: int, *, alpha: float, gamma: float, gamma_step: float, top: float) -> _Ran:
     """As the paper has it, by a server that sees everything."""
     common, learners = START, _learners(steps=4)
-    bonds = [Bond(START, 0.0, gamma) for _ in learners]
+    bonds = [ConstraintState(START, 0.0, gamma) for _ in learners]
     for _ in range(rounds):
         for k, bond in enumerate(bonds):
             assert bond.model is not None
             model = _descend(learners[k], bond.model, common, bond.multiplier, 4, 0.1)
             excess = float(np.sum((model - common) ** 2)) - bond.gamma
             multiplier = min(max(bond.multiplier + alpha * excess, 0.0), top)
-            bonds[k] = Bond(model, multiplier, bond.gamma + gamma_step * bond.multiplier)
+            bonds[k] = ConstraintState(model, multiplier, bond.gamma + gamma_step * bond.multiplier)
         common = np.average([bond.model for bond in bonds], axis=0, weights=[b.multiplier for b in bonds])
     return _Ran(common, bonds, [])
 
@@ -145,14 +145,14 @@ def _algorithm_1(rounds: int, *, alpha: float, gamma: float, gamma_step: float, 
 def _program(rounds: int, *, rate: float) -> _Ran:
     """As the authors' program has it, but for the momentum that clients give each other."""
     common, learners = START, _learners(steps=4)
-    bonds = [Bond(START) for _ in learners]
+    bonds = [ConstraintState(START) for _ in learners]
     for _ in range(rounds):
         for k, bond in enumerate(bonds):
             model = _descend(learners[k], common, common, bond.multiplier, 4, 0.1)
             rise = 0.5 * bond.rise + float(np.sum((model - common) ** 2)) - bond.gamma
             widening = 0.5 * bond.widening + bond.multiplier
             multiplier = max(0.0, bond.multiplier + rate * rise)
-            bonds[k] = Bond(model, multiplier, bond.gamma + rate * widening, rise, widening)
+            bonds[k] = ConstraintState(model, multiplier, bond.gamma + rate * widening, rise, widening)
         common = np.average([bond.model for bond in bonds], axis=0, weights=[b.multiplier for b in bonds])
     return _Ran(common, bonds, [])
 
@@ -201,7 +201,7 @@ def test_multipliers_stay_between_their_bounds_and_gamma_never_falls(
 ) -> None:
     algorithm = _bc(lambda_min=0.1, lambda_max=2.0, alpha=0.5, momentum=momentum)
     model = np.sqrt(excess / DIM) * np.ones(DIM)
-    bond = Bond(None, multiplier, gamma)
+    bond = ConstraintState(None, multiplier, gamma)
     for _ in range(3):
         after = algorithm.tie(bond, model, np.zeros(DIM))
         assert 0.1 <= after.multiplier <= 2.0
@@ -251,12 +251,12 @@ def test_facts_say_the_mean_multiplier() -> None:
 
 def test_a_model_is_fine_tuned_on_training_data_before_it_is_used() -> None:
     learner = _learners(steps=4)[0]
-    bond = Bond(as_vector(START))
+    bond = ConstraintState(as_vector(START))
     assert _bc().personal(bond, np.zeros(DIM), learner) is bond.model
     np.testing.assert_array_equal(
         _bc(fine_tune=2).personal(bond, np.zeros(DIM), learner), learner.train(START, steps=2)
     )
-    np.testing.assert_array_equal(_bc().personal(Bond(), START, learner), START)
+    np.testing.assert_array_equal(_bc().personal(ConstraintState(), START, learner), START)
 
 
 def _per(**settings: Any) -> PerFedBC:
@@ -272,9 +272,9 @@ def test_per_fedbc_looks_ahead() -> None:
         ahead = _descend(learner, model, common, multiplier, 2, 0.05)
         model = model - 0.2 * learner.gradient(ahead)
     np.testing.assert_allclose(algorithm.train(learner, START, common, multiplier), model, rtol=1e-12)
-    used = algorithm.personal(Bond(as_vector(model)), common, learner)
+    used = algorithm.personal(ConstraintState(as_vector(model)), common, learner)
     np.testing.assert_array_equal(used, learner.train(model, steps=1, rate=0.05))
-    assert _per(fine_tune=0).personal(Bond(), common, learner) is common
+    assert _per(fine_tune=0).personal(ConstraintState(), common, learner) is common
 
 
 def test_per_fedbc_comes_to_models_that_are_best_after_their_step() -> None:
@@ -302,7 +302,7 @@ def _session(fate: Fate) -> tuple[Run[ModelState], SessionChannel]:
     return Run(algorithm, channel, algorithm.start(START)), channel
 
 
-def _bonds(channel: SessionChannel) -> list[Bond]:
+def _bonds(channel: SessionChannel) -> list[ConstraintState]:
     return [each.memory for each in channel.participants.values()]
 
 
@@ -326,7 +326,7 @@ def test_a_round_that_fails_leaves_everybody_as_it_was() -> None:
 
 def test_a_bond_can_be_saved_even_if_parameters_were_whole_numbers() -> None:
     bond = _bc(lambda_min=1, lambda_max=2, gamma=0).first_memory()
-    assert unpack(Bond, pack(bond)) == bond
+    assert unpack(ConstraintState, pack(bond)) == bond
     assert bond.multiplier == 1.0
 
 

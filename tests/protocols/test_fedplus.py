@@ -15,13 +15,13 @@ from scipy.optimize import minimize
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg, LocalTraining
-from protocols.fedplus import TABLE_1, FedPlus, Group, PersonalModel, Psi
+from protocols.fedplus import TABLE_1, FedPlus, PenaltyGroup, PersonalModel, Psi
 from protocols.learner import Learner
-from protocols.private import PrivateSteps
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.privacy_budget import PublicStepBudget
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.run import Report, Run
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.goal import Goal
@@ -51,7 +51,7 @@ def _learners(*, rate: float = 0.3, steps: int = 20, clients: int = CLIENTS) -> 
 class _Ran:
     common: Vector
     own: Vector  # a row for every client
-    reports: list[Report]
+    reports: list[RoundReport]
 
 
 def _run(
@@ -113,9 +113,9 @@ def test_corollary_1c_fedavg_plus(delta: float) -> None:
 
 
 HYBRID = (
-    Group(start=0, stop=2, psi="squared", delta=0.3, clip=100.0, bits=48),
-    Group(start=2, stop=4, psi="norm", delta=0.5, bits=48),
-    Group(start=4, stop=DIM, psi="coordinates", delta=0.2, bits=48),
+    PenaltyGroup(start=0, stop=2, psi="squared", delta=0.3, clip=100.0, bits=48),
+    PenaltyGroup(start=2, stop=4, psi="norm", delta=0.5, bits=48),
+    PenaltyGroup(start=4, stop=DIM, psi="coordinates", delta=0.2, bits=48),
 )
 
 
@@ -236,7 +236,7 @@ def _objective(psi: Psi, theta: Vector, difference: Vector, delta: float) -> flo
 @pytest.mark.parametrize("psi", Psi)
 @pytest.mark.parametrize("delta", [0.1, 1.5])
 def test_personal_parts_are_what_a_numeric_minimisation_finds(psi: Psi, delta: float) -> None:
-    group = Group(start=0, stop=3, psi=psi, delta=delta)
+    group = PenaltyGroup(start=0, stop=3, psi=psi, delta=delta)
     for seed in range(5):
         difference = np.random.default_rng(seed).normal(size=3)
         found = minimize(
@@ -254,7 +254,7 @@ numbers = st.lists(st.floats(-5, 5), min_size=3, max_size=3).map(np.array)
 @given(psi=st.sampled_from(Psi), delta=st.floats(0.01, 4), difference=numbers, other=numbers)
 def test_no_other_personal_part_is_better(psi: Psi, delta: float, difference: Vector, other: Vector) -> None:
     """The objective is strongly convex: what it rises by is at least half the squared distance."""
-    theta = Group(start=0, stop=3, psi=psi, delta=delta).theta(difference)
+    theta = PenaltyGroup(start=0, stop=3, psi=psi, delta=delta).theta(difference)
     rise = _objective(psi, other, difference, delta) - _objective(psi, theta, difference, delta)
     assert rise >= float(np.sum((other - theta) ** 2)) / 2 - 1e-9
 
@@ -267,7 +267,7 @@ def _as_printed(difference: Vector, delta: float) -> Vector:
 
 
 def test_equation_12_as_printed_does_not_lead_to_a_median_and_ours_does() -> None:
-    group = Group(start=0, stop=5, psi="coordinates", delta=0.1)
+    group = PenaltyGroup(start=0, stop=5, psi="coordinates", delta=0.1)
     printed, ours = POINTS.mean(), POINTS.mean()
     for _ in range(400):  # iteration (13) of the paper
         printed = POINTS.mean() - _as_printed(POINTS - printed, 0.1).mean()
@@ -344,7 +344,7 @@ def test_when_a_client_leaves_between_the_steps_the_last_point_stands_and_it_was
 
 # --- noise ---
 
-PRIVACY = PrivateSteps(
+PRIVACY = PublicStepBudget(
     promise=Promise(clients=CLIENTS, dropouts=0, colluders=0), goal=Goal(rho=1e4), rounds=10, step=0.5
 )
 
@@ -383,8 +383,8 @@ def test_groups_would_spend_a_private_goal_several_times() -> None:
         ({"clip": 1.0, "sigma": -1.0}, "sigma"),
         ({"clip": 1.0, "start_mix": 1.5}, "start_mix"),
         ({"clip": 1.0, "cap": 0}, "cap"),
-        ({"groups": (Group(start=0, stop=3, psi="norm"),)}, "end at 6"),
-        ({"groups": (Group(start=1, stop=6, psi="norm"),)}, "gap"),
+        ({"groups": (PenaltyGroup(start=0, stop=3, psi="norm"),)}, "end at 6"),
+        ({"groups": (PenaltyGroup(start=1, stop=6, psi="norm"),)}, "gap"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], word: str) -> None:

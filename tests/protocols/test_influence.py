@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from protocols.aggregation import Aggregation, Layer, Residuals, Stop
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, SignConsensus
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.run import Report, Run
+from protocols.robust_aggregation import Aggregation, Layer, Residuals, StopReason
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import Total
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
@@ -43,7 +43,7 @@ def aggregate(
     make: Callable[..., SessionChannel] = insecure_plain_sum,
     samples: list[int] | None = None,
     **fields: Any,
-) -> tuple[Vector, Report]:
+) -> tuple[Vector, RoundReport]:
     """Where clients that have these points come to, from zero."""
     clients, dim = points.shape
     counts = [1] * clients if samples is None else samples
@@ -238,7 +238,7 @@ def test_steps_end_where_only_rounding_is_left() -> None:
     rng = np.random.default_rng(3)
     points = rng.normal(size=(20, 10_000))
     reached, report = aggregate(points, GeometricMedian(nu=0.1), steps=60, tolerance=1e-9)
-    assert report.facts["stopped"] == Stop.TOLERANCE
+    assert report.facts["stopped"] == StopReason.TOLERANCE
     assert report.sums["residuals"] < 20
     exact = points.mean(axis=0)
     for _ in range(200):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.fedavg import FedAvg
-from protocols.lgfedavg import LGFedAvg
+from protocols.partial_personalisation import LGFedAvg
 from secagg.errors import ParameterError
 from tests.protocols.baselines import assert_same_bits, quadratics, ran
 

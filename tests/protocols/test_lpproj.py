@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.averaging import clipped
 from protocols.fedavg import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.rsa import VOTES
 from protocols.run import Run
-from protocols.vocabulary import LARGEST, Turn, encode_query
-from protocols.votes import VOTES
+from protocols.serialisation import Vector, as_vector
+from protocols.vocabulary import LARGEST, RoundInfo, encode_query
+from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.spec import Count, Total
@@ -173,7 +173,7 @@ def test_with_p_1_sums_are_exact_over_secure_sums() -> None:
 @pytest.mark.parametrize("power", [1, 2])
 def test_only_the_subspace_is_sent(power: int) -> None:
     algorithm = lpproj(power)
-    payload = encode_query(Turn(), Agree(as_vector(np.zeros(SUB))))
+    payload = encode_query(RoundInfo(), Agree(as_vector(np.zeros(SUB))))
     assert len(payload) < 8 * SUB + 60
     ((name, values),) = (
         Participant(algorithm, five()[0], trust="curious_server")
@@ -231,7 +231,7 @@ def test_more_votes_than_there_are_spoil_the_round() -> None:
 
 def asked(algorithm: AnyAlgorithm, reference: Vector) -> Any:
     client = Participant(algorithm, five()[0], trust=Trust.CURIOUS)
-    payload = encode_query(Turn(), Agree(as_vector(reference)))
+    payload = encode_query(RoundInfo(), Agree(as_vector(reference)))
     return client.answer("agree", payload, round_number=0, invited=CLIENTS)
 
 
@@ -256,12 +256,12 @@ def test_far_references_get_no_more_than_whole_numbers_in_range() -> None:
 def test_a_far_reference_lets_a_server_read_who_did_not_hear_of_it_only_with_p_2(power: int) -> None:
     algorithm = lpproj(power, orthonormal=True)
     clients = [Participant(algorithm, each, trust=Trust.CURIOUS) for each in five().values()]
-    far, turn = np.zeros(SUB), Turn().next(completed=True)
+    far, round_info = np.zeros(SUB), RoundInfo().next(completed=True)
     far[0] = LARGEST
     for client in clients[1:]:
-        client.answer("agree", encode_query(Turn(), Agree(far)), round_number=0, invited=CLIENTS)
+        client.answer("agree", encode_query(RoundInfo(), Agree(far)), round_number=0, invited=CLIENTS)
         client.confirmed()
-    payload = encode_query(turn, Agree(np.zeros(SUB)))
+    payload = encode_query(round_info, Agree(np.zeros(SUB)))
     answers = [each.answer("agree", payload, round_number=1, invited=CLIENTS) for each in clients]
     (part,) = algorithm.spec().parts
     middle = algorithm.rounds if power == 1 else 0.0
@@ -286,10 +286,10 @@ def test_a_client_whose_model_diverges_says_nothing() -> None:
 def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign(power: int) -> None:
     algorithm = lpproj(power)
     client = Participant(algorithm, Diverged(CENTRES[0]), trust=Trust.CURIOUS)
-    payload = encode_query(Turn(), Agree(as_vector(np.ones(SUB))))
+    payload = encode_query(RoundInfo(), Agree(as_vector(np.ones(SUB))))
     with np.errstate(invalid="ignore"):
         assert client.answer("agree", payload, round_number=0, invited=CLIENTS) is None
-    client.learn(Turn().next(completed=True))
+    client.apply_history(RoundInfo().next(completed=True))
     assert client.memory.model is None
 
 

@@ -10,14 +10,12 @@ import pytest
 
 from protocols.afl import AFL
 from protocols.catalogue import CATALOGUE
-from protocols.evaluated import Evaluated
-from protocols.evaluation import Measures
+from protocols.evaluation import EvaluationMetrics, WithEvaluation
 from protocols.fedavg import FedAvg
-from protocols.optimised import FedOpt, Optimised
-from protocols.optimiser import ServerOptimiser
-from protocols.privacy import Privacy
-from protocols.record import Vector, pack, unpack
+from protocols.privacy_budget import PrivacyBudget
 from protocols.scaffold import Scaffold
+from protocols.serialisation import Vector, pack, unpack
+from protocols.server_optimiser import FedOpt, ServerOptimiser, WithServerOptimiser
 from protocols.simplicial import SimplicialFL
 from protocols.splitting import Splitting
 from secagg.errors import ParameterError
@@ -53,7 +51,7 @@ def reference(optimiser: ServerOptimiser, rounds: int) -> list[Vector]:
 
 @pytest.mark.parametrize("optimiser", [MOMENTUM, ADAM, ServerOptimiser(kind="yogi", rate=0.1)])
 def test_the_model_moves_as_the_optimiser_says(optimiser: ServerOptimiser) -> None:
-    run, _ = ran(Optimised(algorithm=fedavg(), optimiser=optimiser), four(), 0)
+    run, _ = ran(WithServerOptimiser(algorithm=fedavg(), optimiser=optimiser), four(), 0)
     before = np.zeros(3)
     for expected in reference(optimiser, 12):
         report = run.round()
@@ -64,23 +62,25 @@ def test_the_model_moves_as_the_optimiser_says(optimiser: ServerOptimiser) -> No
 
 def test_plain_steps_change_nothing() -> None:
     alone, _ = ran(fedavg(), four(), 5)
-    wrapped, _ = ran(Optimised(algorithm=fedavg(), optimiser=ServerOptimiser()), four(), 5)
+    wrapped, _ = ran(WithServerOptimiser(algorithm=fedavg(), optimiser=ServerOptimiser()), four(), 5)
     assert wrapped.model == pytest.approx(alone.model, abs=1e-12)
 
 
 def test_momentum_is_quicker_where_updates_are_small_and_settles_at_the_same() -> None:
     target = np.mean(CENTRES, axis=0)
     slow, _ = ran(fedavg(), four(1), 20)
-    quick, _ = ran(Optimised(algorithm=fedavg(), optimiser=ServerOptimiser(momentum=0.5)), four(1), 20)
+    quick, _ = ran(
+        WithServerOptimiser(algorithm=fedavg(), optimiser=ServerOptimiser(momentum=0.5)), four(1), 20
+    )
     assert np.linalg.norm(quick.model - target) < 0.2 * np.linalg.norm(slow.model - target)
-    algorithm = Optimised(algorithm=fedavg(), optimiser=MOMENTUM)
+    algorithm = WithServerOptimiser(algorithm=fedavg(), optimiser=MOMENTUM)
     assert settled(algorithm, four(), 150) == pytest.approx(target, abs=1e-6)
 
 
 def test_adaptive_steps_are_as_long_in_all_coordinates() -> None:
     """However unlike their scales are: Adam goes by its rate in each of them."""
     learners = quadratics(np.array(CENTRES) * [1.0, 100.0, 1e-4] + [0.0, 0.0, 1e-2], rate=0.1)
-    algorithm = Optimised(
+    algorithm = WithServerOptimiser(
         algorithm=fedavg(clip=1e4), optimiser=ServerOptimiser(kind="adam", rate=0.01, epsilon=1e-9)
     )
     run, _ = ran(algorithm, learners, 1)
@@ -100,14 +100,14 @@ def test_it_goes_round_any_algorithm_with_a_common_model(name: str) -> None:
     inner = entry.build(dim=6, clients=4, **entry.example)
     if name in WITHOUT_A_MODEL:
         with pytest.raises(ParameterError, match="model"):
-            Optimised(algorithm=inner, optimiser=MOMENTUM)
+            WithServerOptimiser(algorithm=inner, optimiser=MOMENTUM)
         return
-    algorithm = Optimised(algorithm=inner, optimiser=MOMENTUM)
+    algorithm = WithServerOptimiser(algorithm=inner, optimiser=MOMENTUM)
     assert algorithm.table == inner.table
     learners = quadratics(np.random.default_rng(1).normal(size=(4, 6)), rate=0.1, steps=2)
     run, channel = ran(algorithm, learners, 2)
     alone, others = ran(inner, learners, 1)
-    assert run.turn.completed(1)
+    assert run.round_info.completed(1)
     assert pack(run.state) == pack(unpack(algorithm.state_type, pack(run.state)))
     assert channel.participants[0].memory.__class__ is others.participants[0].memory.__class__
     assert len(run.model) == len(alone.model) == 6
@@ -117,7 +117,7 @@ def test_what_else_a_state_holds_goes_on() -> None:
     """SCAFFOLD's control is that of its own round, and the model is the optimiser's."""
     inner = Scaffold(dim=3, clients=4, clip=50.0, steps=3, rate=0.1, bits=52)
     alone, _ = ran(inner, four(), 1)
-    wrapped, _ = ran(Optimised(algorithm=inner, optimiser=ServerOptimiser(rate=0.5)), four(), 1)
+    wrapped, _ = ran(WithServerOptimiser(algorithm=inner, optimiser=ServerOptimiser(rate=0.5)), four(), 1)
     assert wrapped.state.inner.control == pytest.approx(alone.state.control, abs=1e-9)
     assert wrapped.model == pytest.approx(0.5 * alone.model, abs=1e-9)
 
@@ -125,7 +125,7 @@ def test_what_else_a_state_holds_goes_on() -> None:
 def test_a_round_without_a_result_is_no_step() -> None:
     """Nobody is in the tail: momentum does not go on alone."""
     inner = SimplicialFL(dim=3, clients=4, clip=50.0, loss_bound=1e-3, bins=2)
-    algorithm = Optimised(algorithm=inner, optimiser=MOMENTUM)
+    algorithm = WithServerOptimiser(algorithm=inner, optimiser=MOMENTUM)
     state = algorithm.start(np.zeros(3))
     steps = algorithm.round(state)
     next(steps)
@@ -137,10 +137,12 @@ def test_a_round_without_a_result_is_no_step() -> None:
 
 
 def test_models_of_nested_ones_can_be_moved() -> None:
-    measured = Evaluated(algorithm=fedavg(), measures=Measures(loss_bound=8.0, bins=0))
-    twice = Optimised(algorithm=Optimised(algorithm=measured, optimiser=MOMENTUM), optimiser=ADAM)
+    measured = WithEvaluation(algorithm=fedavg(), measures=EvaluationMetrics(loss_bound=8.0, bins=0))
+    twice = WithServerOptimiser(
+        algorithm=WithServerOptimiser(algorithm=measured, optimiser=MOMENTUM), optimiser=ADAM
+    )
     run, _ = ran(twice, four(), 2)
-    assert run.turn.completed(1)
+    assert run.round_info.completed(1)
     assert run.model.all()
     moved = twice.with_model(run.state, np.ones(3))
     assert np.array_equal(twice.model(moved), np.ones(3))
@@ -150,14 +152,16 @@ def test_models_of_nested_ones_can_be_moved() -> None:
 def test_a_mean_of_models_cannot_be_moved_but_the_last_one_can() -> None:
     settings: dict[str, Any] = {"dim": 3, "clients": 4, "clip": 10.0, "loss_cap": 5.0}
     with pytest.raises(ParameterError, match="set averaged to False"):
-        Optimised(algorithm=AFL(**settings), optimiser=ADAM)
-    assert Optimised(algorithm=AFL(**settings, averaged=False), optimiser=ADAM).needs_everybody
+        WithServerOptimiser(algorithm=AFL(**settings), optimiser=ADAM)
+    assert WithServerOptimiser(algorithm=AFL(**settings, averaged=False), optimiser=ADAM).needs_everybody
 
 
 def test_noise_costs_what_it_did() -> None:
-    privacy = Privacy(promise=Promise(clients=4, dropouts=0, colluders=0), goal=Goal(rho=10.0), rounds=5)
+    privacy = PrivacyBudget(
+        promise=Promise(clients=4, dropouts=0, colluders=0), goal=Goal(rho=10.0), rounds=5
+    )
     inner = fedavg(privacy=privacy)
-    wrapped = Optimised(algorithm=inner, optimiser=ADAM)
+    wrapped = WithServerOptimiser(algorithm=inner, optimiser=ADAM)
     assert wrapped.budget == privacy
     assert wrapped.max_rho == inner.max_rho is not None
     named = CATALOGUE["fedadam"].build(
@@ -183,21 +187,24 @@ def test_those_of_the_catalogue_are_federated_averaging(
     assert isinstance(named, FedOpt)
     assert named.optimiser == optimiser
     assert named.algorithm == fedavg()
-    written = Optimised(algorithm=fedavg(), optimiser=optimiser)
+    written = WithServerOptimiser(algorithm=fedavg(), optimiser=optimiser)
     one, _ = ran(named, four(), 3)
     other, _ = ran(written, four(), 3)
     assert one.model == pytest.approx(other.model, abs=1e-9)
 
 
 def test_clients_in_other_processes_get_an_equal_one() -> None:
-    for algorithm in (Optimised(algorithm=fedavg(), optimiser=ADAM), CATALOGUE["fedavgm"].build(**SMALL)):
+    for algorithm in (
+        WithServerOptimiser(algorithm=fedavg(), optimiser=ADAM),
+        CATALOGUE["fedavgm"].build(**SMALL),
+    ):
         other = pickle.loads(pack_algorithm(algorithm))  # noqa: S301  # it was made here
         assert other == algorithm
         assert other.state_type is algorithm.state_type
 
 
 def test_secure_and_plain_sums_give_the_same_bits() -> None:
-    assert_same_bits(Optimised(algorithm=fedavg(bits=32), optimiser=ADAM), four())
+    assert_same_bits(WithServerOptimiser(algorithm=fedavg(bits=32), optimiser=ADAM), four())
 
 
 @pytest.mark.parametrize(

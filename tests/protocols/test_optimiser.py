@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.optimiser import OptimiserState, ServerOptimiser
-from protocols.record import Vector, pack, unpack
+from protocols.serialisation import Vector, pack, unpack
+from protocols.server_optimiser import OptimiserState, ServerOptimiser
 from secagg.errors import ParameterError
 
 DIM = 7

@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.aggregation import Residuals
 from protocols.fedavg import FedAvg
-from protocols.optimised import Optimised
-from protocols.optimiser import ServerOptimiser
-from protocols.partial import FedAlt, FedSim, OwnPart, Partial, Shared
+from protocols.index_ranges import IndexRanges
+from protocols.partial_personalisation import FedAlt, FedSim, OwnPart, Partial, Shared
 from protocols.participant import Participant
-from protocols.places import Places
-from protocols.privacy import Privacy
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector, pack
+from protocols.privacy_budget import PrivacyBudget
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.robust_aggregation import Residuals
 from protocols.run import Run
-from protocols.vocabulary import Turn, encode_query
+from protocols.serialisation import Vector, as_vector, pack
+from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
+from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.noise.goal import Goal
@@ -29,7 +28,7 @@ from tests.protocols.baselines import Learners, all_missing, assert_same_bits, m
 
 DIM, CLIENTS, RATE, STEPS = 5, 3, 0.1, 4
 PART = "1:2, -1:"
-OWN = Places.parse(PART, DIM)
+OWN = IndexRanges.parse(PART, DIM)
 START = as_vector([1.0, -1.0, 0.5, 2.0, -2.0])
 
 
@@ -154,7 +153,7 @@ def test_with_nothing_personal_it_is_federated_averaging() -> None:
 
 def test_a_server_may_have_an_optimiser_which_moves_nothing_that_is_personal() -> None:
     adam = ServerOptimiser(kind="adam", rate=0.1)
-    algorithm = Optimised(algorithm=made(FedSim, weighted=False), optimiser=adam)
+    algorithm = WithServerOptimiser(algorithm=made(FedSim, weighted=False), optimiser=adam)
     channel = insecure_plain_sum(algorithm, coupled(), Setting())
     run = Run(algorithm, channel, algorithm.start(START))
     run.round()
@@ -264,7 +263,7 @@ def test_queries_of_another_length_or_size_are_refused(wrong: Vector, robust: bo
     client = Participant(made(FedAlt, robust=robust), coupled()[0], trust=Trust.MALICIOUS)
     query = Residuals(as_vector(wrong), 0) if robust else Shared(as_vector(wrong))
     with pytest.raises(MalformedMessage, match=r"elements, not 3|numbers beyond"):
-        client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=CLIENTS)
+        client.answer(query.kind, encode_query(RoundInfo(), query), round_number=0, invited=CLIENTS)
     assert client.memory == OwnPart()
 
 
@@ -274,7 +273,7 @@ def test_whole_models_cannot_be_asked_for() -> None:
     query = Residuals(as_vector(np.zeros(3)), 0)
     for kind in ("residuals", "update", "shared"):
         with pytest.raises(MalformedMessage):
-            client.answer(kind, encode_query(Turn(), query), round_number=0, invited=CLIENTS)
+            client.answer(kind, encode_query(RoundInfo(), query), round_number=0, invited=CLIENTS)
 
 
 def test_secure_sums_give_the_same_bits() -> None:
@@ -301,7 +300,7 @@ def test_a_median_of_the_shared_part_stands_where_a_mean_is_carried_away() -> No
 
 def test_noise_is_for_the_shared_numbers_alone() -> None:
     promise = Promise(clients=CLIENTS, dropouts=0, colluders=0)
-    privacy = Privacy(promise=promise, goal=Goal(rho=1000.0), rounds=10)
+    privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1000.0), rounds=10)
     algorithm = made(FedAlt, privacy=privacy, weighted=False, clip=1.0)
     assert algorithm.averaging.noise is not None
     assert algorithm.budget is privacy
@@ -339,7 +338,7 @@ def test_what_makes_no_sense_is_refused(other: dict[str, Any], said: str) -> Non
 
 def test_a_median_has_no_private_variant() -> None:
     promise = Promise(clients=CLIENTS, dropouts=0, colluders=0)
-    privacy = Privacy(promise=promise, goal=Goal(rho=1.0), rounds=1)
+    privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1.0), rounds=1)
     with pytest.raises(ParameterError, match="no private variant"):
         made(FedSim, robust=True, privacy=privacy, weighted=False)
 

@@ -11,24 +11,23 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from protocols.afl import Weight
+from protocols.afl import MixtureWeight
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
 from protocols.apfl import Mixture
-from protocols.averaged import Update
-from protocols.averaging import Averaging, clipped
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
-from protocols.fedbc import Bond
+from protocols.fedbc import ConstraintState
 from protocols.fedplus import PersonalModel
-from protocols.learner import Learner, Score, Steering, Tie
+from protocols.learner import Learner, PenaltyTerm, Score, Steering
 from protocols.participant import Participant
-from protocols.privacy import Privacy
-from protocols.quadratic import QuadraticLearner, steered_step
+from protocols.privacy_budget import PrivacyBudget
+from protocols.quadratic_learner import QuadraticLearner, steered_step
 from protocols.quantised import Remainder
-from protocols.record import RecordError, Vector, as_vector, pack
-from protocols.scaffold import Control
-from protocols.sketched import Waiting
-from protocols.splitting_clients import Own
-from protocols.vocabulary import LARGEST, Outcome, Query, Round, Turn, Unheard, encode_query
+from protocols.scaffold import ControlVariate
+from protocols.serialisation import RecordError, Vector, as_vector, pack
+from protocols.sketched_sgd import UnsentUpdate
+from protocols.splitting_clients import SplittingMemory
+from protocols.vocabulary import LARGEST, Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer, encode_query
+from protocols.weighted_mean import Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
@@ -116,8 +115,10 @@ def client(rate: float = 0.5) -> Participant:
     return Participant(Counting(dim=DIM, clients=5), learner(rate), trust=Trust.CURIOUS)
 
 
-def ask(participant: Participant, turn: Turn, step: int = 0) -> Mapping[str, ArrayLike] | None:
-    return participant.answer("ask", encode_query(turn, Ask(step)), round_number=turn.number, invited=5)
+def ask(participant: Participant, round_info: RoundInfo, step: int = 0) -> Mapping[str, ArrayLike] | None:
+    return participant.answer(
+        "ask", encode_query(round_info, Ask(step)), round_number=round_info.number, invited=5
+    )
 
 
 def kept(participant: Participant) -> int:
@@ -131,7 +132,7 @@ def restarted(participant: Participant) -> Participant:
     return again
 
 
-DONE, FAILED = Turn().next(completed=True), Turn().next(completed=False)
+DONE, FAILED = RoundInfo().next(completed=True), RoundInfo().next(completed=False)
 
 
 # --- when memory is kept -------------------------------------------------------------------------------
@@ -145,27 +146,27 @@ def test_memory_is_kept_when_the_round_was_completed_and_the_answer_confirmed(
     restart: bool, confirmed: bool, completed: bool, by_query: bool
 ) -> None:
     participant = client()
-    assert ask(participant, Turn()) == {"x": [0.5]}
+    assert ask(participant, RoundInfo()) == {"x": [0.5]}
     if confirmed:
         participant.confirmed()
     assert kept(participant) == 0, "nothing is kept before the round is known to be over"
     if restart:
         participant = restarted(participant)
         assert kept(participant) == 0
-    after = Turn().next(completed=completed)
+    after = RoundInfo().next(completed=completed)
     if by_query:
         ask(participant, after)
     else:
-        participant.learn(after)
+        participant.apply_history(after)
     assert kept(participant) == int(confirmed and completed)
 
 
 def test_of_several_sums_of_a_kind_the_last_may_fail() -> None:
     participant = client()
-    ask(participant, Turn(), 0)
+    ask(participant, RoundInfo(), 0)
     participant.confirmed()
-    ask(participant, Turn(), 1)
-    participant.learn(DONE)
+    ask(participant, RoundInfo(), 1)
+    participant.apply_history(DONE)
     assert kept(participant) == 2
 
 
@@ -173,92 +174,92 @@ def test_of_several_sums_of_a_kind_the_last_may_fail() -> None:
 def test_of_several_kinds_each_must_be_counted(counted: tuple[str, ...]) -> None:
     participant = Participant(TwoKinds(dim=DIM, clients=5), learner(), trust=Trust.CURIOUS)
     for kind, query in (("ask", Ask()), ("tell", Tell())):
-        participant.answer(kind, encode_query(Turn(), query), round_number=0, invited=5)
+        participant.answer(kind, encode_query(RoundInfo(), query), round_number=0, invited=5)
         if kind in counted:
             participant.confirmed()
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == (2 if len(counted) == 2 else 0)
 
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(
-    ("unheard", "told"),
+    ("unacknowledged", "told"),
     [
-        (Unheard(7, 0, "ask"), True),
-        (Unheard(8, 0, "ask"), False),  # somebody else
-        (Unheard(7, 1, "ask"), False),  # another round
-        (Unheard(7, 0, "tell"), False),  # another sum
+        (UnacknowledgedAnswer(7, 0, "ask"), True),
+        (UnacknowledgedAnswer(8, 0, "ask"), False),  # somebody else
+        (UnacknowledgedAnswer(7, 1, "ask"), False),  # another round
+        (UnacknowledgedAnswer(7, 0, "tell"), False),  # another sum
     ],
 )
 def test_who_left_before_the_end_is_told_later_that_it_was_counted(
-    unheard: Unheard, told: bool, restart: bool
+    unacknowledged: UnacknowledgedAnswer, told: bool, restart: bool
 ) -> None:
     algorithm = Counting(dim=DIM, clients=5)
     participant = Participant(algorithm, learner(), trust=Trust.CURIOUS, member=7)
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     if restart:
         saved = participant.save()
         participant = Participant(algorithm, learner(), trust=Trust.CURIOUS, member=7)
         participant.restore(saved)
     later = DONE.next(completed=False)
-    ask(participant, replace(later, unheard=(unheard,)))
+    ask(participant, replace(later, unacknowledged=(unacknowledged,)))
     assert kept(participant) == int(told)
 
 
 def test_a_turn_tells_only_of_rounds_that_it_remembers() -> None:
-    turn = Turn(100, 1)
-    entries = [Unheard(1, number, "ask") for number in (36, 37, 99, 100)]
-    assert [each.round for each in turn.telling(entries).unheard] == [37, 99]
-    assert turn.telling(entries).next(completed=True).unheard == ()
+    round_info = RoundInfo(100, 1)
+    entries = [UnacknowledgedAnswer(1, number, "ask") for number in (36, 37, 99, 100)]
+    assert [each.round for each in round_info.with_unacknowledged(entries).unacknowledged] == [37, 99]
+    assert round_info.with_unacknowledged(entries).next(completed=True).unacknowledged == ()
 
 
 def test_whoever_was_not_asked_keeps_nothing() -> None:
     participant = client()
-    participant.open(Turn())
-    participant.learn(DONE)
+    participant.open(RoundInfo())
+    participant.apply_history(DONE)
     assert kept(participant) == 0
 
 
 def test_a_client_that_missed_rounds_learns_from_the_next_query() -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
-    turn = DONE
+    round_info = DONE
     for _ in range(62):
-        turn = turn.next(completed=False)
-    ask(participant, turn)
+        round_info = round_info.next(completed=False)
+    ask(participant, round_info)
     assert kept(participant) == 1
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_round_longer_ago_than_the_history_counts_as_completed(restart: bool) -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
     if restart:
         participant = restarted(participant)
-    turn = DONE
+    round_info = DONE
     for _ in range(63):
-        turn = turn.next(completed=False)
-    participant.learn(turn)
+        round_info = round_info.next(completed=False)
+    participant.apply_history(round_info)
     assert kept(participant) == 1
 
 
 def test_hearing_the_same_twice_changes_nothing() -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
-    for turn in (DONE, DONE, Turn(), DONE.next(completed=True)):
-        participant.learn(turn)
+    for round_info in (DONE, DONE, RoundInfo(), DONE.next(completed=True)):
+        participant.apply_history(round_info)
         assert kept(participant) == 1
 
 
 def test_a_failed_round_is_forgotten_for_good() -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
-    participant.learn(FAILED)
-    participant.learn(Turn(2, 3))  # a server that changes its mind about the past
+    participant.apply_history(FAILED)
+    participant.apply_history(RoundInfo(2, 3))  # a server that changes its mind about the past
     assert kept(participant) == 0
 
 
@@ -267,39 +268,39 @@ def test_a_failed_round_is_forgotten_for_good() -> None:
 
 def test_restarted_in_mid_round_a_client_sits_it_out_and_keeps_what_was_counted() -> None:
     participant = client()
-    ask(participant, Turn(), 0)
+    ask(participant, RoundInfo(), 0)
     participant.confirmed()
     participant = restarted(participant)
-    assert ask(participant, Turn(), 1) is None, "its notes are gone"
+    assert ask(participant, RoundInfo(), 1) is None, "its notes are gone"
     participant.confirmed()  # of a sum that it is not in; nothing comes of it
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == 1
     assert ask(participant, DONE) == {"x": [0.5]}
 
 
 def test_restarted_twice_before_the_round_is_over() -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
     participant = restarted(restarted(participant))
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == 1
 
 
 def test_restored_in_place_nothing_of_before_is_left() -> None:
     participant = client()
     fresh = participant.save()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
     participant.restore(fresh)
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == 0
 
 
 def test_saving_again_gives_the_same_bytes() -> None:
     participant = client()
-    for turn in (Turn(), DONE):
-        ask(participant, turn)
+    for round_info in (RoundInfo(), DONE):
+        ask(participant, round_info)
         participant.confirmed()
         assert participant.save() == participant.save()
         assert restarted(participant).save() == participant.save()
@@ -308,9 +309,9 @@ def test_saving_again_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("data", [b"", b"\x90", b"junk", pack(Tally()), b"\x93\x00\xc4\x00\xc0"])
 def test_what_is_no_saved_client_is_refused_and_changes_nothing(data: bytes) -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     before = participant.save()
     with pytest.raises(RecordError):
         participant.restore(data)
@@ -320,7 +321,7 @@ def test_what_is_no_saved_client_is_refused_and_changes_nothing(data: bytes) -> 
 def test_a_damaged_future_does_not_restore_half_a_client() -> None:
     participant = client()
     other = client()
-    ask(other, Turn())
+    ask(other, RoundInfo())
     other.confirmed()
     saved = other.save()
     at = saved.rindex(pack(Tally(1, 0.5)))
@@ -336,8 +337,8 @@ def test_a_damaged_future_does_not_restore_half_a_client() -> None:
 @pytest.mark.parametrize("rate", [float("nan"), float("inf")])
 def test_a_client_that_diverged_declines_and_keeps_nothing(rate: float) -> None:
     participant = client(rate)
-    assert ask(participant, Turn()) is None
-    participant.learn(DONE)
+    assert ask(participant, RoundInfo()) is None
+    participant.apply_history(DONE)
     assert participant.memory == Tally()
     assert participant.save()
 
@@ -345,10 +346,10 @@ def test_a_client_that_diverged_declines_and_keeps_nothing(rate: float) -> None:
 def test_a_memory_that_diverged_is_not_kept() -> None:
     """What was sent was in order; what would stay is not, and could not even be saved."""
     participant = client(float("-inf"))
-    assert ask(participant, Turn()) == {"x": [0.0]}
+    assert ask(participant, RoundInfo()) == {"x": [0.0]}
     participant.confirmed()
     assert participant.save()
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert participant.memory == Tally()
 
 
@@ -360,7 +361,7 @@ def test_a_learner_that_diverges_declines_in_federated_averaging() -> None:
         with np.errstate(all="ignore"):
             assert (
                 participant.answer(
-                    "update", encode_query(Turn(), Update(as_vector([0, 0]))), round_number=0, invited=5
+                    "update", encode_query(RoundInfo(), Update(as_vector([0, 0]))), round_number=0, invited=5
                 )
                 is None
             )
@@ -370,9 +371,9 @@ def test_a_query_of_the_past_is_malformed() -> None:
     participant = client()
     later = DONE.next(completed=True)
     ask(participant, later)
-    for turn in (Turn(), DONE):
+    for round_info in (RoundInfo(), DONE):
         with pytest.raises(MalformedMessage, match="after one of 2"):
-            ask(participant, turn)
+            ask(participant, round_info)
     assert ask(restarted(participant), later) is None
     with pytest.raises(MalformedMessage):
         ask(restarted(participant), DONE)
@@ -388,29 +389,29 @@ def test_the_round_of_the_sum_is_the_round_of_the_query() -> None:
     assert participant.answer("ask", payload, round_number=1, invited=5) is not None
 
 
-@pytest.mark.parametrize("payload", [b"", b"\x91" * 9999, b"\xc4\xff", encode_query(Turn(), Ask())[:-1]])
+@pytest.mark.parametrize("payload", [b"", b"\x91" * 9999, b"\xc4\xff", encode_query(RoundInfo(), Ask())[:-1]])
 @pytest.mark.parametrize("kind", ["ask", "other", ""])
 def test_hostile_messages_leave_a_client_as_it_was(kind: str, payload: bytes) -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
     before = participant.save()
     with pytest.raises(MalformedMessage):
         participant.answer(kind, payload, round_number=0, invited=5)
     assert participant.save() == before
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == 1
 
 
 def test_repeating_a_round_needs_a_word_that_says_so() -> None:
     participant = client()
     ask(participant, DONE)
-    participant.insecure_forget(5)
+    participant.insecure_rewind(5)
     assert ask(participant, DONE) is not None, "a round of the future is not forgotten"
-    participant.insecure_forget(1)
+    participant.insecure_rewind(1)
     assert ask(participant, DONE, 1) == {"x": [0.5]}
-    participant.insecure_forget(0)
-    assert ask(participant, Turn()) == {"x": [0.5]}
+    participant.insecure_rewind(0)
+    assert ask(participant, RoundInfo()) == {"x": [0.5]}
 
 
 def test_an_algorithm_that_lets_the_server_silence_clients_is_refused() -> None:
@@ -427,19 +428,19 @@ def test_an_algorithm_that_lets_the_server_silence_clients_is_refused() -> None:
 
 def test_the_model_that_a_client_would_use() -> None:
     participant = client()
-    ask(participant, Turn())
+    ask(participant, RoundInfo())
     participant.confirmed()
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert participant.personal(as_vector([1.0, 2.0])).tolist() == [2.0, 3.0]
 
 
 def test_clients_that_work_alone_keep_every_round_that_was_completed() -> None:
     alone = Participant(LocalTraining(dim=DIM, clients=2), learner(), trust="curious_server")
-    alone.open(Turn())
-    alone.learn(FAILED)
+    alone.open(RoundInfo())
+    alone.apply_history(FAILED)
     assert alone.memory == OwnModel(None)
     alone.open(FAILED)
-    alone.learn(FAILED.next(completed=True))
+    alone.apply_history(FAILED.next(completed=True))
     expected = learner().train(np.zeros(DIM))
     assert alone.memory.model.tolist() == expected.tolist()
 
@@ -448,7 +449,7 @@ def test_clients_that_work_alone_keep_every_round_that_was_completed() -> None:
 
 
 def test_a_weighted_mean_is_one() -> None:
-    averaging = Averaging(dim=DIM, clients=3, clip=10.0, cap=4)
+    averaging = WeightedMean(dim=DIM, clients=3, clip=10.0, cap=4)
     answers = [averaging.contribution(as_vector(v), n) for v, n in [([1, 0], 1), ([0, 1], 2), ([3, 3], 9)]]
     parts = {name: np.sum([np.asarray(each[name]) for each in answers], axis=0) for name in answers[0]}
     mean = averaging.mean(Total(parts, count=3, invited=3))
@@ -457,21 +458,21 @@ def test_a_weighted_mean_is_one() -> None:
 
 
 def test_an_unweighted_mean_counts_clients() -> None:
-    averaging = Averaging(dim=DIM, clients=3, clip=10.0)
+    averaging = WeightedMean(dim=DIM, clients=3, clip=10.0)
     assert [part.name for part in averaging.parts()] == ["update"]
     total = Total({"update": np.array([3.0, 6.0])}, count=3, invited=4)
     assert averaging.mean(total).tolist() == [1.0, 2.0]
 
 
 def test_a_mean_of_nothing_is_a_failure_and_no_division() -> None:
-    averaging = Averaging(dim=DIM, clients=3, clip=10.0, cap=4)
+    averaging = WeightedMean(dim=DIM, clients=3, clip=10.0, cap=4)
     total = Total({"update": np.zeros(2), "weight": np.zeros(1, np.uint64)}, count=3, invited=3)
     with pytest.raises(CorruptTotal, match="no samples"):
         averaging.mean(total)
 
 
 def test_a_clipped_client_does_not_lose_weight() -> None:
-    averaging = Averaging(dim=DIM, clients=3, clip=5.0, cap=4)
+    averaging = WeightedMean(dim=DIM, clients=3, clip=5.0, cap=4)
     values = averaging.contribution(as_vector([300.0, 400.0]), 2)
     assert np.asarray(values["update"]) == pytest.approx([1.5, 2.0])
     assert np.asarray(values["weight"]).tolist() == [2]
@@ -509,7 +510,7 @@ def test_clipping_leaves_what_is_within_and_what_cannot_be_helped() -> None:
 )
 def test_useless_bounds_say_what_to_set(settings: dict[str, float], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
-        Averaging(dim=DIM, clients=3, **settings)  # type: ignore[arg-type]
+        WeightedMean(dim=DIM, clients=3, **settings)  # type: ignore[arg-type]
 
 
 def test_parameters_that_make_no_sense() -> None:
@@ -519,7 +520,7 @@ def test_parameters_that_make_no_sense() -> None:
 
 
 def test_a_weight_part_has_room_for_all_clients() -> None:
-    (_, weight) = Averaging(dim=DIM, clients=100, clip=1.0, cap=1000).parts()
+    (_, weight) = WeightedMean(dim=DIM, clients=100, clip=1.0, cap=1000).parts()
     assert weight.bound == Count(1000)
     weight.check_fits(100)
 
@@ -543,11 +544,11 @@ def test_steered_steps_are_what_they_say() -> None:
 
 @pytest.mark.parametrize("private", [False, True])
 def test_who_diverges_is_silent_only_where_silence_costs_nothing(private: bool) -> None:
-    budget = Privacy(promise=Promise(clients=5, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
+    budget = PrivacyBudget(promise=Promise(clients=5, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
     algorithm = FedAvg(dim=DIM, clients=5, clip=1.0, weighted=False, privacy=budget if private else None)
     lost = QuadraticLearner(np.full(DIM, np.nan))
     participant = Participant(algorithm, lost, trust="curious_server")
-    payload = encode_query(Turn(), Update(as_vector(np.zeros(DIM))))
+    payload = encode_query(RoundInfo(), Update(as_vector(np.zeros(DIM))))
     values = participant.answer("update", payload, round_number=0, invited=5)
     if private:
         assert values is not None
@@ -559,7 +560,7 @@ def test_who_diverges_is_silent_only_where_silence_costs_nothing(private: bool) 
 def test_numbers_that_only_some_clients_can_compute_with_are_refused_by_all() -> None:
     participant = Participant(FedAvg(dim=DIM, clients=5, clip=1.0), learner(), trust="curious_server")
     for value, fine in ((LARGEST, True), (-LARGEST, True), (LARGEST * 1.01, False), (-1e300, False)):
-        payload = encode_query(Turn(), Update(as_vector([value] + [0.0] * (DIM - 1))))
+        payload = encode_query(RoundInfo(), Update(as_vector([value] + [0.0] * (DIM - 1))))
         if fine:
             assert participant.answer("update", payload, round_number=0, invited=5) is not None
         else:
@@ -568,7 +569,7 @@ def test_numbers_that_only_some_clients_can_compute_with_are_refused_by_all() ->
 
 
 def test_a_query_has_one_way_to_be_written() -> None:
-    payload = encode_query(Turn(), Ask(0))
+    payload = encode_query(RoundInfo(), Ask(0))
     assert payload[0] == 0x92  # a list of two, in one byte
     longer = b"\xdc\x00\x02" + payload[1:]
     assert msgpack.unpackb(longer) == msgpack.unpackb(payload)
@@ -578,10 +579,12 @@ def test_a_query_has_one_way_to_be_written() -> None:
 
 @pytest.mark.parametrize(
     "secret",
-    [OwnModel(as_vector([7.25])), PersonalModel(as_vector([7.25])), Control(as_vector([7.25])), Weight(7.25),
-     Bond(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25),
-     Remainder(as_vector([7.25])), Waiting(as_vector([7.25]), as_vector([7.25])),
-     Own(7, as_vector([7.25]), as_vector([7.25])), Tie(place=as_vector([7.25]), pull=7.25),
+    [OwnModel(as_vector([7.25])), PersonalModel(as_vector([7.25])), ControlVariate(as_vector([7.25])),
+     MixtureWeight(7.25),
+     ConstraintState(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25),
+     Remainder(as_vector([7.25])), UnsentUpdate(as_vector([7.25]), as_vector([7.25])),
+     SplittingMemory(7, as_vector([7.25]), as_vector([7.25])),
+     PenaltyTerm(place=as_vector([7.25]), pull=7.25),
      Steering(pull=7.25, anchor=as_vector([7.25]), correction=as_vector([7.25]))],
 )  # fmt: skip
 def test_what_clients_keep_is_not_shown(secret: object) -> None:
@@ -590,11 +593,11 @@ def test_what_clients_keep_is_not_shown(secret: object) -> None:
 
 def test_a_sum_that_was_given_up_does_not_stand_in_the_way_of_others() -> None:
     participant = Participant(TwoKinds(dim=DIM, clients=5), learner(), trust=Trust.CURIOUS)
-    participant.answer("ask", encode_query(Turn(), Ask()), round_number=0, invited=5)
+    participant.answer("ask", encode_query(RoundInfo(), Ask()), round_number=0, invited=5)
     participant.confirmed()
-    participant.answer("tell", encode_query(Turn(), Tell()), round_number=0, invited=5)
+    participant.answer("tell", encode_query(RoundInfo(), Tell()), round_number=0, invited=5)
     participant.abandoned()
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == 2
 
 
@@ -602,10 +605,10 @@ def test_a_sum_that_was_given_up_does_not_stand_in_the_way_of_others() -> None:
 def test_what_was_counted_before_a_sum_was_given_up_stays_counted(earlier: bool) -> None:
     participant = client()
     if earlier:
-        ask(participant, Turn(), 0)
+        ask(participant, RoundInfo(), 0)
         participant.confirmed()
-    ask(participant, Turn(), 1)
+    ask(participant, RoundInfo(), 1)
     participant.confirmed()  # it revealed its share, but too few others did
     participant.abandoned()
-    participant.learn(DONE)
+    participant.apply_history(DONE)
     assert kept(participant) == (2 if earlier else 0)

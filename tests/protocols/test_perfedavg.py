@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import NoMemory
-from protocols.averaged import Update
-from protocols.fedavg import FedAvg
-from protocols.perfedavg import PerFedAvg
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector
+from protocols.fedavg import FedAvg, PerFedAvg
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.serialisation import Vector, as_vector
+from protocols.weighted_mean import Update
 from secagg.errors import ParameterError
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 

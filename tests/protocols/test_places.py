@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.checks import MissingBound
-from protocols.places import Places, chosen, places_field, places_fields
+from protocols.index_ranges import IndexRanges, index_ranges_field, index_ranges_fields, parse_index_ranges
 from secagg.errors import ParameterError
 
 DIM = 12
@@ -22,12 +22,12 @@ def test_ranges_in_any_order_are_the_places_that_they_cover(ranges: list[tuple[i
     covered = np.zeros(DIM)
     for start, stop in ranges:
         covered[start:stop] = 1.0
-    places = Places.of(DIM, ranges)
+    places = IndexRanges.of(DIM, ranges)
     np.testing.assert_array_equal(places.mask(), covered)
     np.testing.assert_array_equal(places.rest.mask(), 1 - covered)
     assert places.size == covered.sum()
     assert places.size + places.rest.size == DIM
-    assert Places.parse(places.text, DIM) == places
+    assert IndexRanges.parse(places.text, DIM) == places
     assert places.rest.rest == places
     vector = np.arange(1.0, DIM + 1)
     np.testing.assert_array_equal(places.take(vector), vector[covered > 0])
@@ -49,7 +49,7 @@ def test_ranges_in_any_order_are_the_places_that_they_cover(ranges: list[tuple[i
     ],
 )
 def test_a_text_is_read_as_python_reads_slices(text: str, ranges: tuple[tuple[int, int], ...]) -> None:
-    assert Places.parse(text, DIM).ranges == ranges
+    assert IndexRanges.parse(text, DIM).ranges == ranges
 
 
 @pytest.mark.parametrize(
@@ -67,23 +67,23 @@ def test_a_text_is_read_as_python_reads_slices(text: str, ranges: tuple[tuple[in
 )
 def test_another_text_is_refused_with_the_parameters_name(text: object, said: str) -> None:
     with pytest.raises(ParameterError, match=r"^personal") as caught:
-        chosen("personal", text, DIM, '"-10:"')
+        parse_index_ranges("personal", text, DIM, '"-10:"')
     assert said in str(caught.value)
 
 
 def test_what_is_missing_is_told_as_a_bound_is() -> None:
     with pytest.raises(MissingBound, match="personal must be set: what stays with clients"):
-        chosen("personal", None, DIM, "what stays with clients")
+        parse_index_ranges("personal", None, DIM, "what stays with clients")
 
 
 def test_records_cannot_say_places_that_are_not_there() -> None:
     for ranges in (((0, DIM + 1),), ((3, 3),), ((2, 4), (3, 5)), ((2, 4), (4, 5)), ((-1, 2),)):
         with pytest.raises(ParameterError, match="in order"):
-            Places(DIM, ranges)
+            IndexRanges(DIM, ranges)
 
 
 def test_vectors_of_another_length_are_refused() -> None:
-    places = Places.parse("2:4", DIM)
+    places = IndexRanges.parse("2:4", DIM)
     with pytest.raises(ParameterError, match="12 numbers is meant, not one of 3"):
         places.take(np.zeros(3))
     with pytest.raises(ParameterError, match="there are 2 places, not 3"):
@@ -94,7 +94,7 @@ def test_parameters_that_are_places_are_known_by_their_class() -> None:
     @dataclass(frozen=True)
     class Example:
         clip: float = 1.0
-        personal: str | None = places_field()
+        personal: str | None = index_ranges_field()
 
-    assert places_fields(Example) == ("personal",)
-    assert places_fields(int) == ()
+    assert index_ranges_fields(Example) == ("personal",)
+    assert index_ranges_fields(int) == ()

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.aggregation import Aggregation, Layer
-from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, SignConsensus
-from protocols.private import Private, PrivateSteps
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.influence import (
+    CoordinateMedian,
+    GeometricMedian,
+    Influence,
+    MeanInfluence,
+    NoisyInfluence,
+    SignConsensus,
+)
+from protocols.privacy_budget import PublicStepBudget
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.run import Report, Run
+from protocols.robust_aggregation import Aggregation, Layer
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
 from secagg import Goal, Promise, sum_rho
 from secagg.errors import ParameterError
 from secagg.memory import VolatileMemory
@@ -25,8 +32,8 @@ PROMISE = Promise(clients=CLIENTS, dropouts=0, colluders=0)
 RHO = 0.6
 
 
-def privacy(**changes: Any) -> PrivateSteps:
-    return PrivateSteps(
+def privacy(**changes: Any) -> PublicStepBudget:
+    return PublicStepBudget(
         **{"promise": PROMISE, "goal": Goal(rho=RHO), "rounds": ROUNDS, "step": 0.5} | changes  # type: ignore[arg-type]
     )
 
@@ -36,15 +43,15 @@ def private_rfa(dim: int = 4, **changes: Any) -> RFA:
     return RFA(**fields | {"privacy": privacy()} | changes)
 
 
-def private(inner: Influence, **changes: Any) -> Private:
-    return Private(inner=inner, privacy=privacy(**changes), sums=STEPS)
+def private(inner: Influence, **changes: Any) -> NoisyInfluence:
+    return NoisyInfluence(inner=inner, privacy=privacy(**changes), sums=STEPS)
 
 
 def learners(points: Vector) -> dict[int, QuadraticLearner]:
     return {member: QuadraticLearner(point, rate=1.0, steps=1) for member, point in enumerate(points)}
 
 
-def rounds(channel: SessionChannel, algorithm: RFA, number: int) -> list[Report]:
+def rounds(channel: SessionChannel, algorithm: RFA, number: int) -> list[RoundReport]:
     run = Run(algorithm, channel, algorithm.start(np.zeros(algorithm.dim)))
     return [run.round() for _ in range(number)]
 
@@ -144,7 +151,7 @@ def test_a_step_is_the_exact_one_plus_the_noise_that_was_planned(make: Any, inne
     assert abs((z**2).mean() - 1) < 2 * math.sqrt(x / z.size) + 2 * x / z.size
 
 
-def one_step(influence: Private, dim: int) -> RFA:
+def one_step(influence: NoisyInfluence, dim: int) -> RFA:
     class OneStep(RFA):
         def _layers(self) -> tuple[Layer, ...]:
             return (Layer(0, dim, influence),)

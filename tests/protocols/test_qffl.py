@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.averaged import Update
-from protocols.averaging import UPDATE
 from protocols.fedavg import FedAvg
 from protocols.qffl import QFFL, STIFFNESS
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome
+from protocols.weighted_mean import UPDATE, Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import LInf, Total
 from secagg.thresholds import Trust

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.quantiles import one_hot, read_quantile
+from protocols.histogram_quantiles import one_hot, read_quantile
 from secagg.masks import KeyStream
 from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts

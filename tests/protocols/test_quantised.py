@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.averaging import UPDATE, WEIGHT
-from protocols.quadratic import QuadraticLearner
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import OCTAVES, Quantise, Quantised, Remainder
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
+from protocols.weighted_mean import UPDATE, WEIGHT
 from secagg.codes import levels
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.spec import Total
@@ -56,7 +56,7 @@ def test_planned_bytes_are_those_that_are_sent() -> None:
     algorithm = quantised(bucket=5)
     outlook = look_ahead(algorithm, Conditions())
     run, channel = ran(algorithm, sending(unlike()), 2, secure=True)
-    assert run.turn.completed(1)
+    assert run.round_info.completed(1)
     channel.close()
     planned = outlook.setup_bytes + 2 * outlook.round_bytes
     assert sum(channel.bytes_up.values()) == CLIENTS * planned

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.record import RecordError, Vector, as_vector, is_finite, pack, unpack, vectors_of
+from protocols.serialisation import RecordError, Vector, as_vector, is_finite, pack, unpack, vectors_of
 from secagg.errors import LocalError
 
 

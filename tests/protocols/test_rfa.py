@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.aggregation import Residuals, Stop
 from protocols.participant import Participant
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA, RFA1, Mean
-from protocols.run import Report, Run
-from protocols.vocabulary import Outcome, Turn, encode_query
+from protocols.robust_aggregation import Residuals, StopReason
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
+from protocols.vocabulary import Outcome, RoundInfo, encode_query
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
@@ -42,7 +42,7 @@ def one_round(
     make: Callable[..., SessionChannel] = insecure_plain_sum,
     *,
     fate: Fate = nobody_missing,
-) -> tuple[Vector, Report]:
+) -> tuple[Vector, RoundReport]:
     learners = {
         member: QuadraticLearner(point, samples=SAMPLES[member], rate=1.0, steps=1)
         for member, point in enumerate(points)
@@ -67,7 +67,7 @@ def test_steps_from_the_model_are_weiszfelds(steps: int, make: Callable[..., Ses
     assert model == pytest.approx(weiszfeld(steps, START), abs=1e-9)
     assert report.sums == {"residuals": steps}
     assert report.facts["steps"] == steps
-    assert report.facts["stopped"] == Stop.STEPS
+    assert report.facts["stopped"] == StopReason.STEPS
     assert report.facts["moved"] == pytest.approx(np.linalg.norm(model - START))
 
 
@@ -110,7 +110,7 @@ def test_fast_steps_come_to_the_same_median_in_fewer_sums() -> None:
     distance = np.linalg.norm(POINTS - median, axis=1).mean()
     fast, report = one_round(rfa(steps=40, fast=True, tolerance=1e-7))
     assert np.linalg.norm(fast - median) < 1e-6 * distance
-    assert report.facts["stopped"] == Stop.TOLERANCE
+    assert report.facts["stopped"] == StopReason.TOLERANCE
     sums = report.sums["residuals"]
     assert np.linalg.norm(weiszfeld(2 * sums, START) - median) > np.linalg.norm(fast - median)
 
@@ -122,7 +122,7 @@ def test_a_step_within_the_tolerance_is_the_last() -> None:
     assert np.linalg.norm(weiszfeld(taken, START) - weiszfeld(taken - 1, START)) <= 1e-2
     assert np.linalg.norm(weiszfeld(taken - 1, START) - weiszfeld(taken - 2, START)) > 1e-2
     assert model == pytest.approx(weiszfeld(taken, START), abs=1e-9)
-    assert report.facts["stopped"] == Stop.TOLERANCE
+    assert report.facts["stopped"] == StopReason.TOLERANCE
 
 
 def test_a_client_trains_once_in_a_round() -> None:
@@ -183,7 +183,7 @@ def gone_from(sum_number: int, members: int = 1) -> Fate:
 def test_the_last_point_stands_when_a_client_leaves(make: Callable[..., SessionChannel]) -> None:
     model, report = one_round(rfa(steps=5), make=make, fate=gone_from(2))
     assert model == pytest.approx(weiszfeld(2, START), abs=1e-9)
-    assert report.facts["stopped"] == Stop.COHORT
+    assert report.facts["stopped"] == StopReason.COHORT
     assert report.facts["steps"] == 2
 
 
@@ -196,7 +196,7 @@ def test_the_last_point_stands_when_too_few_stay() -> None:
         steps.throw(TooFewClients("only two"))
     outcome = end.value.value
     assert isinstance(outcome, Outcome)
-    assert outcome.facts["stopped"] == Stop.FEW
+    assert outcome.facts["stopped"] == StopReason.FEW
     assert list(outcome.state.model) == list(START + 1)
 
 
@@ -230,7 +230,7 @@ def test_a_client_whose_training_diverged_declines() -> None:
     learner = QuadraticLearner(np.array([np.nan, 0.0, 0.0]))
     client = Participant(rfa(), learner, trust="malicious_server")
     query = Residuals(START, 0)
-    assert client.answer(query.kind, encode_query(Turn(), query), round_number=0, invited=5) is None
+    assert client.answer(query.kind, encode_query(RoundInfo(), query), round_number=0, invited=5) is None
 
 
 # --- parameters -------------------------------------------------------------------------------------

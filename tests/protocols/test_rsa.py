@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.averaged import Update
 from protocols.fedavg import OwnModel
 from protocols.participant import Participant
-from protocols.quadratic import QuadraticLearner
-from protocols.record import as_vector
-from protocols.rsa import RSA
-from protocols.vocabulary import LARGEST, Turn, encode_query
-from protocols.votes import VOTES
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.rsa import RSA, VOTES
+from protocols.serialisation import as_vector
+from protocols.vocabulary import LARGEST, RoundInfo, encode_query
+from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import Total
 from secagg.thresholds import Trust
@@ -79,7 +78,7 @@ def test_models_that_agree_with_the_common_one_do_not_vote() -> None:
 
 def test_a_far_model_from_the_server_gets_no_more_than_signs() -> None:
     client = Participant(rsa(), quadratics(CENTRES)[0], trust=Trust.MALICIOUS)
-    payload = encode_query(Turn(), Update(as_vector(np.array([LARGEST, -LARGEST, 0.0, 1.0]))))
+    payload = encode_query(RoundInfo(), Update(as_vector(np.array([LARGEST, -LARGEST, 0.0, 1.0]))))
     values = client.answer("update", payload, round_number=0, invited=5)
     assert values is not None
     assert np.asarray(values[VOTES])[:2].tolist() == [2, 0]
@@ -88,7 +87,7 @@ def test_a_far_model_from_the_server_gets_no_more_than_signs() -> None:
 
 def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign() -> None:
     client = Participant(rsa(), Diverged(CENTRES[0]), trust=Trust.MALICIOUS)
-    payload = encode_query(Turn(), Update(as_vector(np.zeros(4))))
+    payload = encode_query(RoundInfo(), Update(as_vector(np.zeros(4))))
     assert client.answer("update", payload, round_number=0, invited=5) is None
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import AnyAlgorithm, ModelState, NoMemory
-from protocols.averaged import Update
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
-from protocols.quadratic import QuadraticLearner
-from protocols.record import RecordError, as_vector
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
-from protocols.vocabulary import Outcome, Query, Turn
+from protocols.serialisation import RecordError, as_vector
+from protocols.vocabulary import Outcome, Query, RoundInfo
+from protocols.weighted_mean import Update
 from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
@@ -35,11 +35,11 @@ class Scripted:
     def __init__(self, *answers: float | BaseException, begins: BaseException | None = None) -> None:
         self._answers = list(answers)
         self._begins = begins
-        self.begun: list[Turn] = []
-        self.finished: list[Turn] = []
+        self.begun: list[RoundInfo] = []
+        self.finished: list[RoundInfo] = []
 
-    def begin(self, turn: Turn) -> None:
-        self.begun.append(turn)
+    def begin(self, round_info: RoundInfo) -> None:
+        self.begun.append(round_info)
         if self._begins is not None:
             raise self._begins
 
@@ -50,12 +50,12 @@ class Scripted:
             raise answer
         return Total({"update": np.full(DIM, answer)}, count=2, invited=3)
 
-    def finish(self, turn: Turn) -> None:
-        self.finished.append(turn)
+    def finish(self, round_info: RoundInfo) -> None:
+        self.finished.append(round_info)
 
 
-def run_over(channel: Any, turn: Turn | None = None) -> Run[Any]:
-    return Run(ALGORITHM, channel, ALGORITHM.start(as_vector(np.zeros(DIM))), turn)
+def run_over(channel: Any, round_info: RoundInfo | None = None) -> Run[Any]:
+    return Run(ALGORITHM, channel, ALGORITHM.start(as_vector(np.zeros(DIM))), round_info)
 
 
 def test_a_round_that_completes() -> None:
@@ -65,11 +65,11 @@ def test_a_round_that_completes() -> None:
     assert report.completed
     assert (report.number, report.sums, report.clients, report.failure) == (0, {"update": 1}, 2, None)
     assert run.model.tolist() == [1.0] * DIM
-    assert run.turn == Turn(1, 1)
+    assert run.round_info == RoundInfo(1, 1)
     run.round()
     assert run.model.tolist() == [3.0] * DIM
-    assert channel.begun == [Turn(0), Turn(1, 1)]
-    assert channel.finished == [Turn(1, 1), Turn(2, 3)]
+    assert channel.begun == [RoundInfo(0), RoundInfo(1, 1)]
+    assert channel.finished == [RoundInfo(1, 1), RoundInfo(2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -85,28 +85,28 @@ def test_a_sum_that_fails_leaves_everything_and_uses_the_number_up(failure: SumF
     assert not report.completed
     assert (report.number, report.sums, report.clients) == (1, {}, 0)
     assert run.state is before
-    assert run.turn == channel.finished[-1] == Turn(2, 0b10)
+    assert run.round_info == channel.finished[-1] == RoundInfo(2, 0b10)
     assert run.round().completed
-    assert run.turn == Turn(3, 0b101)
+    assert run.round_info == RoundInfo(3, 0b101)
 
 
 def test_a_round_to_which_nobody_comes() -> None:
     channel = Scripted(begins=TooFewClients("nobody"))
     run = run_over(channel)
     assert isinstance(run.round().failure, TooFewClients)
-    assert run.turn == channel.finished[0] == Turn(1, 0)
+    assert run.round_info == channel.finished[0] == RoundInfo(1, 0)
 
 
 @pytest.mark.parametrize("where", ["begin", "ask"])
 @pytest.mark.parametrize("error", [RuntimeError("bug"), KeyboardInterrupt(), StateError("asked before")])
 def test_other_exceptions_pass_and_the_number_is_used_up(error: BaseException, where: str) -> None:
     channel = Scripted(error) if where == "ask" else Scripted(begins=error)
-    run = run_over(channel, Turn(5, 1))
+    run = run_over(channel, RoundInfo(5, 1))
     before = run.state
     with pytest.raises(type(error)):
         run.round()
     assert run.state is before
-    assert run.turn == Turn(6, 2)
+    assert run.round_info == RoundInfo(6, 2)
     assert channel.finished == []
 
 
@@ -153,8 +153,8 @@ def test_an_interruption_skips_a_number() -> None:
     run = run_over(Scripted(2.0))
     run.round()
     saved = run.save()
-    assert Run.resume(ALGORITHM, Scripted(), saved).turn == Turn(1, 1)
-    assert Run.resume(ALGORITHM, Scripted(), saved, interrupted=True).turn == Turn(2, 2)
+    assert Run.resume(ALGORITHM, Scripted(), saved).round_info == RoundInfo(1, 1)
+    assert Run.resume(ALGORITHM, Scripted(), saved, interrupted=True).round_info == RoundInfo(2, 2)
     assert run.save() == Run.resume(ALGORITHM, Scripted(), saved).save() == saved
 
 
@@ -193,7 +193,7 @@ def test_going_back_within_a_session_is_refused(make: Make, trust: Trust) -> Non
     back: Run[Any] = Run.resume(ALGORITHM, channel, saved)
     with pytest.raises(StateError):
         back.round()
-    assert back.turn == Turn(2, 2)
+    assert back.round_info == RoundInfo(2, 2)
     assert back.round().completed, "a number that was never used is no repetition"
 
 

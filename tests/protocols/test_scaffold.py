@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.averaging import UPDATE
 from protocols.fedavg import FedAvg
 from protocols.learner import Steering
-from protocols.record import Vector, as_vector, pack
-from protocols.scaffold import CONTROL, Control, Controlled, Scaffold
+from protocols.scaffold import CONTROL, Controlled, ControlVariate, Scaffold
+from protocols.serialisation import Vector, as_vector, pack
+from protocols.weighted_mean import UPDATE
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.spec import L2
@@ -71,7 +71,7 @@ def test_it_settles_there_with_draws_of_clients_and_a_slower_server() -> None:
 def test_one_answer_by_hand() -> None:
     algorithm, (learner, *_) = scaffold(), four().values()
     own, common, model = as_vector([0.5, -1.0]), as_vector([1.0, 2.0]), as_vector([2.0, 1.0])
-    client = algorithm.client(learner, Control(own))
+    client = algorithm.client(learner, ControlVariate(own))
     answer = client.answer(Controlled(model, common))
     local = learner.train(model, Steering(correction=common - own))
     renewed = own - common + (model - local) / (10 * 0.1)
@@ -97,7 +97,7 @@ def test_controls_have_a_bound() -> None:
     assert max(norms) == pytest.approx(0.5)
     assert algorithm.control_limit == pytest.approx(0.5)
     # A control that turns round changes by twice its bound, and that is the bound of the sum.
-    one = algorithm.client(far[0], Control(as_vector([0.5, 0.0])))
+    one = algorithm.client(far[0], ControlVariate(as_vector([0.5, 0.0])))
     change = np.asarray(one.answer(Controlled(as_vector([-1e6, 0.0]), as_vector([0.5, 0.0])))[CONTROL])
     assert np.linalg.norm(change) == pytest.approx(2 * algorithm.control_limit)
     assert algorithm.sums()[0].spec.parts[1].bound == L2(2 * algorithm.control_limit)
@@ -125,14 +125,14 @@ def test_a_round_that_fails_leaves_all_controls_as_they_were(
 def test_until_it_hears_that_it_was_counted_a_client_has_both_controls() -> None:
     run, channel = ran(scaffold(), four(), 1)
     client = channel.participants[2]
-    channel.begin(run.turn)
+    channel.begin(run.round_info)
     channel.ask(Controlled(run.model, run.state.control))
     before = pack(client.memory)
     saved = client.save()
-    client.learn(run.turn.next(completed=False))
+    client.apply_history(run.round_info.next(completed=False))
     assert pack(client.memory) == before
     client.restore(saved)
-    client.learn(run.turn.next(completed=True))
+    client.apply_history(run.round_info.next(completed=True))
     assert pack(client.memory) != before
 
 
@@ -152,7 +152,7 @@ def test_a_client_that_leaves_before_it_sends_keeps_its_control_and_the_server_c
 def test_a_client_that_leaves_after_it_sent_is_told_later_that_it_was_counted(secure: bool) -> None:
     run, channel = ran(scaffold(), four(), 1, secure=secure, fate=missing(1, Stage.REVEAL, 1))
     learner, own = four()[1], controls(channel)[1]
-    answer = scaffold().client(learner, Control(own)).answer(Controlled(run.model, run.state.control))
+    answer = scaffold().client(learner, ControlVariate(own)).answer(Controlled(run.model, run.state.control))
     assert run.round().clients == 4
     assert np.linalg.norm(controls(channel)[1] - own) > 0
     assert controls(channel)[1] == pytest.approx(own + np.asarray(answer[CONTROL]), abs=1e-9)
@@ -177,7 +177,7 @@ def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, object]) -> 
 
 def test_a_common_control_that_no_clients_have_is_refused() -> None:
     """A huge one would make a client's own control the only thing in its answer that is not known."""
-    client = scaffold().client(four()[0], Control(None))
+    client = scaffold().client(four()[0], ControlVariate(None))
     most = np.zeros(scaffold().dim)
     most[0] = scaffold().control_limit
     client.answer(Controlled(as_vector(np.zeros(scaffold().dim)), as_vector(most)))

@@ -13,14 +13,20 @@ from scipy.stats import chi2
 
 from protocols.algorithm import LEAST_WEIGHT
 from protocols.fedavg import FedAvg
-from protocols.private_rounds import PrivateRounds
-from protocols.quadratic import QuadraticLearner
-from protocols.quantiles import read_boundary
-from protocols.record import Vector
-from protocols.run import Report, Run
-from protocols.simplicial import Losses, SimplicialFL, TailUpdate
-from protocols.superquantile import entropic_weights, quadratic_weights, tail_weights
-from protocols.tail import Cut, Rule, Tail
+from protocols.histogram_quantiles import read_boundary
+from protocols.privacy_budget import HistogramBudget
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
+from protocols.simplicial import LossHistogram, SimplicialFL, TailUpdate
+from protocols.superquantile import (
+    LossTail,
+    TailRule,
+    TailThreshold,
+    entropic_weights,
+    quadratic_weights,
+    tail_weights,
+)
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
@@ -51,7 +57,7 @@ def run_of(
     return Run(algorithm, channel, algorithm.start(np.zeros(algorithm.dim)))
 
 
-def rounds(run: Run[Any], count: int) -> Report:
+def rounds(run: Run[Any], count: int) -> RoundReport:
     for _ in range(count):
         report = run.round()
     return report
@@ -64,12 +70,12 @@ def losses_at(model: Vector) -> Vector:
 # --- the tail ---
 
 
-def tail(rule: Rule = Rule.SHARE, **settings: Any) -> Tail:
+def tail(rule: TailRule = TailRule.SHARE, **settings: Any) -> LossTail:
     given: dict[str, Any] = {"theta": 0.4, "loss_bound": 10.0, "bins": 4096, "rule": rule}
-    return Tail(**(given | settings))
+    return LossTail(**(given | settings))
 
 
-def shares(rule: Tail, losses: Vector, *, count: float | None = None) -> Vector:
+def shares(rule: LossTail, losses: Vector, *, count: float | None = None) -> Vector:
     heights = sum((rule.histogram(loss) for loss in losses), np.zeros(rule.bins, np.uint64))
     cut = rule.cut(heights, count)
     return np.array([rule.share(loss, cut) for loss in losses])
@@ -101,15 +107,15 @@ def test_all_losses_in_one_bin_share_the_tail(loss: float) -> None:
 
 def test_the_indicator_takes_who_reaches_the_quantile() -> None:
     losses = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert shares(tail(Rule.INDICATOR), losses).tolist() == [0, 0, 0, 1, 1]
-    coarse = tail(Rule.INDICATOR, bins=10)
-    assert coarse.share(99.0, Cut(10.0)) == 1  # what is clipped to the bound reaches it
+    assert shares(tail(TailRule.INDICATOR), losses).tolist() == [0, 0, 0, 1, 1]
+    coarse = tail(TailRule.INDICATOR, bins=10)
+    assert coarse.share(99.0, TailThreshold(10.0)) == 1  # what is clipped to the bound reaches it
 
 
 @pytest.mark.parametrize(
-    ("rule", "exact"), [(Rule.QUADRATIC, quadratic_weights), (Rule.ENTROPIC, entropic_weights)]
+    ("rule", "exact"), [(TailRule.QUADRATIC, quadratic_weights), (TailRule.ENTROPIC, entropic_weights)]
 )
-def test_smoothed_shares_are_smoothed_weights_to_the_width_of_a_bin(rule: Rule, exact: Any) -> None:
+def test_smoothed_shares_are_smoothed_weights_to_the_width_of_a_bin(rule: TailRule, exact: Any) -> None:
     losses = np.random.default_rng(3).uniform(0, 9, size=20)
     found = shares(tail(rule, nu=1.5), losses) / (0.4 * 20)
     assert found == pytest.approx(exact(losses, 0.4, 1.5), abs=2e-4)
@@ -137,8 +143,11 @@ def test_the_boundary_is_sought_up_and_down_from_the_quantile() -> None:
 @pytest.mark.parametrize("share", [-5.0, 7.0])
 def test_a_server_cannot_make_a_client_count_more_than_once(share: float) -> None:
     rule = tail(bins=10)
-    assert rule.share(3.5, Cut(3.0, share)) == (1.0 if share > 0 else 0.0)
-    assert [rule.share(loss, Cut(1e300, share)) for loss in (1.0, 9.5)] == [0.0, 1.0 if share > 0 else 0.0]
+    assert rule.share(3.5, TailThreshold(3.0, share)) == (1.0 if share > 0 else 0.0)
+    assert [rule.share(loss, TailThreshold(1e300, share)) for loss in (1.0, 9.5)] == [
+        0.0,
+        1.0 if share > 0 else 0.0,
+    ]
 
 
 # --- where it settles ---
@@ -175,9 +184,9 @@ def test_samples_count_up_to_the_cap() -> None:
     assert run.round().facts["tail"] == pytest.approx(0.9 * 47)
 
 
-@pytest.mark.parametrize("rule", list(Rule))
-def test_with_everybody_in_the_tail_it_is_federated_averaging(rule: Rule) -> None:
-    nu = 0.1 if rule in (Rule.QUADRATIC, Rule.ENTROPIC) else None
+@pytest.mark.parametrize("rule", list(TailRule))
+def test_with_everybody_in_the_tail_it_is_federated_averaging(rule: TailRule) -> None:
+    nu = 0.1 if rule in (TailRule.QUADRATIC, TailRule.ENTROPIC) else None
     run = run_of(simplicial(theta=1.0, rule=rule, nu=nu))
     plain = run_of(FedAvg(dim=2, clients=5, clip=20.0, weighted=False))
     report = rounds(run, 5)
@@ -255,7 +264,7 @@ def test_whoever_is_outside_trains_as_well_and_sends_zeros() -> None:
     algorithm, learner = simplicial(theta=0.4), Recording(CENTRES[2])
     client = algorithm.client(learner, algorithm.first_memory())
     model = np.zeros(2)
-    histogram = client.answer(Losses(model))["losses"]
+    histogram = client.answer(LossHistogram(model))["losses"]
     assert np.sum(histogram) == 1
     values = client.answer(TailUpdate(model, 5.0, 0.5))
     assert np.array_equal(values["update"], np.zeros(2))
@@ -331,9 +340,9 @@ def test_with_a_floor_it_runs_under_a_malicious_server() -> None:
 # --- private ---
 
 
-def budget(*, clients: int = 20, rho: float = 1.0, rounds: int = 4, ratio: float = 0.25) -> PrivateRounds:
+def budget(*, clients: int = 20, rho: float = 1.0, rounds: int = 4, ratio: float = 0.25) -> HistogramBudget:
     promise = Promise(clients=clients, dropouts=0, colluders=0)
-    return PrivateRounds(promise=promise, goal=Goal(rho=rho), rounds=rounds, ratio=ratio)
+    return HistogramBudget(promise=promise, goal=Goal(rho=rho), rounds=rounds, ratio=ratio)
 
 
 def private(**settings: Any) -> SimplicialFL:
@@ -409,7 +418,7 @@ def test_a_goal_may_be_epsilon() -> None:
 
 def test_the_quantile_is_read_with_the_known_or_the_estimated_count() -> None:
     """Noise has left 4 of 8 clients in the histogram."""
-    heights, rule = [1.0, 1.0, 1.0, 1.0], tail(Rule.INDICATOR, theta=0.5, bins=4)
+    heights, rule = [1.0, 1.0, 1.0, 1.0], tail(TailRule.INDICATOR, theta=0.5, bins=4)
     assert rule.cut(heights, None).level == 5.0
     assert rule.cut(heights, 8).level == 10.0
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from protocols.sketch import CountSketch, heaviest
+from protocols.sketched_sgd import CountSketch, heaviest
 from secagg.errors import ParameterError
 
 DIM = 5000

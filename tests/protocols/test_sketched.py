@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import LEAST_WEIGHT
-from protocols.averaging import WEIGHT
-from protocols.record import Vector, as_vector, pack
-from protocols.sketch import heaviest
-from protocols.sketched import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, Waiting
+from protocols.serialisation import Vector, as_vector, pack
+from protocols.sketched_sgd import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, UnsentUpdate, heaviest
 from protocols.vocabulary import LARGEST
+from protocols.weighted_mean import WEIGHT
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from sims.runtime import SessionChannel
@@ -88,7 +87,7 @@ def test_a_round_by_hand() -> None:
 
 def test_a_client_by_hand() -> None:
     algorithm, learner = sketched(momentum=0.9), four()[0]
-    memory = Waiting(as_vector(np.ones(DIM)), as_vector(np.full(DIM, 2.0)))
+    memory = UnsentUpdate(as_vector(np.ones(DIM)), as_vector(np.full(DIM, 2.0)))
     client, model = algorithm.client(learner, memory), as_vector(np.zeros(DIM))
     velocity = 0.9 + learner.train(model)
     backlog = 2.0 + velocity
@@ -103,7 +102,7 @@ def test_a_client_by_hand() -> None:
 
 
 def test_who_says_nothing_keeps_what_it_has() -> None:
-    memory = Waiting(as_vector(np.ones(DIM)), as_vector(np.ones(DIM)))
+    memory = UnsentUpdate(as_vector(np.ones(DIM)), as_vector(np.ones(DIM)))
     assert sketched().client(four()[0], memory).memory() is memory
 
 
@@ -117,7 +116,7 @@ def test_what_waits_has_a_bound() -> None:
 
 def test_one_local_step_sends_a_gradient() -> None:
     learner = four(steps=7)[0]
-    answer = sketched(local_steps=1).client(learner, Waiting()).answer(Sketch(as_vector(np.zeros(DIM))))
+    answer = sketched(local_steps=1).client(learner, UnsentUpdate()).answer(Sketch(as_vector(np.zeros(DIM))))
     gradient = learner.gradient(np.zeros(DIM))
     assert answer[SKETCH] == pytest.approx(sketched().sketch.of(-0.1 * gradient))
 
@@ -149,7 +148,7 @@ def test_after_a_hostile_model_an_update_counts_as_before() -> None:
     """Or a server could silence those for good whom it pushes far with one model, and hear the others."""
     algorithm, far = sketched(momentum=0.9, clip=10.0), np.zeros(DIM)
     far[0] = LARGEST
-    pushed = algorithm.client(four()[0], Waiting())
+    pushed = algorithm.client(four()[0], UnsentUpdate())
     pushed.answer(Sketch(as_vector(far)))
     found = []
     for more in (0.0, 1e-3):
@@ -182,7 +181,7 @@ GOOD = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 39.0]
     ids=["beyond", "below", "twice", "unsorted", "between"],
 )
 def test_places_that_no_honest_server_asks_for_are_refused(places: list[float]) -> None:
-    client = sketched().client(four()[0], Waiting())
+    client = sketched().client(four()[0], UnsentUpdate())
     client.answer(Sketch(as_vector(np.zeros(DIM))))
     client.answer(Heaviest(as_vector(GOOD)))
     with pytest.raises(MalformedMessage, match="rising order"):
@@ -191,7 +190,7 @@ def test_places_that_no_honest_server_asks_for_are_refused(places: list[float]) 
 
 def test_places_before_the_model_are_refused() -> None:
     with pytest.raises(MalformedMessage, match="before the model"):
-        sketched().client(four()[0], Waiting()).answer(Heaviest(as_vector(GOOD)))
+        sketched().client(four()[0], UnsentUpdate()).answer(Heaviest(as_vector(GOOD)))
 
 
 def test_a_small_model_is_asked_for_all_of_its_coordinates() -> None:

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.averaging import clipped
 from protocols.learner import Learner
 from protocols.participant import Participant
-from protocols.proximal import ProximalLearner, ProximalSteps
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
+from protocols.serialisation import Vector, as_vector
 from protocols.splitting import SETTINGS, Splitting
 from protocols.splitting_clients import AtPoint, Split, SplitClient
-from protocols.splitting_scheme import StepSizes
-from protocols.vocabulary import Turn, encode_query
+from protocols.splitting_scheme import ProximalLearner, ProximalSteps, StepSizes
+from protocols.vocabulary import RoundInfo, encode_query
+from protocols.weighted_mean import clipped
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
@@ -371,7 +370,9 @@ def test_a_step_that_cannot_be_is_refused(beta: float) -> None:
     channel = insecure_plain_sum(algorithm, two(1.0), Setting())
     query = AtPoint(np.zeros(1), -1) if beta == 1 else Split(np.zeros(1), -1)
     with pytest.raises(MalformedMessage, match="-1"):
-        channel.participants[0].answer(query.kind, encode_query(Turn(), query), round_number=0, invited=2)
+        channel.participants[0].answer(
+            query.kind, encode_query(RoundInfo(), query), round_number=0, invited=2
+        )
 
 
 @pytest.mark.parametrize("name", [each for each in SETTINGS if SETTINGS[each]["beta"] != 1])
@@ -380,11 +381,11 @@ def test_a_far_mean_does_not_silence_who_hears_of_it(name: str) -> None:
     algorithm = Splitting(dim=3, clients=5, eta=0.5, clip=50.0, steps=2, **SETTINGS[name])
     centres = [as_vector([k, 2.0 - k, k % 2]) for k in range(5)]
     clients = [Participant(algorithm, QuadraticLearner(each), trust=Trust.MALICIOUS) for each in centres]
-    far = encode_query(Turn(), Split(as_vector([2.0**40, 0.0, 0.0]), 0))
+    far = encode_query(RoundInfo(), Split(as_vector([2.0**40, 0.0, 0.0]), 0))
     for client in clients[1:]:
         client.answer("split", far, round_number=0, invited=4)
         client.confirmed()
-    honest = encode_query(Turn().next(completed=True), Split(as_vector(np.zeros(3)), 1))
+    honest = encode_query(RoundInfo().next(completed=True), Split(as_vector(np.zeros(3)), 1))
     answers = [each.answer("split", honest, round_number=1, invited=5) for each in clients]
     parts = [clipped(np.asarray(each["update"]), 50.0)[1:] for each in answers if each is not None]
     assert np.linalg.norm(sum(parts[1:])) > np.linalg.norm(parts[0])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.stepping import (
+from protocols.median_iteration import (
     CoordinateStepping,
     PlainStepping,
     Stepping,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols import subspace
-from protocols.record import Vector
+from protocols.serialisation import Vector
 from protocols.subspace import MOST_HELD, Subspace
 from secagg.errors import ParameterError
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from protocols.record import Vector
+from protocols.histogram_quantiles import tail_size
+from protocols.serialisation import Vector
 from protocols.superquantile import (
     entropic_level,
     entropic_share,
@@ -20,7 +21,6 @@ from protocols.superquantile import (
     quadratic_share,
     quadratic_weights,
     superquantile,
-    tail_size,
     tail_weights,
 )
 

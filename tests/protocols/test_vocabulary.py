@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.record import RecordError, Vector, as_vector, pack, unpack
-from protocols.vocabulary import Outcome, Phrasebook, Query, Round, Turn, encode_query, run_round
+from protocols.serialisation import RecordError, Vector, as_vector, pack, unpack
+from protocols.vocabulary import Outcome, Query, QueryDecoder, Round, RoundInfo, encode_query, run_round
 from secagg.errors import CohortChanged, MalformedMessage, ParameterError, SumFailed, TooFewClients
 from secagg.spec import Total
 
@@ -37,7 +37,7 @@ class Choosy(Query):
             raise ParameterError("part must be from 0 to 1")
 
 
-BOOK = Phrasebook((Step, Choosy), dim=3)
+BOOK = QueryDecoder((Step, Choosy), dim=3)
 STEP = Step(as_vector([1.0, 2.0, 3.0]), 7)
 
 
@@ -46,15 +46,15 @@ STEP = Step(as_vector([1.0, 2.0, 3.0]), 7)
 
 @given(st.lists(st.booleans(), max_size=150))
 def test_a_turn_knows_what_became_of_the_last_63_rounds(results: list[bool]) -> None:
-    turn = Turn()
+    round_info = RoundInfo()
     for result in results:
-        turn = turn.next(completed=result)
-    assert turn.number == len(results)
+        round_info = round_info.next(completed=result)
+    assert round_info.number == len(results)
     for number, result in enumerate(results):
-        assert turn.completed(number) == (result or len(results) - number > 63)
-    assert not turn.completed(turn.number)
-    assert not turn.completed(-1)
-    assert unpack(Turn, pack(turn)) == turn
+        assert round_info.completed(number) == (result or len(results) - number > 63)
+    assert not round_info.completed(round_info.number)
+    assert not round_info.completed(-1)
+    assert unpack(RoundInfo, pack(round_info)) == round_info
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_a_turn_knows_what_became_of_the_last_63_rounds(results: list[bool]) -> 
 )
 def test_a_turn_that_cannot_be(number: int, history: int) -> None:
     with pytest.raises(RecordError):
-        Turn(number, history)
+        RoundInfo(number, history)
 
 
 # --- letters -------------------------------------------------------------------------------------------
 
 
 def test_a_query_arrives_as_it_was_sent() -> None:
-    turn, query = BOOK.decode("step", encode_query(Turn(3, 5), STEP))
-    assert turn == Turn(3, 5)
+    round_info, query = BOOK.decode("step", encode_query(RoundInfo(3, 5), STEP))
+    assert round_info == RoundInfo(3, 5)
     assert isinstance(query, Step)
     assert (query.point.tolist(), query.number) == ([1.0, 2.0, 3.0], 7)
 
 
 def test_no_two_rounds_ask_the_same() -> None:
-    assert encode_query(Turn(1), STEP) != encode_query(Turn(2), STEP)
-    assert encode_query(Turn(1), STEP) == encode_query(Turn(1), Step(as_vector([1.0, 2.0, 3.0]), 7))
+    assert encode_query(RoundInfo(1), STEP) != encode_query(RoundInfo(2), STEP)
+    assert encode_query(RoundInfo(1), STEP) == encode_query(RoundInfo(1), Step(as_vector([1.0, 2.0, 3.0]), 7))
 
 
 def letter(*fields: object) -> bytes:
@@ -85,8 +85,8 @@ def letter(*fields: object) -> bytes:
     return data
 
 
-def raw(query: object, turn: object = (3, 0, ())) -> bytes:
-    return letter(turn, msgpack.packb(query))
+def raw(query: object, round_info: object = (3, 0, ())) -> bytes:
+    return letter(round_info, msgpack.packb(query))
 
 
 POINT = np.zeros(3).tobytes()
@@ -126,7 +126,7 @@ def test_hostile_payloads_are_malformed_messages(payload: bytes) -> None:
 
 
 def test_every_truncation_is_a_malformed_message() -> None:
-    good = encode_query(Turn(3, 1), STEP)
+    good = encode_query(RoundInfo(3, 1), STEP)
     for length in range(len(good)):
         with pytest.raises(MalformedMessage):
             BOOK.decode("step", good[:length])
@@ -141,7 +141,7 @@ def test_noise_is_a_malformed_message(payload: bytes, kind: str) -> None:
 
 
 def test_unknown_kinds_and_payloads_of_other_kinds() -> None:
-    good = encode_query(Turn(), STEP)
+    good = encode_query(RoundInfo(), STEP)
     for kind in ("", "Step", "step ", "choosy", "other"):
         with pytest.raises(MalformedMessage):
             BOOK.decode(kind, good)
@@ -155,7 +155,7 @@ def test_what_a_query_thinks_of_its_values_is_the_servers_fault() -> None:
 
 def test_kinds_are_names_of_their_own() -> None:
     with pytest.raises(ParameterError, match="the same kind"):
-        Phrasebook((Step, Step), dim=3)
+        QueryDecoder((Step, Step), dim=3)
 
 
 # --- the driver ----------------------------------------------------------------------------------------
@@ -254,8 +254,8 @@ def test_an_algorithms_own_failure_is_one_of_the_round() -> None:
 
 
 def test_vectors_of_other_lengths_than_the_models_are_named() -> None:
-    book = Phrasebook((Step,), dim=5, lengths={"step": {"point": 3}})
-    assert pack(book.decode("step", encode_query(Turn(), STEP))[1]) == pack(STEP)
+    book = QueryDecoder((Step,), dim=5, lengths={"step": {"point": 3}})
+    assert pack(book.decode("step", encode_query(RoundInfo(), STEP))[1]) == pack(STEP)
     long = Step(as_vector(np.zeros(5)), 7)
     with pytest.raises(MalformedMessage, match="5 elements, not 3"):
-        book.decode("step", encode_query(Turn(), long))
+        book.decode("step", encode_query(RoundInfo(), long))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.aggregation import Stop
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.run import Report, Run
+from protocols.robust_aggregation import StopReason
+from protocols.run import RoundReport, Run
+from protocols.serialisation import Vector
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 NU = 1e-6
@@ -92,7 +92,7 @@ def many_steps(points: Vector, samples: list[int], steps: int = 10_000) -> Vecto
 
 def by_sums(
     points: Vector, samples: list[int], make: MakeChannel, *, tolerance: float = 0.0, **fields: Any
-) -> tuple[Vector, Report]:
+) -> tuple[Vector, RoundReport]:
     """One round over clients that have these points, whatever model they start from."""
     clients, dim = points.shape
     learners = {
@@ -223,7 +223,7 @@ def test_a_step_that_went_astray_is_not_the_last() -> None:
     """It stood still there, on its way back; a plain step would have moved."""
     expected = many_steps(ASTRAY.points, ASTRAY.samples)
     found, report = by_sums(ASTRAY.points, ASTRAY.samples, insecure_plain_sum, tolerance=1e-6)
-    assert report.facts["stopped"] == Stop.TOLERANCE
+    assert report.facts["stopped"] == StopReason.TOLERANCE
     assert np.linalg.norm(found - expected) < 1e-5
 
 
@@ -231,7 +231,7 @@ def test_a_step_that_went_astray_is_not_the_last() -> None:
 def test_a_round_without_more_sums_ends_where_plain_steps_lead(steps: int) -> None:
     """Wherever guesses were by then: the result is between the clients, like that of every plain step."""
     found, report = by_sums(ASTRAY.points, ASTRAY.samples, insecure_plain_sum, steps=steps)
-    assert report.facts["stopped"] == Stop.STEPS
+    assert report.facts["stopped"] == StopReason.STEPS
     low, high = ASTRAY.points.min(axis=0), ASTRAY.points.max(axis=0)
     assert (low - 1e-6 <= found).all()
     assert (found <= high + 1e-6).all()

@@ -15,8 +15,8 @@ import numpy as np
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
-from protocols.privacy import Privacy
-from protocols.quadratic import QuadraticLearner
+from protocols.privacy_budget import PrivacyBudget
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
@@ -43,7 +43,7 @@ def noisy(
     clients: int, *, epsilon: float = 2.0, rounds: int = 2, dropouts: int = 0, removable: bool = False
 ) -> FedAvg:
     """Federated averaging with noise on everything, for so many rounds."""
-    privacy = Privacy(
+    privacy = PrivacyBudget(
         promise=Promise(clients=clients, dropouts=dropouts, colluders=0, removable=removable),
         goal=Goal(epsilon=epsilon, delta=DELTA),
         rounds=rounds,

@@ -13,10 +13,10 @@ import numpy as np
 from fl.errors import DataError
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Steering
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
 from protocols.run import Run
+from protocols.serialisation import Vector
 from sims.runtime import Setting
 from sims.runtime.processes import ClientFactory, ProcessesChannel, WorkerClients, processes_sum
 

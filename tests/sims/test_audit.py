@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocols.fedavg import FedAvg, LocalTraining
-from protocols.orderstatistics import MedianByCounts, TrimmedMean
+from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.rfa import RFA
 from secagg.local import Stage
 from secagg.noise.conversion import epsilon

@@ -10,7 +10,7 @@ import pytest
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
-from protocols.orderstatistics import MedianByCounts
+from protocols.order_statistics import MedianByCounts
 from protocols.rfa import RFA
 from secagg.local import Stage
 from secagg.thresholds import Trust

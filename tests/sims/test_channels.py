@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import Algorithm, AnyAlgorithm, ClientRound, ModelState, Sum
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
-from protocols.privacy import Privacy
-from protocols.quadratic import QuadraticLearner
-from protocols.record import Vector, as_vector
+from protocols.privacy_budget import PrivacyBudget
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.scaffold import Scaffold
-from protocols.vocabulary import Outcome, Query, Round, Turn, encode_query
+from protocols.serialisation import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round, RoundInfo, encode_query
 from secagg.errors import (
     CohortChanged,
     InputError,
@@ -456,7 +456,7 @@ def test_a_clients_own_mistake_passes_and_the_next_round_works(make: Make) -> No
     with pytest.raises(InputError):
         run.round()
     assert run.state is before
-    assert run.turn == Turn(1, 0)
+    assert run.round_info == RoundInfo(1, 0)
     people[2].samples = 1
     report = run.round()
     assert (report.number, report.clients, report.sums) == (1, 5, {"vote": 2})
@@ -468,11 +468,11 @@ def test_a_clients_own_mistake_passes_and_the_next_round_works(make: Make) -> No
 def test_a_query_of_another_round_than_its_sums_is_refused(make: Make) -> None:
     """A malicious server could otherwise sum what was trained for one group in a second one."""
     channel = channel_of(make, Voting(dim=DIM, clients=CLIENTS))
-    channel.begin(Turn())
+    channel.begin(RoundInfo())
     assert channel.ask(Vote(0)).count == CLIENTS
     assert channel._session is not None
     with pytest.raises(TooFewClients):
-        channel._session.ask("vote", encode_query(Turn(), Vote(1)), round_number=1)
+        channel._session.ask("vote", encode_query(RoundInfo(), Vote(1)), round_number=1)
 
 
 # --- budgets -------------------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ def test_without_a_seed_rounding_differs_and_the_mean_is_the_same(make: Make, tr
 
 def private_fedavg(**goal: Any) -> FedAvg:
     promise = Promise(clients=CLIENTS, dropouts=1, colluders=0)
-    budget = Privacy(promise=promise, goal=Goal(rho=1.0, **goal), rounds=2)
+    budget = PrivacyBudget(promise=promise, goal=Goal(rho=1.0, **goal), rounds=2)
     return FedAvg(dim=DIM, clients=CLIENTS, clip=1.0, weighted=False, privacy=budget)
 
 

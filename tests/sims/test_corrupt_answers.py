@@ -13,10 +13,10 @@ from fl.errors import TrainingError
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
-from protocols.quadratic import QuadraticLearner
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import Quantised
-from protocols.record import as_vector
 from protocols.run import Run
+from protocols.serialisation import as_vector
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.clientstate import learner_state, set_learner_state
 from sims.scenario import Settings

@@ -13,7 +13,7 @@ import pytest
 from fl.flat import slots_of
 from fl.models import build
 from protocols.catalogue import find
-from protocols.places import Places
+from protocols.index_ranges import IndexRanges
 from secagg.errors import ParameterError
 from sims.cli import main
 from sims.scenario import Settings
@@ -49,7 +49,7 @@ def chosen(text: str, module: Any = RESNET, kind: str = "resnet") -> set[str]:
     """The names of the parameters that a text means."""
     ranges = with_ranges(find("fedalt"), {"personal_part": text}, kind, module)["personal_part"]
     slots = slots_of(module)
-    mask = Places.parse(ranges, slots[-1].stop).mask()
+    mask = IndexRanges.parse(ranges, slots[-1].stop).mask()
     parts = {slot.name: mask[slot.start : slot.stop] for slot in slots}
     assert all(part.min() == part.max() for part in parts.values())
     return {name for name, part in parts.items() if part.all()}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from protocols.catalogue import CATALOGUE
-from protocols.quadratic import QuadraticLearner
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
-from protocols.vocabulary import Query, Turn, encode_query
+from protocols.vocabulary import Query, RoundInfo, encode_query
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.cli import main
@@ -248,7 +248,7 @@ class Recorded:
         self.begin, self.finish = channel.begin, channel.finish
 
     def ask(self, query: Query) -> Total:
-        self.lengths.setdefault(query.kind, []).append(len(encode_query(Turn(), query)))
+        self.lengths.setdefault(query.kind, []).append(len(encode_query(RoundInfo(), query)))
         return self._channel.ask(query)
 
 

@@ -14,11 +14,10 @@ import pytest
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import CATALOGUE
-from protocols.evaluated import Evaluated
-from protocols.evaluation import Measures
+from protocols.evaluation import EvaluationMetrics, WithEvaluation
 from protocols.fedavg import FedAvg
-from protocols.privacy import Privacy
-from protocols.quadratic import QuadraticLearner
+from protocols.privacy_budget import PrivacyBudget
+from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.local import Stage
 from secagg.noise.calibration import calibrate_vector
@@ -148,16 +147,16 @@ def test_the_chance_that_a_group_completes_is_exact(clients: int, p: Fraction, q
 
 @pytest.mark.parametrize("q", [Fraction(0), Fraction(1, 20)])
 def test_later_groups_depend_on_those_before(q: Fraction) -> None:
-    p, measures = Fraction(1, 4), Measures(loss_bound=5.0)
+    p, measures = Fraction(1, 4), EvaluationMetrics(loss_bound=5.0)
     rfa = CATALOGUE["rfa"].build(dim=3, clients=9)
-    algorithm = Evaluated(algorithm=rfa, measures=measures)
+    algorithm = WithEvaluation(algorithm=rfa, measures=measures)
     outlook = look_ahead(algorithm, Conditions(dropout_training=p, dropout_sum=q))
     exact = [
         float(exact_chance(9, outlook.quorum, groups, p, q)) for groups in ((3,), (3, 1), (3, 1, 1), (1,))
     ]
     assert [group.completes for group in outlook.groups] == pytest.approx(exact[:3], rel=1e-9)
     assert outlook.round_completes == pytest.approx(exact[3], rel=1e-9)  # whatever is measured then
-    alone = Evaluated(algorithm=CATALOGUE["local"].build(dim=3, clients=9), measures=measures)
+    alone = WithEvaluation(algorithm=CATALOGUE["local"].build(dim=3, clients=9), measures=measures)
     assert look_ahead(alone, Conditions(dropout_sum=q)).round_completes == 1
     tail = CATALOGUE["simplicial"].build(dim=3, clients=9, clip=1.0, loss_bound=5.0)
     outlook = look_ahead(tail, Conditions(dropout_training=p, dropout_sum=q))
@@ -285,7 +284,7 @@ def test_rounds_with_noise_fail_as_seldom_as_planned() -> None:
     lost = Fraction(1, 10)
     for dropouts, least in ((4, 0.6), (dropouts_to_plan_for(40, lost), 0.99)):
         promise = Promise(clients=40, dropouts=dropouts, colluders=0)
-        privacy = Privacy(promise=promise, goal=Goal(rho=1.0), rounds=300)
+        privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1.0), rounds=300)
         algorithm = FedAvg(dim=2, clients=40, clip=1.0, weighted=False, privacy=privacy)
         conditions = Conditions(dropout_training=lost)
         planned_chance = look_ahead(algorithm, conditions).round_completes

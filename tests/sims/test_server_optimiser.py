@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.optimised import Optimised
-from protocols.optimiser import ServerOptimiser
-from protocols.record import Vector
 from protocols.rfa import RFA
+from protocols.serialisation import Vector
+from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from sims.cli import main
 from sims.scenario import load
 from sims.simulation.world import World
@@ -52,7 +51,7 @@ def simulated(name: str, *changes: str) -> Vector:
 def test_it_is_around_the_algorithm() -> None:
     Path("mine.toml").write_text(BASE.replace('"fedavg"\nclip = 10.0', '"rfa"') + ADAM)
     world = World.of(load(Path("mine.toml")).variants[0].settings, Path())
-    assert isinstance(world.algorithm, Optimised)
+    assert isinstance(world.algorithm, WithServerOptimiser)
     assert isinstance(world.algorithm.algorithm, RFA)
     assert world.algorithm.optimiser == ServerOptimiser(kind="adam", rate=0.05)
 

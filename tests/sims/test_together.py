@@ -16,13 +16,13 @@ from fl.crowd import Crowd
 from fl.training import Training
 from fl.ways import ONE_BY_ONE, TOGETHER
 from protocols.algorithm import AnyAlgorithm
-from protocols.averaged import Update
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner, Steering
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.scaffold import Scaffold
-from protocols.vocabulary import Turn
+from protocols.vocabulary import RoundInfo
+from protocols.weighted_mean import Update
 from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted
 from secagg.local import LocalSession, Stage, local_machines
@@ -296,7 +296,7 @@ def test_who_would_not_answer_does_not_train(make: Make) -> None:
     crowd, invited = crowd_of(), [0, 1]
     channel = channel_of(make, crowd, draw=lambda _number: invited)
     for _ in range(2):
-        channel.begin(Turn())
+        channel.begin(RoundInfo())
         channel.ask(Update(START))
         invited[:] = range(CLIENTS)
     assert channel.asked[-1].count == 3
@@ -307,10 +307,10 @@ def test_who_would_not_answer_does_not_train(make: Make) -> None:
 def test_when_all_refuse_nobody_trains(make: Make) -> None:
     crowd = crowd_of()
     channel = channel_of(make, crowd)
-    channel.begin(Turn())
+    channel.begin(RoundInfo())
     channel.ask(Update(START))
     channel.close()
-    channel.begin(Turn())  # the server of another session does not know what it has asked
+    channel.begin(RoundInfo())  # the server of another session does not know what it has asked
     with pytest.raises(SumFailed):
         channel.ask(Update(START))
     assert [member.calls for member in crowd.values()] == [1] * CLIENTS
@@ -320,10 +320,10 @@ def test_when_all_refuse_nobody_trains(make: Make) -> None:
 def test_an_answer_is_given_once(make: Make) -> None:
     """What was prepared for one sum is not the answer to the next."""
     channel = channel_of(make, crowd_of())
-    channel.begin(Turn())
+    channel.begin(RoundInfo())
     first = channel.ask(Update(START))
-    channel.finish(Turn(1))
-    channel.begin(Turn(1))
+    channel.finish(RoundInfo(1))
+    channel.begin(RoundInfo(1))
     second = channel.ask(Update(START))
     assert (first.count, second.count) == (CLIENTS, CLIENTS)
     assert not np.array_equal(first["update"], second["update"]), "batches are drawn anew"

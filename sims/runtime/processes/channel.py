@@ -18,7 +18,7 @@ from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.vocabulary import Turn
+from protocols.vocabulary import RoundInfo
 from secagg.errors import ParameterError
 from secagg.thresholds import Trust
 from sims.runtime.channel import Plan, SessionChannel
@@ -80,17 +80,17 @@ class ProcessesChannel(SessionChannel):
 
     # --- what a run calls ---
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, round_info: RoundInfo) -> None:
         supervisor = self._running()
         if supervisor.call(supervisor.restart_workers):
             self._end_session()  # in which nobody would know the new ones
-        alone = self._invited(turn) if self._algorithm.table is None else ()
-        self._order(lambda some: BeginRound(turn, tuple(k for k in some if k in alone)))
-        super().begin(turn)
+        alone = self._invited(round_info) if self._algorithm.table is None else ()
+        self._order(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
+        super().begin(round_info)
 
-    def _tell(self, turn: Turn) -> None:
+    def _tell(self, round_info: RoundInfo) -> None:
         """Workers have their clients hear it, and say how they are now."""
-        replies = self._order(lambda _some: FinishRound(turn))
+        replies = self._order(lambda _some: FinishRound(round_info))
         for place, some in enumerate(self._groups_of_clients):
             reply = replies.get(place)
             if isinstance(reply, RoundFinished):
@@ -99,9 +99,9 @@ class ProcessesChannel(SessionChannel):
                 self._take_answered(place)
         self._begun = True
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, round_info: RoundInfo) -> None:
         """After a round that somebody left, the next one begins with a new session, and with everybody."""
-        super().finish(turn)
+        super().finish(round_info)
         if isinstance(self._session, ProcessSession) and self._session.lost:
             self._end_session()
 
@@ -167,7 +167,7 @@ class ProcessesChannel(SessionChannel):
         restore_clients(reply.saved, shadows, self._memories, self._setting.tamper)
         for member in reply.silent:
             # What `sims.simulation.watched` would have seen here, had it answered here.
-            setattr(self.participants[member], "diverged", self._turn.number)  # noqa: B010
+            setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
 
     def _take_answered(self, place: int) -> None:
         """Of clients whose worker was killed, what they are known to have answered is not forgotten.

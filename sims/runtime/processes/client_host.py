@@ -118,9 +118,9 @@ class _Host:
         self._silent.clear()
         self.dropouts.clear()
         if self._worker_clients.begin_round is not None:
-            self._worker_clients.begin_round(order.turn.number)
+            self._worker_clients.begin_round(order.round_info.number)
         for member in order.alone:
-            await self._compute(partial(self.participants[member].open, order.turn))
+            await self._compute(partial(self.participants[member].open, order.round_info))
 
     async def _enter(self, order: JoinSession) -> None:
         """Have all clients of the session connected, those of an earlier one anew if they were cut off."""
@@ -131,7 +131,7 @@ class _Host:
 
     async def _finish(self, order: FinishRound) -> RoundFinished:
         for participant in self.participants.values():
-            await self._compute(partial(participant.learn, order.turn))
+            await self._compute(partial(participant.apply_history, order.round_info))
         saved = save_clients(self.participants, self.memories, self._worker_clients.tamper)
         return RoundFinished(saved, tuple(sorted(self._silent)))
 

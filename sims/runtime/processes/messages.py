@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.vocabulary import Turn
+from protocols.vocabulary import RoundInfo
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
 from secagg.net.address import Address
@@ -126,7 +126,7 @@ class RestoreState:
 class BeginRound:
     """`alone` are clients that open the round without being asked anything."""
 
-    turn: Turn
+    round_info: RoundInfo
     alone: tuple[int, ...] = ()
 
 
@@ -150,7 +150,7 @@ class ScheduleDropouts:
 class FinishRound:
     """Hear what became of it."""
 
-    turn: Turn
+    round_info: RoundInfo
 
 
 SupervisorCommand: TypeAlias = RestoreState | BeginRound | JoinSession | ScheduleDropouts | FinishRound

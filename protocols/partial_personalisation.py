@@ -26,15 +26,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.aggregation import Aggregation, Layer, Residuals
 from protocols.algorithm import ClientRound, ModelState, Sum
-from protocols.averaged import Averaged
-from protocols.averaging import Averaging, share_of
+from protocols.index_ranges import IndexRanges, index_ranges_field, parse_index_ranges
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
-from protocols.places import Places, chosen, places_field
-from protocols.record import Vector, as_vector
+from protocols.robust_aggregation import Aggregation, Layer, Residuals
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from protocols.weighted_mean import AveragingAlgorithm, WeightedMean, share_of
 from secagg.errors import ParameterError
 from secagg.spec import MAX_TIMES
 
@@ -60,7 +59,7 @@ class OwnPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partial(Averaged[OwnPart]):
+class Partial(AveragingAlgorithm[OwnPart]):
     """Both algorithms, but for the order in which a client trains its two parts.
 
     `personal_part`  the parameters that stay with each client: in a scenario "input", "output" or "adapter",
@@ -80,7 +79,7 @@ class Partial(Averaged[OwnPart]):
 
     memory_type: ClassVar[type] = OwnPart
 
-    personal_part: str | None = places_field()
+    personal_part: str | None = index_ranges_field()
     initial: Vector | None = field(default=None, compare=False)
     weigh_by: str = BATCHES
     stateful: bool = True
@@ -119,13 +118,13 @@ class Partial(Averaged[OwnPart]):
     # --- what is whose ---
 
     @cached_property
-    def own(self) -> Places:
+    def own(self) -> IndexRanges:
         """Where a client's own parameters are."""
         meaning = 'what of the model stays with each client, such as "output" in a scenario, or "-10:"'
-        return chosen("personal_part", self.personal_part, self.dim, meaning)
+        return parse_index_ranges("personal_part", self.personal_part, self.dim, meaning)
 
     @property
-    def shared(self) -> Places:
+    def shared(self) -> IndexRanges:
         """Where those are that all share."""
         return self.own.rest
 
@@ -145,8 +144,8 @@ class Partial(Averaged[OwnPart]):
     # --- sums ---
 
     @cached_property
-    def averaging(self) -> Averaging:
-        return Averaging(
+    def averaging(self) -> WeightedMean:
+        return WeightedMean(
             dim=self.shared.size,
             clients=self.clients,
             clip=self.clip,
@@ -313,3 +312,30 @@ class FedSim(Partial):
 
     def trained(self, learner: Learner, model: Vector) -> Vector:
         return learner.train(model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LGFedAvg(FedSim):
+    """What FedSim is with all but a few layers personal: its other name, said by what is shared.
+
+    `shared_part`  the parameters that all clients share: in a scenario "output", a pattern of names such as
+                   "output.*", or places such as "-650:".
+    `weighted`     the mean counts all clients the same by default.
+    """
+
+    shared_part: str | None = index_ranges_field()
+    weighted: bool = False
+    weigh_by: str = SAMPLES
+
+    def check(self) -> None:
+        if not self.own.rest.size:
+            raise ParameterError(
+                'shared_part names no parameters: set it to the last layers, such as "-10:"',
+                parameter="shared_part",
+            )
+        super().check()
+
+    @cached_property
+    def own(self) -> IndexRanges:
+        meaning = 'what of the model all clients share, such as "output" in a scenario, or "-10:"'
+        return parse_index_ranges("shared_part", self.shared_part, self.dim, meaning).rest

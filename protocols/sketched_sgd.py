@@ -21,7 +21,7 @@ differ by about what that one has. Clients that keep back what they know are bou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -31,12 +31,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.averaging import WEIGHT, clipped, share_of
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
-from protocols.sketch import CountSketch, heaviest
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
+from protocols.weighted_mean import WEIGHT, clipped, share_of
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError
+from secagg.hashing import digest
+from secagg.masks import KeyStream
 from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 SKETCH: Final = "sketch"
@@ -69,7 +70,7 @@ class SketchState:
 
 
 @dataclass(frozen=True, repr=False)  # it is private
-class Waiting:
+class UnsentUpdate:
     """What a client has yet to send: `velocity` is u, `backlog` is v; None before the first time."""
 
     velocity: Vector | None = None
@@ -77,7 +78,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SketchedSGD(Algorithm[SketchState, Waiting]):
+class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
     """Clients send a sketch of what they have, and the exact values of its heaviest coordinates.
 
     `rows`, `columns`  of the sketch: more columns make it finer, and more rows make it right more often.
@@ -93,7 +94,7 @@ class SketchedSGD(Algorithm[SketchState, Waiting]):
     `seed`         of the sketch: which coordinates fall together. It is public.
     """
 
-    memory_type: ClassVar[type] = Waiting
+    memory_type: ClassVar[type] = UnsentUpdate
     state_type: ClassVar[type] = SketchState
 
     rows: int = 7
@@ -196,12 +197,12 @@ class SketchedSGD(Algorithm[SketchState, Waiting]):
             raise CorruptTotal("the clients of this sum have no samples at all")
         return np.asarray(total[name], np.float64) / weight
 
-    def client(self, learner: Learner, memory: Waiting) -> SketchedClient:
+    def client(self, learner: Learner, memory: UnsentUpdate) -> SketchedClient:
         return SketchedClient(self, learner, memory)
 
 
-class SketchedClient(ClientRound[Waiting]):
-    def __init__(self, algorithm: SketchedSGD, learner: Learner, memory: Waiting) -> None:
+class SketchedClient(ClientRound[UnsentUpdate]):
+    def __init__(self, algorithm: SketchedSGD, learner: Learner, memory: UnsentUpdate) -> None:
         self._algorithm = algorithm
         self._learner = learner
         self._before = memory
@@ -218,13 +219,13 @@ class SketchedClient(ClientRound[Waiting]):
         self._sent = _checked(query.places, self._algorithm.dim)
         return self._weighed(VALUES, self._after[1][self._sent])
 
-    def memory(self) -> Waiting:
+    def memory(self) -> UnsentUpdate:
         if self._after is None:
             return self._before
         velocity, backlog = map(np.array, self._after)
         if self._sent is not None:
             velocity[self._sent] = backlog[self._sent] = 0.0
-        return Waiting(as_vector(velocity), as_vector(backlog))
+        return UnsentUpdate(as_vector(velocity), as_vector(backlog))
 
     def _with_update(self, model: Vector) -> tuple[Vector, Vector]:
         algorithm = self._algorithm
@@ -256,3 +257,79 @@ def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
             SERVER, f"places that are no whole numbers from 0 to {dim - 1} in rising order"
         )
     return places.astype(np.intp)
+
+
+_BLOCK: Final = 1 << 16  # coordinates that are read at a time, so that all rows of them stay in the cache
+_HALF: Final = np.uint64(32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountSketch:
+    """Of vectors of `dim` numbers: `rows` times `columns` of them. All who have the same `seed` agree.
+
+    >>> sketch = CountSketch(dim=1000, rows=5, columns=100)
+    >>> heavy = np.zeros(1000)
+    >>> heavy[[3, 700]] = 5.0, -2.0
+    >>> heaviest(sketch.estimate(sketch.of(heavy)), 2)
+    array([  3, 700])
+    """
+
+    dim: int
+    rows: int
+    columns: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("rows", self.rows, 1, 1 << 10)
+        checks.whole("columns", self.columns, 1, 1 << 31)
+        checks.whole("seed", self.seed, 0, (1 << 63) - 1)
+
+    @property
+    def size(self) -> int:
+        """Numbers of a sketch."""
+        return self.rows * self.columns
+
+    def of(self, vector: Vector) -> Vector:
+        """The sketch of a vector, row after row."""
+        rows = (
+            np.bincount(places, weights=np.where(signs, -vector, vector), minlength=self.columns)
+            for places, signs in zip(self._places, self._signs, strict=True)
+        )
+        return np.concatenate(list(rows))
+
+    def estimate(self, sketch: Vector) -> Vector:
+        """Every coordinate of the vector that was sketched, as far as can be told."""
+        table, found = sketch.reshape(self.rows, self.columns), np.empty(self.dim)
+        for block in self._blocks():
+            read = np.take_along_axis(table, self._places[:, block], axis=1)
+            np.negative(read, out=read, where=self._signs[:, block])
+            found[block] = np.median(read, axis=0)
+        return found
+
+    def _blocks(self) -> Iterator[slice]:
+        return (slice(start, start + _BLOCK) for start in range(0, self.dim, _BLOCK))
+
+    @cached_property
+    def _drawn(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The column of each coordinate in each row, and whether it is there with a minus."""
+        shape = self.rows, self.dim
+        places, signs = np.empty(shape, np.intp), np.empty(shape, np.bool_)
+        for row in range(self.rows):
+            fields = (each.to_bytes(8, "big") for each in (self.seed, row, self.columns))
+            words = KeyStream(digest("count sketch", *fields)).words(self.dim)
+            places[row] = (words >> _HALF) * np.uint64(self.columns) >> _HALF
+            signs[row] = words & np.uint64(1)
+        return places, signs
+
+    @property
+    def _places(self) -> NDArray[np.intp]:
+        return self._drawn[0]
+
+    @property
+    def _signs(self) -> NDArray[np.bool_]:
+        return self._drawn[1]
+
+
+def heaviest(vector: Vector, count: int) -> NDArray[np.intp]:
+    """Where the `count` largest coordinates are, by their size, in rising order; of equal ones, the first."""
+    return np.sort(np.argsort(-np.abs(vector), kind="stable")[:count])

@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, NoMemory, Sum
-from protocols.averaging import UPDATE, WEIGHT, Averaging, clipped
 from protocols.learner import Learner
-from protocols.record import Vector, as_vector
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
+from protocols.weighted_mean import UPDATE, WEIGHT, WeightedMean, clipped
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import LInf, Part, SumSpec, Total
 
@@ -89,9 +89,9 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return float(max(2, self.clients)) if self.most is None else self.most
 
     @cached_property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> WeightedMean:
         cap = self.cap if self.weighted else 1
-        return Averaging(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
+        return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
         """In units of `most`. The exponent is bounded, not the power, which could overflow."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.learner import Score, Steering, Tie
-from protocols.record import Vector
+from protocols.learner import PenaltyTerm, Score, Steering
+from protocols.serialisation import Vector
 
 _NO_STEERING = Steering()
 _CLOSE = 1.0  # a model as near to the centre as this counts as right
@@ -73,7 +73,7 @@ def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: floa
     return keep * model + (1 - keep) * steering.target
 
 
-def tied(tie: Tie, model: Vector) -> Vector:
+def tied(tie: PenaltyTerm, model: Vector) -> Vector:
     """What a tie adds to the gradient at `model`."""
     off = (model if tie.space is None else tie.space.project(model)) - tie.place
     force = tie.pull * (np.sign(off) if tie.power == 1 else off)

@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protocols.superquantile import tail_size
-
 _ROUNDING: Final = 1e-12
 
 
@@ -118,3 +116,15 @@ def _borders(edges: ArrayLike) -> NDArray[Any]:
     if not (np.diff(borders) > 0).all():
         raise ValueError("edges must be in ascending order")
     return borders
+
+
+def tail_size(count: float, theta: float) -> float:
+    """How many clients are in the tail; in general, no whole number."""
+    if not 0 < theta <= 1:
+        raise ValueError("theta is a part of all, above 0 and at most 1")
+    size = theta * count
+    return float(round(size)) if 0 < abs(size - round(size)) < _NEARLY * size else size
+
+
+# A tail of so nearly a whole number of clients has that number: 0.07 * 100 is not 7 in floats.
+_NEARLY: Final = 1e-9

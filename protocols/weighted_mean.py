@@ -11,14 +11,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.privacy import Privacy
-from protocols.record import Vector
+from protocols.algorithm import Algorithm, ModelState, Sum
+from protocols.privacy_budget import PrivacyBudget
+from protocols.serialisation import Vector, as_vector
+from protocols.vocabulary import Outcome, Query, Round
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.plan import Plan
@@ -29,7 +31,7 @@ WEIGHT: Final = "weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Averaging:
+class WeightedMean:
     """How updates of `dim` numbers are averaged over at most `clients` clients.
 
     `clip`  the largest norm of an update; a longer one is scaled down to it.
@@ -44,7 +46,7 @@ class Averaging:
     clip: float | None
     cap: int = 1
     bits: int = 32
-    privacy: Privacy | None = None
+    privacy: PrivacyBudget | None = None
 
     def __post_init__(self) -> None:
         checks.bound("clip", self.clip, "the largest norm that an update may have, such as 10.0")
@@ -130,3 +132,60 @@ def clipped(vector: Vector, limit: float) -> Vector:
         return vector  # of a model that diverged, nothing can be made
     length = float(np.linalg.norm(vector / largest))
     return vector if length <= limit / largest else vector / largest * (limit / length)
+
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Update(Query):
+    """How would you change this model?"""
+
+    kind: ClassVar[str] = "update"
+    model: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
+    """The server's side of such an algorithm, with these parameters:
+
+    `clip`      largest norm of an update.
+    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
+    `bits`      of every number of an update on the wire.
+    `privacy`   a budget for noise on every sum, or None. All clients then count the same.
+    """
+
+    clip: float | None = None
+    weighted: bool = True
+    cap: int = 1000
+    bits: int = 32
+    privacy: PrivacyBudget | None = None
+
+    def check(self) -> None:
+        self.averaging  # noqa: B018  # raises what is wrong with the bounds
+
+    @cached_property
+    def averaging(self) -> WeightedMean:
+        cap = self.cap if self.weighted else 1
+        return WeightedMean(
+            dim=self.dim,
+            clients=self.clients,
+            clip=self.clip,
+            cap=cap,
+            bits=self.bits,
+            privacy=self.privacy,
+        )
+
+    @property
+    def server_rate(self) -> float:
+        """How far the model moves along the mean of the updates."""
+        return 1.0
+
+    def sums(self) -> tuple[Sum, ...]:
+        return (Sum(query=Update, spec=self.averaging.spec(), reveals=self.averaging.reveals),)
+
+    def round(self, state: ModelState) -> Round[ModelState]:
+        total = yield Update(state.model)
+        step = self.server_rate * self.averaging.mean(total)
+        facts = {"moved": float(np.linalg.norm(step))}
+        return Outcome(ModelState(as_vector(state.model + step)), facts)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from protocols.checks import MissingBound, shown
-from protocols.record import Vector
+from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 
 _RANGE: Final = re.compile(r"\s*(-?\d{1,18})?\s*:\s*(-?\d{1,18})?\s*")
@@ -25,7 +25,7 @@ _MOST_RANGES: Final = 10_000
 
 
 @dataclass(frozen=True)
-class Places:
+class IndexRanges:
     """Some of the places of a vector of `dim` numbers: `ranges` of (start, stop), in order and with gaps.
 
     Raises `ParameterError` for ranges that are none, or in another order.
@@ -50,7 +50,7 @@ class Places:
             last = stop
 
     @classmethod
-    def of(cls, dim: int, ranges: Sequence[tuple[int, int]]) -> Places:
+    def of(cls, dim: int, ranges: Sequence[tuple[int, int]]) -> IndexRanges:
         """The same for ranges in any order, which may touch or overlap."""
         joined: list[tuple[int, int]] = []
         for start, stop in sorted(each for each in ranges if each[0] < each[1]):
@@ -61,7 +61,7 @@ class Places:
         return cls(dim, tuple(joined))
 
     @classmethod
-    def parse(cls, text: str, dim: int) -> Places:
+    def parse(cls, text: str, dim: int) -> IndexRanges:
         """From ranges that are written as slices of Python, with commas between; "" means none.
 
         Raises `ParameterError` for another text, and for a range that has no place of such a vector.
@@ -80,11 +80,11 @@ class Places:
         return ", ".join(f"{start}:{stop}" for start, stop in self.ranges)
 
     @cached_property
-    def rest(self) -> Places:
+    def rest(self) -> IndexRanges:
         """All other places."""
         edges = [0, *(edge for pair in self.ranges for edge in pair), self.dim]
         pairs = zip(edges[::2], edges[1::2], strict=True)
-        return Places(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
+        return IndexRanges(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
 
     def mask(self) -> Vector:
         """1 at these places, and 0 at all others: what `Learner.train` calls `only`."""
@@ -137,19 +137,19 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
 # --- parameters of algorithms that are places ---
 
 
-def places_field() -> Any:
+def index_ranges_field() -> Any:
     """A parameter of an algorithm that says places. In a scenario it may name layers."""
     return field(default=None, metadata={_MARK: True})
 
 
-def places_fields(kind: object) -> tuple[str, ...]:
+def index_ranges_fields(kind: object) -> tuple[str, ...]:
     """The names of such parameters of an algorithm's class."""
     if not is_dataclass(kind):
         return ()
     return tuple(each.name for each in fields(kind) if each.metadata.get(_MARK))
 
 
-def chosen(name: str, text: object, dim: int, meaning: str) -> Places:
+def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:
     """The places that the parameter `name` says. Raises `ParameterError` if it is missing, or wrong.
 
     `meaning`  what to set it to, in words.
@@ -159,6 +159,6 @@ def chosen(name: str, text: object, dim: int, meaning: str) -> Places:
     if not isinstance(text, str):
         raise ParameterError(f"{name} must be a text, not {shown(text)}: {meaning}", parameter=name)
     try:
-        return Places.parse(text, dim)
+        return IndexRanges.parse(text, dim)
     except ParameterError as error:
         raise ParameterError(f"{name}: {error}", parameter=name) from None

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Sum
 from protocols.influence import Influence
-from protocols.record import Vector, as_vector
-from protocols.stepping import PlainStepping, Stepping, fast_stepping
+from protocols.median_iteration import PlainStepping, Stepping, fast_stepping
+from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Query, Steps
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.spec import MAX_TIMES, Part, SumSpec, Values
@@ -37,7 +37,7 @@ class Residuals(Query):
     step: int
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why no further step was taken."""
 
     TOLERANCE = "the last step was within the tolerance"
@@ -47,12 +47,12 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True)
-class Reached:
+class AggregationResult:
     """The point that an aggregate came to, how many sums it took, and why it stopped there."""
 
     point: Vector
     sums: int
-    stop: Stop
+    stop: StopReason
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Aggregation:
 
     # --- the server's side ---
 
-    def run(self, start: Vector, *, first: int = 0) -> Steps[Reached]:
+    def run(self, start: Vector, *, first: int = 0) -> Steps[AggregationResult]:
         """Step from `start` on. `first` is the number of the first step, if others came before.
 
         Raises `SumFailed` only if there is no step at all.
@@ -139,15 +139,15 @@ class Aggregation:
             except (CohortChanged, TooFewClients) as failure:
                 if not number:
                     raise
-                stop = Stop.COHORT if isinstance(failure, CohortChanged) else Stop.FEW
-                return Reached(self._resort(walks), number, stop)
+                stop = StopReason.COHORT if isinstance(failure, CohortChanged) else StopReason.FEW
+                return AggregationResult(self._resort(walks), number, stop)
             for place, walk in enumerate(walks):
                 walk.step(tuple(total[part.name] for part in self._parts(place)), total.count, self.clients)
             before, point = point, as_vector(np.concatenate([walk.point for walk in walks]))
             moved = float(np.linalg.norm(point - before))
             if max(moved, math.hypot(*(walk.plain_move for walk in walks))) <= self.tolerance:
-                return Reached(point, number + 1, Stop.TOLERANCE)
-        return Reached(self._resort(walks), self.steps, Stop.STEPS)
+                return AggregationResult(point, number + 1, StopReason.TOLERANCE)
+        return AggregationResult(self._resort(walks), self.steps, StopReason.STEPS)
 
     def _resort(self, walks: list[_Walk]) -> Vector:
         return as_vector(np.concatenate([walk.resort for walk in walks]))

@@ -1,0 +1,108 @@
+"""A budget for rounds of which every sum has noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from protocols import checks
+from secagg.errors import ParameterError
+from secagg.noise.calibration import calibrate_vector
+from secagg.noise.goal import Goal
+from secagg.noise.levels import calibrate_counts
+from secagg.noise.plan import Plan
+from secagg.noise.promise import Promise
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyBudget:
+    """Differential privacy for whole clients, from the first round to the last.
+
+    `promise`  for whom noise is planned: clients, drop-outs, colluders.
+    `goal`     what all sums of all rounds may cost one client together. Its own `sums` stay 1.
+    `rounds`   how many rounds share the goal.
+    """
+
+    promise: Promise
+    goal: Goal
+    rounds: int
+
+    def __post_init__(self) -> None:
+        checks.whole("rounds", self.rounds, 1)
+        if self.goal.sums != 1:
+            raise ParameterError("set rounds, and leave the sums of the goal at 1: they follow from that")
+        self.check()
+
+    def check(self) -> None:
+        """Raise `ParameterError` for what else is wrong."""
+
+    def check_clients(self, clients: int) -> None:
+        """Raise unless noise is planned for as many clients as there may be."""
+        if self.promise.clients < clients:
+            raise ParameterError(
+                f"noise is promised for {self.promise.clients} clients, but there may be {clients}: "
+                f"set the promise's clients to {clients}"
+            )
+
+    def per_sum(self, sums: int = 1) -> Goal:
+        """What each of `sums` sums of a round may cost, as a goal that all rounds share."""
+        return replace(self.goal, sums=self.rounds * sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramBudget(PrivacyBudget):
+    """How private rounds with a histogram are.
+
+    `ratio`  the part of the budget that the histogram gets; with 1, nothing else has noise.
+    """
+
+    ratio: float = 0.25
+
+    def check(self) -> None:
+        checks.positive("ratio", self.ratio)
+        checks.real("ratio", self.ratio, 0, 1)
+
+    @property
+    def whole(self) -> Goal:
+        """What one kind of sum may cost that is asked once in every round, if there is no other."""
+        return self.per_sum()
+
+    @property
+    def rest(self) -> Goal | None:
+        """What the histogram leaves for all else in a round, if anything."""
+        return self.whole.part(1 - self.ratio) if self.ratio < 1 else None
+
+    def histogram(self, bins: int) -> Plan:
+        """Noise for a histogram to which everyone adds one count."""
+        goal = self.whole.part(self.ratio)
+        return calibrate_counts(promise=self.promise, goal=goal, bins=bins, limit=1, total=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicStepBudget(PrivacyBudget):
+    """How private robust steps are.
+
+    `step`  how far the point moves if all clients pull in one direction. A median settles if this is no more
+            than its nu (its delta); with a smaller nu, it goes on moving by up to a step.
+    """
+
+    step: float | None = None
+
+    def check(self) -> None:
+        checks.bound(
+            "step", self.step, "how far a private step goes if all clients pull one way, such as 0.1"
+        )
+
+    @property
+    def length(self) -> float:
+        assert self.step is not None  # checked above
+        return self.step
+
+    def plan(self, *, sums: int, size: int, norm: float, bits: int) -> Plan:
+        """Noise for one of `sums` sums per round, of vectors of `size` elements that are `norm` long."""
+        return _plan(self.promise, self.per_sum(sums), size, norm, bits)
+
+
+@cache
+def _plan(promise: Promise, goal: Goal, size: int, norm: float, bits: int) -> Plan:
+    return calibrate_vector(promise=promise, goal=goal, size=size, clip=norm, bits=bits)

@@ -1,0 +1,280 @@
+"""Optimisers of a server: how a model moves, given the mean of the clients' updates.
+
+"Adaptive Federated Optimization", Algorithm 2: the mean D of the clients' updates stands in for a gradient
+that points downwards, and the model x moves by the rate times
+
+    sgd     m                     with m <- momentum * m + D
+    adam    m / (sqrt(v) + eps)   with m <- b1 * m + (1 - b1) * D,  v <- b2 * v + (1 - b2) * D^2
+    yogi    the same              with v <- v - (1 - b2) * D^2 * sign(v - D^2)
+
+all in each coordinate. Momentum is that of "Measuring the Effects of Non-Identical Data Distribution for
+Federated Visual Classification" (FedAvgM). As the paper has it, v begins with eps^2, and nothing is corrected
+for where m and v begin; `corrected`, both begin with zero and are divided by 1 - b1^t and 1 - b2^t, which
+makes it the Adam of "Adam: A Method for Stochastic Optimization".
+
+A server that knows D from a sum needs nothing more for any of this: it learns nothing else from clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from protocols import checks
+from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.checks import shown
+from protocols.fedavg import FedAvg
+from protocols.learner import Learner
+from protocols.privacy_budget import PrivacyBudget
+from protocols.serialisation import Vector, as_vector
+from protocols.vocabulary import Outcome, Round
+from secagg.errors import ParameterError
+
+_ADAPTIVE: Final = ("rate", "beta1", "beta2", "epsilon", "corrected")
+# What may be set for each kind of optimiser.
+PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"sgd": ("rate", "momentum"), "adam": _ADAPTIVE, "yogi": _ADAPTIVE}
+)
+
+
+@dataclass(frozen=True)
+class OptimiserState:
+    """What an optimiser keeps from round to round.
+
+    `steps`   that it has made.
+    `first`   m, a mean of the updates so far, or their sum with momentum.
+    `second`  v, of their squares; None where there is no need of it.
+    """
+
+    steps: int
+    first: Vector
+    second: Vector | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptimiser:
+    """How a server moves its model along the mean of the clients' updates.
+
+    `kind`       "sgd", "adam" or "yogi".
+    `rate`       how far: for sgd along the mean update, 1 by default; for the others about how far every
+                 coordinate moves in a round, which has no default.
+    `momentum`   what stays of earlier updates, of sgd.
+    `beta1`, `beta2`  what stays of the earlier means of updates, and of their squares.
+    `epsilon`    added to the root of the mean square; larger ones adapt less (tau in the paper).
+    `corrected`  whether both means are corrected for their first value, as Adam is outside of the paper.
+
+    Raises `ParameterError` where parameters make no sense.
+
+    >>> optimiser = ServerOptimiser(kind="sgd", momentum=0.5)
+    >>> model, state = optimiser.step(optimiser.start(2), np.zeros(2), np.array([1.0, 2.0]))
+    >>> model, state = optimiser.step(state, model, np.zeros(2))
+    >>> model
+    array([1.5, 3. ])
+    """
+
+    kind: str = "sgd"
+    rate: float | None = None
+    momentum: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+    corrected: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or self.kind not in PARAMETERS:
+            raise ParameterError(
+                f"kind must be one of {', '.join(PARAMETERS)}, not {shown(self.kind)}", parameter="kind"
+            )
+        if self.is_adaptive or self.rate is not None:
+            checks.bound("rate", self.rate, "about how far a coordinate moves in a round, such as 0.01")
+        for name in ("momentum", "beta1", "beta2"):
+            checks.real(name, getattr(self, name), 0)
+            if getattr(self, name) >= 1:
+                raise ParameterError(
+                    f"{name} must be less than 1, not {shown(getattr(self, name))}", parameter=name
+                )
+        checks.positive("epsilon", self.epsilon)
+        checks.truth("corrected", self.corrected)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether every coordinate has a rate of its own."""
+        return self.kind != "sgd"
+
+    @property
+    def length(self) -> float:
+        """The rate; that of sgd is 1 by default, with which it is plain averaging."""
+        return 1.0 if self.rate is None else self.rate
+
+    def start(self, dim: int) -> OptimiserState:
+        """Before the first update of `dim` numbers."""
+        zeros = as_vector(np.zeros(dim))
+        if not self.is_adaptive:
+            return OptimiserState(0, zeros)
+        return OptimiserState(0, zeros, zeros if self.corrected else as_vector(zeros + self.epsilon**2))
+
+    def step(self, state: OptimiserState, model: Vector, update: Vector) -> tuple[Vector, OptimiserState]:
+        """The model after one step along `update`, and what to keep for the next one."""
+        if not self.is_adaptive:
+            velocity = as_vector(self.momentum * state.first + update)
+            moved = model + self.length * velocity
+            return as_vector(moved), OptimiserState(state.steps + 1, velocity)
+        assert state.second is not None  # as `start` made it
+        first = self.beta1 * state.first + (1 - self.beta1) * update
+        second = self._second(state.second, update**2)
+        moved = model + self.length * self._direction(first, second, state.steps + 1)
+        return as_vector(moved), OptimiserState(state.steps + 1, as_vector(first), as_vector(second))
+
+    def _second(self, second: Vector, square: Vector) -> Vector:
+        if self.kind == "yogi":
+            return second - (1 - self.beta2) * square * np.sign(second - square)
+        return self.beta2 * second + (1 - self.beta2) * square
+
+    def _direction(self, first: Vector, second: Vector, steps: int) -> Vector:
+        if self.corrected:
+            first = first / (1 - self.beta1**steps)
+            second = second / (1 - self.beta2**steps)
+        return first / (np.sqrt(second) + self.epsilon)
+
+
+S = TypeVar("S")
+M = TypeVar("M")
+
+
+@cache
+def _state_of(inner: type) -> type:
+    """A record of an algorithm's state and the optimiser's; of all its fields, a record knows the types."""
+    parts = [("inner", inner), ("optimiser", OptimiserState)]
+    return make_dataclass(f"Optimised{inner.__name__}", parts, frozen=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
+    """`algorithm`, whose common model moves as `optimiser` says along what the algorithm would move it by.
+
+    A round that leaves the algorithm's state as it was is no step of the optimiser either. Raises
+    `ParameterError` where there is no common model to move.
+    """
+
+    dim: int = field(init=False)
+    clients: int = field(init=False)
+    algorithm: Algorithm[S, M]
+    optimiser: ServerOptimiser
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "clients", "memory_type", "needs_everybody"):
+            object.__setattr__(self, name, getattr(self.algorithm, name))
+        super().__post_init__()
+
+    @property
+    def state_type(self) -> type:  # type: ignore[override]  # it is made, and so cannot be pickled with this
+        return _state_of(self.algorithm.state_type)
+
+    def check(self) -> None:
+        if not self.algorithm.sums():
+            raise ParameterError("clients that work alone have no common model that a server could move")
+        first = self.algorithm.start(np.zeros(self.dim))
+        self.algorithm.with_model(first, self.algorithm.model(first))
+
+    @property
+    def privacy(self) -> PrivacyBudget | None:
+        privacy: PrivacyBudget | None = getattr(self.algorithm, "privacy", None)
+        return privacy
+
+    @cached_property
+    def max_rho(self) -> float | None:
+        return self.algorithm.max_rho
+
+    def sums(self) -> tuple[Sum, ...]:
+        return self.algorithm.sums()
+
+    def start(self, model: Vector) -> Any:
+        return self.state_type(self.algorithm.start(model), self.optimiser.start(self.dim))
+
+    def model(self, state: Any) -> Vector:
+        return self.algorithm.model(state.inner)
+
+    def with_model(self, state: Any, model: Vector) -> Any:
+        return self.state_type(self.algorithm.with_model(state.inner, model), state.optimiser)
+
+    def round(self, state: Any) -> Round[Any]:
+        outcome = yield from self.algorithm.round(state.inner)
+        if outcome.state is state.inner:
+            return Outcome(state, outcome.facts)
+        before, after = self.model(state), self.algorithm.model(outcome.state)
+        model, optimiser = self.optimiser.step(state.optimiser, before, after - before)
+        moved = self.algorithm.with_model(outcome.state, model)
+        facts = {**outcome.facts, "moved": float(np.linalg.norm(model - before))}
+        return Outcome(self.state_type(moved, optimiser), facts)
+
+    def client(self, learner: Learner, memory: M) -> ClientRound[M]:
+        return self.algorithm.client(learner, memory)
+
+    def first_memory(self) -> M:
+        return self.algorithm.first_memory()
+
+    def personal(self, memory: M, model: Vector, learner: Learner) -> Vector:
+        return self.algorithm.personal(memory, model, learner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
+    """Federated averaging whose server has an optimiser.
+
+    `clip`      largest norm of an update.
+    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
+    `mu`        proximal pull of clients towards the common model.
+    `privacy`   a budget for noise on every sum, or None. All clients then count the same.
+    `kind`      of the optimiser: "sgd", "adam" or "yogi".
+    `server_rate`  how far the server goes: with momentum along the mean update, 1 by default; with the others
+                about how far every parameter moves in a round.
+    `momentum`  what stays of earlier updates.
+    `beta1`, `beta2`  what stays of the earlier means of updates, and of their squares.
+    `epsilon`   added to the root of the mean square; larger ones adapt less (tau in the paper).
+    `corrected`  whether both means are corrected for their first value, as Adam is outside of the paper.
+    """
+
+    dim: int
+    clients: int
+    algorithm: Algorithm[ModelState, NoMemory] = field(init=False)
+    optimiser: ServerOptimiser = field(init=False)
+    clip: float | None = None
+    weighted: bool = True
+    cap: int = 1000
+    bits: int = 32
+    privacy: PrivacyBudget | None = None
+    mu: float = 0.0
+    kind: str = "sgd"
+    server_rate: float | None = None
+    momentum: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+    corrected: bool = False
+
+    def __post_init__(self) -> None:
+        own = ("dim", "clients", "clip", "weighted", "cap", "bits", "privacy", "mu")
+        averaging = FedAvg(**{name: getattr(self, name) for name in own})
+        if self.server_rate is not None or self.kind != "sgd":
+            checks.bound("server_rate", self.server_rate, "about how far a parameter moves, such as 0.01")
+        chosen = {
+            name: getattr(self, name)
+            for name in (each.name for each in fields(ServerOptimiser))
+            if name != "rate"
+        }
+        object.__setattr__(self, "algorithm", averaging)
+        object.__setattr__(self, "optimiser", ServerOptimiser(rate=self.server_rate, **chosen))
+        super().__post_init__()
+
+
+def of_other_kinds(kind: str) -> dict[str, Any]:
+    """`kind`, and the parameters of other kinds with their defaults: what makes `FedOpt` this one."""
+    names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
+    return {"kind": kind} | {
+        each.name: each.default for each in fields(ServerOptimiser) if each.name in names
+    }
