@@ -96,8 +96,8 @@ def _missing(evidence: Evidence) -> tuple[str, ...]:
 
 def _subject(evidence: Evidence) -> Subject:
     run = evidence.run
-    sessions = [row for row in evidence.sessions if row["failure"] is None]
-    graph: Mapping[str, Any] = sessions[-1] if sessions else run.get("graph") or {}
+    sessions = [row for row in evidence.sessions if row.failure is None]
+    graph: Mapping[str, Any] = sessions[-1].to_json() if sessions else run.get("graph") or {}
     return Subject(
         path=str(evidence.directory.path),
         name=run["name"],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sims.deploy.problems import ConfigError
 from sims.records import RunDirectory
+from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 
 LEDGER: Final = "ledger"
 SEAL: Final = "ledger-seal"
@@ -18,12 +19,6 @@ METRICS: Final = "metrics.jsonl"
 SPEND: Final = "spend.json"
 CANARIES: Final = "canaries.json"
 _OF_RUNS: Final = ("name", "status", "channel", "algorithm", "trust", "clients", "per_round", "dim", "rounds")
-_COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
-_OF_SESSIONS: Final = ("session", "round", "members", "neighbours", "threshold", "failure", *_COUNTS)
-_OF_SUMS: Final = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
-_OF_ALL_SUMS: Final = (*_OF_SUMS, "refusals", *_COUNTS)
-
-TRAINING: Final = "training"  # the part of a run that is the algorithm
 
 Row = Mapping[str, Any]
 
@@ -38,9 +33,9 @@ class Evidence:
 
     directory: RunDirectory
     run: Row
-    sessions: tuple[Row, ...]
-    sums: tuple[Row, ...]
-    resumed: tuple[Row, ...]
+    sessions: tuple[SessionRecord, ...]
+    sums: tuple[SumRecord, ...]
+    resumed: tuple[ResumeRecord, ...]
     metrics: tuple[Row, ...]
     spend: Row | None
     canaries: Row | None
@@ -54,18 +49,13 @@ class Evidence:
         _check(f"{directory / 'run.json'}", run, (*_OF_RUNS, "done"))
         if not (directory / SUMS).exists():
             raise ConfigError(f"{directory / SUMS} is missing: without it, nobody knows what was asked")
-        lines = list(_numbered(directory.read_lines(SUMS)))
-        sessions = tuple(row for row in lines if row.get("entry") == "session")
-        sums = tuple(row for row in lines if row.get("entry") == "sum")
-        for rows, names in ((sessions, _OF_SESSIONS), (sums, _OF_ALL_SUMS)):
-            for row in rows:
-                _check(f"{directory / SUMS}", row, names)
+        history = SumHistory.of(directory.read_lines(SUMS), f"{directory / SUMS}")
         return cls(
             directory=directory,
             run=run,
-            sessions=sessions,
-            sums=sums,
-            resumed=tuple(row for row in lines if row.get("entry") == "resumed"),
+            sessions=history.sessions,
+            sums=history.sums,
+            resumed=history.resumed,
             metrics=tuple(directory.read_lines(METRICS)),
             spend=_optional(directory, SPEND),
             canaries=_optional(directory, CANARIES),
@@ -90,18 +80,6 @@ def _directory(path: Path) -> RunDirectory:
         names = ", ".join(map(str, inside[:3])) + (", ..." if len(inside) > 3 else "")
         raise ConfigError(f"{path} holds several runs: choose one, or --compare them: {names}")
     return directory
-
-
-def _numbered(lines: Iterable[Row]) -> Iterator[Row]:
-    """With the round of the training that each belongs to, from 1.
-
-    What is asked beside the training counts rounds of its own, and comes after the one before it in the file.
-    """
-    number = 0
-    for row in lines:
-        if row.get("part", TRAINING) == TRAINING and isinstance(row.get("round"), int):
-            number = row["round"] + 1
-        yield {**row, "number": number}
 
 
 def _expected(run: Row) -> tuple[str, ...]:

@@ -11,54 +11,56 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from secagg.local import Stage
 from secagg.thresholds import Trust
 from sims.audit.evidence import Row
 from sims.audit.sizes import Sizes, packed, promise_of
+from sims.records.sums import SessionRecord, SumRecord
 
-STAGES: Final = ("advertise", "share", "mask", "confirm", "reveal")
+STAGES: Final = tuple(stage.value for stage in Stage)
 SET_UP: Final = STAGES[:2]
 Expected = Mapping[str, int | None]  # bytes by stage; None where the facts do not suffice
 
 
-def sizes_of(session: Row, trust: str) -> Sizes:
+def sizes_of(session: SessionRecord, trust: str) -> Sizes:
     """What a session's frames are long."""
-    members = session["frames_up"].get("advertise", 0)
+    members = session.frames_up.get("advertise", 0)
     return Sizes(
         trust=trust,
         signed=Trust.parse(trust) is Trust.MALICIOUS,
         members=members,
-        neighbours=session["neighbours"] or max(members - 1, 0),
-        threshold=session["threshold"] or 0,
-        sums=session["sums"],
-        seeds=session["seeds"],
+        neighbours=session.neighbours or max(members - 1, 0),
+        threshold=session.threshold or 0,
+        sums=session.sums,
+        seeds=session.seeds,
     )
 
 
-def set_up(session: Row, sizes: Sizes) -> tuple[Expected, Expected]:
+def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
     """Bytes up and down of a session's set-up. Of one that failed, nobody knows how far it came."""
-    if session["failure"] is not None:
+    if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
-    dealt = session["frames_up"].get("share", 0)
+    dealt = session.frames_up.get("share", 0)
     up = {"advertise": sizes.members * sizes.advertisement, "share": dealt * sizes.shares}
     down = {
-        "advertise": session["frames_down"].get("advertise", 0) * sizes.invitation,
+        "advertise": session.frames_down.get("advertise", 0) * sizes.invitation,
         "share": _told_in_set_up(session, sizes, dealt),
     }
     return up, down
 
 
-def _told_in_set_up(session: Row, sizes: Sizes, dealt: int) -> int | None:
+def _told_in_set_up(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
     """Whoever hears the keys deals shares, and gets those of the others, unless it is killed in between.
 
     None on a ring where somebody has not dealt: then it matters whose neighbour that was.
     """
-    told, everybody = session["frames_down"].get("share", 0), dealt == sizes.members
+    told, everybody = session.frames_down.get("share", 0), dealt == sizes.members
     if sizes.is_ring and not everybody:
         return None
     delivered = sizes.delivery(sizes.neighbours if everybody else dealt - 1)
     if told == 2 * dealt:
         return dealt * (sizes.keys + delivered)
-    measured = session["bytes_down"].get("share", 0)
+    measured = session.bytes_down.get("share", 0)
     return _settled(measured, frames=told, usual=sizes.keys, other=delivered, most=dealt)
 
 
@@ -67,19 +69,20 @@ class OneSum:
     """A sum that somebody was asked for, as the ledger and as the log have it."""
 
     asked: Row
-    logged: Row
+    logged: SumRecord
     sizes: Sizes
 
     @property
     def index(self) -> int:
-        return int(self.logged["sum"])
+        assert self.logged.index is not None  # a client was asked
+        return self.logged.index
 
     # --- up ---
 
     def up(self) -> Expected:
         sizes, index = self.sizes, self.index
-        refusals, masked = len(self.logged["refusals"]), self.logged["masked"]
-        frames, measured = self.logged["frames_up"], self.logged["bytes_up"]
+        refusals, masked = len(self.logged.refusals), self.logged.masked
+        frames, measured = self.logged.frames_up, self.logged.bytes_up
         reveals = self._reveals()
         return {
             "mask": _settled(
@@ -99,13 +102,13 @@ class OneSum:
             ),
             "reveal": None
             if reveals is None
-            else reveals + (frames.get("reveal", 0) - self.logged["revealed"]) * sizes.leave,
+            else reveals + (frames.get("reveal", 0) - self.logged.revealed) * sizes.leave,
         }
 
     def _reveals(self) -> int | None:
         """None on a ring where nobody counted who was around whom."""
         around = self._around()
-        if sum(clients for _asked, _survived, clients in around) != self.logged["revealed"]:
+        if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
         surplus = self._surplus
         return sum(
@@ -116,14 +119,14 @@ class OneSum:
     def _around(self) -> list[list[int]]:
         """On the complete graph, everybody is around everybody; on a ring, the server counts."""
         if self.sizes.is_ring:
-            return [list(row) for row in self.logged.get("around") or ()]
-        return [[self.logged["invited"], self.logged["masked"], self.logged["revealed"]]]
+            return [list(row) for row in self.logged.around]
+        return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
 
     @property
     def _surplus(self) -> int:
         """Components of every survivor's noise that are removed."""
         promise = promise_of(self.asked["promise"])
-        return 0 if promise is None else len(promise.surplus(self.logged["invited"], self.logged["masked"]))
+        return 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
 
     # --- down ---
 
@@ -131,7 +134,7 @@ class OneSum:
         sizes, index = self.sizes, self.index
         lengths = {"mask": self._query}
         if sizes.signed:
-            signers = self.logged["frames_up"].get("confirm", 0)
+            signers = self.logged.frames_up.get("confirm", 0)
             lengths |= {
                 "confirm": sizes.survivors(index),
                 "reveal": sizes.confirmations(index, signers),
@@ -154,20 +157,20 @@ class OneSum:
 
     def _told(self, stage: str, length: int) -> int:
         """A sum that fails is closed by another frame, in the stage in which it failed."""
-        frames = self.logged["frames_down"]
-        failed = self.logged["failure"] is not None and stage == self._last
+        frames = self.logged.frames_down
+        failed = self.logged.failure is not None and stage == self._last
         return _settled(
-            self.logged["bytes_down"].get(stage, 0),
+            self.logged.bytes_down.get(stage, 0),
             frames=frames.get(stage, 0),
             usual=length,
             other=self.sizes.short(self.index),
-            most=self.logged["invited"] if failed else 0,
+            most=self.logged.invited if failed else 0,
         )
 
     @property
     def _last(self) -> str:
         """The stage to which the sum came."""
-        frames = self.logged["frames_down"]
+        frames = self.logged.frames_down
         return max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.promise import Noise, Promise
@@ -127,7 +126,7 @@ def _release(
     so_far, count = math.fsum(costs), entry.contributors or 0
     return Release(
         number=number,
-        session=-1 if entry.logged is None else entry.logged["session"],
+        session=-1 if entry.logged is None else entry.logged.session,
         sum=_index(entry),
         round=entry.round,
         kind=entry.kind,
@@ -142,8 +141,11 @@ def _release(
 
 
 def _index(entry: Entry) -> int:
-    row: Any = entry.asked["sum index"] if entry.asked is not None else (entry.logged or {})["sum"]
-    return int(row)
+    if entry.asked is not None:
+        return int(entry.asked["sum index"])
+    assert entry.logged is not None  # it is in the ledger or the log
+    assert entry.logged.index is not None  # a total was released
+    return entry.logged.index
 
 
 def wrong_charges(records: Records, accounts: Accounts) -> Iterator[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from secagg.ledger import Reading
 from secagg.ledger import Row as LedgerRow
-from sims.audit.evidence import TRAINING, Evidence, Row
+from sims.audit.evidence import Evidence, Row
+from sims.records.sums import TRAINING, SumRecord
 
 Key = tuple[str, int]  # a session's id, and the index of the sum in it
 
@@ -26,7 +27,7 @@ class Entry:
     """
 
     asked: Row | None
-    logged: Row | None
+    logged: SumRecord | None
     released: Row | None
     place: int = -1  # of the question in the ledger
     number: int = 0  # of the round of the training, where only the ledger knows of it
@@ -35,34 +36,37 @@ class Entry:
     @property
     def round(self) -> int:
         """Of the training, from 1."""
-        return self.number if self.logged is None else int(self.logged["number"])
+        return self.number if self.logged is None else self.logged.training_round
 
     @property
     def extra(self) -> bool:
         """Whether it was asked beside the training."""
-        return self.beside if self.logged is None else self.logged.get("part", TRAINING) != TRAINING
+        return self.beside if self.logged is None else self.logged.part != TRAINING
 
     @property
     def kind(self) -> str:
-        return str(self._known["kind"])
+        return str(self._question["kind"]) if self.logged is None else self.logged.kind
 
     @property
     def invited(self) -> int:
-        return int(self._known["invited"] if self.asked is None else self.asked["roster"])
+        return self._line.invited if self.asked is None else int(self.asked["roster"])
 
     @property
     def contributors(self) -> int | None:
         """None if nothing was released."""
         if self.asked is None:
-            count: int | None = self._known["count"]
-            return count
+            return self._line.count
         return None if self.released is None else int(self.released["contributors"])
 
     @property
-    def _known(self) -> Row:
-        row = self.asked if self.logged is None else self.logged
-        assert row is not None  # it is in one of the two
-        return row
+    def _line(self) -> SumRecord:
+        assert self.logged is not None  # it is in one of the two
+        return self.logged
+
+    @property
+    def _question(self) -> Row:
+        assert self.asked is not None  # it is in one of the two
+        return self.asked
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
     entries = list(_entries(evidence, reading, logged))
     lost = [entry for entry in entries if entry.logged is None]
     problems += [
-        f"{_name(row['number'], row['kind'])} is in sums.jsonl, but not in the ledger"
+        f"{_name(row.training_round, row.kind)} is in sums.jsonl, but not in the ledger"
         for row in logged.values()
     ]
     problems += [problem for entry in entries for problem in _disagreements(entry)]
@@ -96,22 +100,22 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
         for entry in lost
         if not (_was_cut_off(entry.place, evidence) or (entry.place > last and not evidence.finished))
     ]
-    unasked = [Entry(None, {**row, "count": None}, None) for row in evidence.sums if row["sum"] is None]
+    unasked = [Entry(None, replace(row, count=None), None) for row in evidence.sums if row.index is None]
     return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
 
 
 def _unfounded(evidence: Evidence) -> Iterator[str]:
     """Lines that no run writes: the same sum twice, or a total of a sum that nobody was asked for."""
-    often = Counter((row["session"], row["sum"]) for row in evidence.sums if row["sum"] is not None)
+    often = Counter((row.session, row.index) for row in evidence.sums if row.index is not None)
     for row in evidence.sums:
-        name = _name(row["number"], row["kind"])
-        if row["sum"] is None and row["count"] is not None:
+        name = _name(row.training_round, row.kind)
+        if row.index is None and row.count is not None:
             yield f"{name} was released by sums.jsonl, though nobody was asked for it"
-        elif often.pop((row["session"], row["sum"]), 1) > 1:
+        elif row.index is not None and often.pop((row.session, row.index), 1) > 1:
             yield f"{name} is in sums.jsonl more than once"
 
 
-def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, Row]) -> Iterator[Entry]:
+def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[Entry]:
     """Every sum of the ledger; its line is taken out of `logged`."""
     beside = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
     number = 0
@@ -139,7 +143,7 @@ def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
 def _was_cut_off(place: int, evidence: Evidence) -> bool:
     """Whether a row was written after the checkpoint from which the run went on: its line is gone."""
     return any(
-        row["ledger_rows"] is not None and row["checkpoint_rows"] <= place < row["ledger_rows"]
+        row.ledger_rows is not None and (row.checkpoint_rows or 0) <= place < row.ledger_rows
         for row in evidence.resumed
     )
 
@@ -148,18 +152,21 @@ def _key(row: LedgerRow) -> Key:
     return row.body["session"], row.body["sum index"]
 
 
-def _logged(evidence: Evidence, reading: Reading) -> dict[Key, Row]:
+def _logged(evidence: Evidence, reading: Reading) -> dict[Key, SumRecord]:
     ids = _ids(evidence, reading)
-    rows = (row for row in evidence.sums if row["sum"] is not None)
-    return {(ids.get(row["session"], f"of number {row['session']}"), row["sum"]): row for row in rows}
+    return {
+        (ids.get(row.session, f"of number {row.session}"), row.index): row
+        for row in evidence.sums
+        if row.index is not None
+    }
 
 
 def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
     """By which the ledger knows a session; where the log does not say, they come in the same order."""
-    own = [row for row in evidence.sessions if row["failure"] is None]
+    own = [row for row in evidence.sessions if row.failure is None]
     in_order = [row.body["session"] for row in reading.rows if row.body["entry"] == "session"]
     return {
-        row["session"]: row.get("id") or (in_order[place] if place < len(in_order) else "")
+        row.session: row.id or (in_order[place] if place < len(in_order) else "")
         for place, row in enumerate(own)
     }
 
@@ -169,7 +176,7 @@ def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) ->
     if not unasked:
         return tuple(entries)
     places = {id(row): place for place, row in enumerate(evidence.sums)}
-    own = [place for place, row in enumerate(evidence.sums) if row["sum"] is None]
+    own = [place for place, row in enumerate(evidence.sums) if row.index is None]
     found = list(entries)
     for place, entry in zip(own, unasked, strict=True):
         places[id(entry.logged)] = place
@@ -184,10 +191,10 @@ def _disagreements(entry: Entry) -> Iterator[str]:
         return
     released = None if entry.released is None else entry.released["contributors"]
     pairs: tuple[tuple[str, Any, Any], ...] = (
-        ("the round", asked["round"], logged["round"]),
-        ("the kind", asked["kind"], logged["kind"]),
-        ("how many were asked", asked["roster"], logged["invited"]),
-        ("how many contributed", released, logged["count"]),
+        ("the round", asked["round"], logged.round),
+        ("the kind", asked["kind"], logged.kind),
+        ("how many were asked", asked["roster"], logged.invited),
+        ("how many contributed", released, logged.count),
         ("whether it is of the training", not entry.beside, not entry.extra),
     )
     for what, own, other in pairs:

@@ -11,6 +11,7 @@ from sims.audit.audit import Release, Spending, Spent
 from sims.audit.evidence import Evidence, Row
 from sims.audit.learned import Accounts, Books
 from sims.audit.records import Records
+from sims.records.sums import SumRecord
 from sims.words import counted
 
 ALGORITHM: Final = "algorithm"
@@ -101,6 +102,6 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
     return "server", away + (": each round is over a draw of them" if drawn else ", as some were missing")
 
 
-def _masked(logged: Row | None) -> bool:
+def _masked(logged: SumRecord | None) -> bool:
     """Whether inputs were sent; of a sum that was cut off, nobody knows, so they may have been."""
-    return logged is None or logged["masked"] > 0
+    return logged is None or logged.masked > 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from sims.audit.audit import CutShort, GroupSteps, Kind
 from sims.audit.evidence import Evidence
@@ -49,8 +48,8 @@ def _cut_short(
     """Rounds that had to stop: others may take fewer steps as they came close enough."""
     given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
     for number, own in rounds.items():
-        failures: list[Any] = [entry.logged["failure"] for entry in own if entry.logged is not None]
-        why = next((str(failure) for failure in failures if failure is not None), None)
+        failures = [entry.logged.failure for entry in own if entry.logged is not None]
+        why = next((failure for failure in failures if failure is not None), None)
         if why is not None:
             lost = ", and the round was given up" if number in given_up else ""
             yield CutShort(round=number, steps=achieved[number], why=why + lost)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sims.audit.audit import StageBytes, Traffic
-from sims.audit.evidence import TRAINING, Evidence, Row
+from sims.audit.evidence import Evidence
 from sims.audit.expectation import STAGES, Expected, OneSum, set_up, sizes_of
 from sims.audit.growth import Load, growth
 from sims.audit.records import Records
+from sims.records.sums import TRAINING, SumRecord, TrafficCounts
 
 _PARAMETER: Final = 4  # bytes of a parameter in plain federated averaging
 _MOST_TOLD: Final = 20
@@ -30,18 +31,18 @@ class _Sheet:
     differences: list[str] = field(default_factory=list)
     wrong: int = 0
 
-    def add(self, name: str, row: Row, expected: Mapping[str, Expected]) -> None:
+    def add(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> None:
         """One set-up, or one sum."""
         found = list(self._compared(name, row, expected))
         self.compared += 1
         self.exact += not found
         self.differences += found
 
-    def _compared(self, name: str, row: Row, expected: Mapping[str, Expected]) -> Iterator[str]:
+    def _compared(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> Iterator[str]:
         for way in ("up", "down"):
-            measured: Mapping[str, int] = row[f"bytes_{way}"]
+            measured = row.bytes_up if way == "up" else row.bytes_down
             self.measured[way].update(measured)
-            self.frames[way].update(row[f"frames_{way}"])
+            self.frames[way].update(row.frames_up if way == "up" else row.frames_down)
             for stage in STAGES:
                 yield from self._stage(name, way, stage, measured.get(stage, 0), expected[way].get(stage, 0))
 
@@ -81,15 +82,15 @@ def traffic(evidence: Evidence, records: Records) -> Traffic | None:
     if evidence.is_plain:
         return None
     sheet, trust = _Sheet(), str(evidence.run["trust"])
-    sessions = {row["session"]: row for row in evidence.sessions}
+    sessions = {row.session: row for row in evidence.sessions}
     sizes = {number: sizes_of(row, trust) for number, row in sessions.items()}
     for number, row in sessions.items():
         up, down = set_up(row, sizes[number])
         sheet.add(f"set-up of session {number}", row, {"up": up, "down": down})
     for entry in records.entries:
-        if entry.asked is None or entry.logged is None or entry.logged["session"] not in sizes:
+        if entry.asked is None or entry.logged is None or entry.logged.session not in sizes:
             continue
-        one = OneSum(entry.asked, entry.logged, sizes[entry.logged["session"]])
+        one = OneSum(entry.asked, entry.logged, sizes[entry.logged.session])
         name = f"{entry.kind} in round {entry.round}"
         sheet.add(name, entry.logged, {"up": one.up(), "down": one.down()})
     return _traffic(evidence, sheet, _loads(evidence))
@@ -119,19 +120,19 @@ def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> Traffi
 
 
 def _rounds(evidence: Evidence) -> int:
-    return len({row["number"] for row in evidence.sums if row.get("part", TRAINING) == TRAINING})
+    return len({row.training_round for row in evidence.sums if row.part == TRAINING})
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:
     """Every session with the bytes of its rounds, whatever became of them."""
-    by_session: dict[int, list[Row]] = {}
+    by_session: dict[int, list[SumRecord]] = {}
     for row in evidence.sums:
-        by_session.setdefault(row["session"], []).append(row)
+        by_session.setdefault(row.session, []).append(row)
     for session in evidence.sessions:
-        if session.get("part", TRAINING) != TRAINING:
+        if session.part != TRAINING:
             continue
-        rows = [session, *by_session.get(session["session"], [])]
-        rounds = len({row["round"] for row in rows[1:]})
-        total = sum(sum(row[way].values()) for row in rows for way in ("bytes_up", "bytes_down"))
+        rows = by_session.get(session.session, [])
+        rounds = len({row.round for row in rows})
+        total = session.total_bytes + sum(row.total_bytes for row in rows)
         if rounds:
-            yield Load(session["members"], int(evidence.run["dim"]), total / rounds)
+            yield Load(session.members, int(evidence.run["dim"]), total / rounds)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from secagg.noise.conversion import epsilon
 from sims.audit.audit import Audit, Spent
+from sims.records.sums import SumRecord
 
 _BENIGN: Final = "_benign"
 # In words, and in the order in which a reader cares.
@@ -50,7 +51,7 @@ class Chapter:
     """One run. `title` tells it from the other runs of the page.
 
     `cell`      what was swept, with its values here.
-    `metrics`   one mapping for each round, as in the run's `metrics.jsonl`, and `sums` as in `sums.jsonl`.
+    `metrics`   one mapping for each round, as in the run's `metrics.jsonl`; `sums` one record for each sum.
     `clients`   every client's numbers at the end, by what was measured: an observer's view.
     `corrupt`   the clients that attacked.
     `scenario`  its settings as TOML.
@@ -60,7 +61,7 @@ class Chapter:
     audit: Audit
     cell: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
-    sums: Sequence[Mapping[str, Any]]
+    sums: Sequence[SumRecord]
     clients: Mapping[str, Mapping[str, Sequence[Any]]]
     corrupt: frozenset[int]
     scenario: str

@@ -11,6 +11,7 @@ from sims.audit.audited import audited
 from sims.deploy.problems import ConfigError
 from sims.records import RunDirectory, find_runs
 from sims.records.files import read_file, replace_file
+from sims.records.sums import SumHistory
 from sims.report.chapter import ALGORITHMS, Chapter
 from sims.report.page import page
 from sims.report.wording import values_of
@@ -47,7 +48,7 @@ def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter
         audit=audited(run),
         cell=facts.get("cell") or {},
         metrics=run.read_lines("metrics.jsonl"),
-        sums=[line for line in run.read_lines("sums.jsonl") if line.get("entry") == "sum"],
+        sums=SumHistory.of(run.read_lines("sums.jsonl"), str(run / "sums.jsonl")).sums,
         clients=_optional(run, "clients.json"),
         corrupt=frozenset(result.get("corrupt") or ()),
         scenario=_text(run / "scenario.toml"),

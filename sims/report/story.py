@@ -125,7 +125,7 @@ def figures(chapters: Sequence[Chapter]) -> tuple[Figure, ...]:
     best = max(chapters, key=lambda each: each.final("mean_accuracy") or -1.0)
     of = f"{best.title}; " if len(chapters) > 1 else ""
     released = sum(len(each.audit.releases) for each in chapters)
-    asked = sum(line.get("entry") == "sum" for each in chapters for line in each.sums)
+    asked = sum(len(each.sums) for each in chapters)
     return (
         *_results(best, of),
         Figure("Sums released", f"{released:,}", f"of {asked:,} that were asked"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from sims.audit.audit import StageBytes, Traffic
+from sims.records.sums import SumRecord
 from sims.report import numbers
 from sims.report.chapter import Chapter
 from sims.report.figure import Drawable
@@ -30,14 +31,14 @@ _BOTH_WAYS: Final = 4  # so many runs at most have a bar for each way
 
 def survivors(chapters: Sequence[Chapter]) -> Plot:
     """Of every sum that was asked: invited, masked, counted; of several runs, who was counted."""
-    sums = [[line for line in each.sums if line.get("entry") == "sum"] for each in chapters]
+    sums = [each.sums for each in chapters]
     longest = max((len(each) for each in sums), default=0)
     if len(chapters) == 1:
         return _of_one(sums[0])
     series = tuple(
         Series(
             each.title,
-            tuple(_or_gap(line["count"]) for line in lines) + (None,) * (longest - len(lines)),
+            tuple(_or_gap(line.count) for line in lines) + (None,) * (longest - len(lines)),
             look,
             "step",
         )
@@ -57,12 +58,12 @@ def survivors(chapters: Sequence[Chapter]) -> Plot:
     )
 
 
-def _of_one(sums: Sequence[Any]) -> Plot:
-    failed = tuple(0.0 if line["count"] is None else None for line in sums)
+def _of_one(sums: Sequence[SumRecord]) -> Plot:
+    failed = tuple(0.0 if line.count is None else None for line in sums)
     shown = (
-        Series("Invited", tuple(float(line["invited"]) for line in sums), 0, "area"),
-        Series("Masked", tuple(float(line["masked"]) for line in sums), 1, "step"),
-        Series("Counted", tuple(_or_gap(line["count"]) for line in sums), 2, "step"),
+        Series("Invited", tuple(float(line.invited) for line in sums), 0, "area"),
+        Series("Masked", tuple(float(line.masked) for line in sums), 1, "step"),
+        Series("Counted", tuple(_or_gap(line.count) for line in sums), 2, "step"),
         *(
             (Series("Nothing released", failed, 3, "marks"),)
             if any(each is not None for each in failed)
@@ -76,7 +77,7 @@ def _of_one(sums: Sequence[Any]) -> Plot:
         x="Sum",
         y="Clients",
         places=tuple(float(place + 1) for place in range(len(sums))),
-        names=tuple(f"Sum {place + 1}, {line['kind']}" for place, line in enumerate(sums)),
+        names=tuple(f"Sum {place + 1}, {line.kind}" for place, line in enumerate(sums)),
         series=shown,
         least=0.0,
         whole=True,

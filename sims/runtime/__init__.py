@@ -9,7 +9,6 @@
 
 from sims.runtime.channel import ObservedChannel, SessionChannel
 from sims.runtime.dropouts import Law
-from sims.runtime.log import Log
 from sims.runtime.plain import insecure_plain_sum
 from sims.runtime.secure import secure_sum
 from sims.runtime.setting import Fate, Setting, nobody_missing
@@ -18,7 +17,6 @@ from sims.runtime.tampering import Tamper
 __all__ = [
     "Fate",
     "Law",
-    "Log",
     "ObservedChannel",
     "SessionChannel",
     "Setting",

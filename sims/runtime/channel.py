@@ -28,8 +28,17 @@ from secagg.messages import MAX_SUMS
 from secagg.policy import Policy
 from secagg.spec import Table, Total
 from secagg.thresholds import Trust
+from sims.records.sums import (
+    SET_UP,
+    SessionGraph,
+    SessionRecord,
+    StageRecord,
+    SumRecord,
+    SumStats,
+    TrafficCounter,
+    TrafficMeter,
+)
 from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
-from sims.runtime.log import Carried, Carrier, Course, Shape
 from sims.runtime.participants import SimulatedParticipant
 from sims.runtime.setting import Setting
 
@@ -49,7 +58,7 @@ class ObservedChannel(SumChannel, Protocol):
     goes to the `ledger` of its setting.
     """
 
-    asked: list[Asking]
+    asked: list[SumRecord]
 
     @property
     def bytes_up(self) -> Counter[Stage]: ...
@@ -65,13 +74,13 @@ class ObservedChannel(SumChannel, Protocol):
     def close(self) -> None: ...
 
 
-class Session(Carrier, Protocol):
+class Session(TrafficCounter, Protocol):
     """What carries sums: `secagg.local.LocalSession`, or something with the same face."""
 
-    course: Course  # of the last sum
+    stats: SumStats  # of the last sum
 
     @property
-    def shape(self) -> Shape | None: ...  # None unless set-up is done
+    def graph(self) -> SessionGraph | None: ...  # None unless set-up is done
     @property
     def contributors(self) -> tuple[int, ...]: ...
     @property
@@ -114,15 +123,6 @@ class Plan:
 
 
 SessionFactory: TypeAlias = Callable[[Plan], Session]
-
-
-@dataclass(frozen=True)
-class Asking:
-    """One sum as it was asked, and over how many clients it was released; None if it was not."""
-
-    round: int
-    kind: str
-    count: int | None
 
 
 class Done(Protocol):
@@ -175,7 +175,7 @@ class SessionChannel:
         self._stage: Stage | None = None  # of which the log was told last
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
-        self.asked: list[Asking] = []
+        self.asked: list[SumRecord] = []
         self._answering: dict[int, int] = {}  # the sum of this session that each client was asked last
         self._heard: set[int] = set()  # who knows that it is in the current sum
         self._unacknowledged: list[UnacknowledgedAnswer] = []  # and who was in one, and does not know
@@ -212,8 +212,8 @@ class SessionChannel:
 
     def _sum(self, session: Session, kind: str, payload: bytes) -> Total:
         """Ask, and tell the log what became of it."""
-        carried, started = Carried(session), time.perf_counter()
-        self._kind, self._stage, session.course = kind, None, Course()
+        meter, started = TrafficMeter(session), time.perf_counter()
+        self._kind, self._stage, session.stats = kind, None, SumStats()
         self._note_group(kind)
         total, failure = None, None
         try:
@@ -224,19 +224,25 @@ class SessionChannel:
             raise
         finally:
             self._next_sum += 1
-            count = None if total is None else total.count
-            if total is not None or failure is not None:
-                self.asked.append(Asking(self._round_info.number, kind, count))
-            self._setting.log.sum(
+            stats = session.stats
+            record = SumRecord(
                 session=self._sessions - 1,
                 round=self._round_info.number,
                 kind=kind,
-                count=count,
+                count=None if total is None else total.count,
                 failure=failure,
                 seconds=time.perf_counter() - started,
-                **session.course.facts(),
-                **carried.facts(),
+                index=stats.index,
+                invited=stats.invited,
+                masked=stats.masked,
+                revealed=stats.revealed,
+                around=stats.around,
+                refusals=stats.refused(),
+                **meter.counts(),
             )
+            if total is not None or failure is not None:
+                self.asked.append(record)
+            self._setting.log.on_sum(record)
 
     def _note_group(self, kind: str) -> None:
         assert self._algorithm.table is not None  # there is a session
@@ -324,7 +330,7 @@ class SessionChannel:
         self._session = self._make_session(plan)
         self._answering = {}
         self._sessions += 1
-        self._next_sum, self._kind, self._stage = -1, "", None
+        self._next_sum, self._kind, self._stage = SET_UP, "", None
         failure = None
         try:
             self._session.open()
@@ -341,19 +347,21 @@ class SessionChannel:
     def _log_session(self, session: Session, members: int, failure: str | None) -> None:
         if session.is_plain:  # there was no set-up to tell of
             return
-        shape = session.shape
-        self._setting.log.session(
-            session=self._sessions - 1,
-            round=self._round_info.number,
-            members=members,
-            id=None if shape is None else shape.id,
-            graph=None if shape is None else shape.graph,
-            neighbours=None if shape is None else shape.neighbours,
-            threshold=None if shape is None else shape.threshold,
-            sums=self._setting.sums,
-            seeds=0 if self._algorithm.table is None else self._algorithm.table.seeds,
-            failure=failure,
-            **Carried.all(session),
+        graph = session.graph
+        self._setting.log.on_session(
+            SessionRecord(
+                session=self._sessions - 1,
+                round=self._round_info.number,
+                members=members,
+                id=None if graph is None else graph.id,
+                graph=None if graph is None else graph.kind,
+                neighbours=None if graph is None else graph.neighbours,
+                threshold=None if graph is None else graph.threshold,
+                sums=self._setting.sums,
+                seeds=0 if self._algorithm.table is None else self._algorithm.table.seeds,
+                failure=failure,
+                **TrafficMeter(session, whole=True).counts(),
+            )
         )
 
     # --- an observer's view ---
@@ -418,8 +426,8 @@ class SessionChannel:
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         if stage is not self._stage:
             self._stage = stage
-            self._setting.log.stage(
-                round=self._round_info.number, sum=self._next_sum, kind=self._kind, stage=stage
+            self._setting.log.on_stage(
+                StageRecord(self._round_info.number, self._next_sum, self._kind, stage)
             )
         if self._leaves(member, stage):
             self._left.add(member)

@@ -35,8 +35,8 @@ from secagg.seeded import insecure_rounding
 from secagg.spec import SumSpec, Total
 from secagg.thresholds import Trust
 from secagg.topology import plan
+from sims.records.sums import SessionGraph, SumStats
 from sims.runtime.channel import Plan, SessionChannel
-from sims.runtime.log import Course, Shape
 from sims.runtime.setting import Setting
 from sims.runtime.tampering import tampered
 
@@ -82,8 +82,8 @@ class PlainSession:
         self._threshold = self._least = 0
         self._gone: set[int] = set()
         self._stage = Stage.ADVERTISE
-        self.course = Course()
-        self.shape: Shape | None = None
+        self.stats = SumStats()
+        self.graph: SessionGraph | None = None
         self.contributors: tuple[int, ...] = ()  # of the last sum
         self.bytes_up: Counter[Stage] = Counter()  # nothing is sent
         self.bytes_down: Counter[Stage] = Counter()
@@ -127,12 +127,12 @@ class PlainSession:
         bitmap = roster.pack(len(self._cohort))
         query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
         self._agenda.note(query)
-        self.course.index, self.course.invited = query.sum_index, len(roster)
+        self.stats.index, self.stats.invited = query.sum_index, len(roster)
         adding = _Adding(self._plan, self._cohort, roster, query, self._policy.adjacency)
         try:
             self._collect(adding)
             survivors = adding.survivors()
-            self.course.masked = len(survivors)
+            self.stats.masked = len(survivors)
             self._check_survivors(adding, survivors, later)
             revealed = self._confirm(adding, survivors)
         except BaseException:
@@ -181,7 +181,7 @@ class PlainSession:
 
     def _leave(self, position: int, error: PeerError) -> None:
         self._gone.add(position)
-        self.course.refusals.append((self._cohort[position], error))
+        self.stats.refusals.append((self._cohort[position], error))
 
     def _check_question(self, adding: _Adding, member: int) -> None:
         query, memory = adding.query, self._plan.memories[member]
@@ -216,7 +216,7 @@ class PlainSession:
             self._check_enough(stayed, "confirmed")
         self._stage = Stage.REVEAL
         stayed = set(self._positions(self._stage, stayed, query.sum_index))
-        self.course.revealed = len(stayed)
+        self.stats.revealed = len(stayed)
         for position in stayed:
             self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
             self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))

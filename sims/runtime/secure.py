@@ -16,8 +16,8 @@ from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.seeded import seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Total
+from sims.records.sums import SessionGraph, SumStats
 from sims.runtime.channel import Plan, SessionChannel
-from sims.runtime.log import Course, Shape
 from sims.runtime.machine_hooks import client_hooks, server_hooks
 from sims.runtime.setting import Setting
 
@@ -57,15 +57,15 @@ class ObservedSession(LocalSession):
             prepare=plan.prepare,
         )
         self._left = plan.left
-        self.course = Course()
+        self.stats = SumStats()
 
     def _see(self, member: int, frame: bytes) -> None:
         kind = message_type(frame, sender=member)
-        self.course.masked += kind is MaskedInput
-        self.course.revealed += kind is Reveal
+        self.stats.masked += kind is MaskedInput
+        self.stats.revealed += kind is Reveal
 
     def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
-        self.course.refusals.append((member, error))
+        self.stats.refusals.append((member, error))
         return super()._refuse(member, error)
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
@@ -76,17 +76,17 @@ class ObservedSession(LocalSession):
             return super().ask(kind, payload, round_number=round_number)
         finally:
             if self._sum_index > before:
-                self.course.index, self.course.invited = self._sum_index, self.invited
+                self.stats.index, self.stats.invited = self._sum_index, self.invited
                 around = sorted(self._server.around.items())
-                self.course.around = [[*counts, clients] for counts, clients in around]
+                self.stats.around = tuple((*counts, clients) for counts, clients in around)
 
     @property
-    def shape(self) -> Shape | None:
+    def graph(self) -> SessionGraph | None:
         for event in self.events:
             if isinstance(event, SessionReady):
                 complete = event.neighbours >= len(self._server.advertised) - 1
                 graph = "complete" if complete else "ring"
-                return Shape(graph, event.neighbours, event.threshold, event.session.hex())
+                return SessionGraph(graph, event.neighbours, event.threshold, event.session.hex())
         return None
 
 

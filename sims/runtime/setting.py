@@ -15,8 +15,8 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.terms import check_whole
 from secagg.thresholds import Trust, dropouts_allowed
+from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime.dropouts import Law
-from sims.runtime.log import Log, nobody_logs
 from sims.runtime.tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
@@ -50,7 +50,7 @@ class Setting:
                         the algorithm's noise is planned for; without noise, there is no limit.
     `adjacency`         between which two worlds nobody can tell, for that rho.
     `tamper`            what clients that do not keep to the protocol put into sums instead of their values.
-    `log`               hears of every session and sum, with what it took; no part of the system.
+    `log`               receives a record of every session and sum; only observers read it.
     `ledger`            where the server notes what it asks and releases; a plain channel has none to note.
     `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever
                         knows it.
@@ -75,7 +75,7 @@ class Setting:
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
-    log: Log = nobody_logs
+    log: SumLogger = no_sum_logger
     ledger: ServerLedger | None = None
     insecure_seed: bytes | None = None
     insecure_replay: bool = False

@@ -1,19 +1,20 @@
-"""Hears of sessions and sums: writes them down, adds up what they cost, and says where a simulation is."""
+"""Logs the sums of a run: writes their records to the file of sums, adds up costs and reports progress."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
+from sims.records.sums import TRAINING, SessionRecord, StageRecord, SumRecord
 from sims.simulation.spending import Spending
 
 
-class Ear:
-    """The log of one conversation: see `sims.runtime.log.Log`.
+class RunSumLogger:
+    """The `SumLogger` of one part of a run.
 
-    `write`   takes lines of the file of sums.
-    `number`  gives every session of a run a number of its own, whichever conversation it is of.
-    `watch`   takes what has changed about the moment.
+    `write`        writes a record to the file of sums.
+    `number`       returns the next session number. All parts of a run count together.
+    `on_progress`  receives changes of the `Progress`.
     """
 
     def __init__(
@@ -21,33 +22,30 @@ class Ear:
         part: str,
         spending: Spending,
         *,
-        write: Callable[[dict[str, Any]], None],
+        write: Callable[[SessionRecord | SumRecord], None],
         number: Callable[[], int],
-        watch: Callable[..., None],
+        on_progress: Callable[..., None],
     ) -> None:
         self._part = part
         self._spending = spending
         self._write = write
         self._number = number
-        self._watch = watch
+        self._on_progress = on_progress
         self._session: int | None = None
 
-    def session(self, **facts: Any) -> None:
+    def on_session(self, record: SessionRecord) -> None:
         self._session = self._number()
-        self._write({"entry": "session", **facts, "session": self._session, "part": self._part})
+        self._write(replace(record, session=self._session, part=self._part))
 
-    def sum(self, **facts: Any) -> None:
-        self._spending.note(facts)
-        if self._session is not None:
-            facts["session"] = self._session
-        facts["seconds"] = round(facts["seconds"], 6)
-        self._write({"entry": "sum", **facts, "part": self._part})
-        sent = sum(facts["bytes_up"].values())
-        self._watch(survivors=facts["count"], sent=sent)
+    def on_sum(self, record: SumRecord) -> None:
+        self._spending.add(record)
+        session = record.session if self._session is None else self._session
+        self._write(replace(record, session=session, part=self._part))
+        self._on_progress(survivors=record.count, sent=sum(record.bytes_up.values()))
 
-    def stage(self, **facts: Any) -> None:
-        self._watch(
-            sum=facts["sum"] + 1 if facts["sum"] >= 0 else None,
-            kind=facts["kind"] if self._part == "training" else self._part,
-            stage=facts["stage"].value,
+    def on_stage(self, record: StageRecord) -> None:
+        self._on_progress(
+            sum=record.index + 1 if record.index >= 0 else None,
+            kind=record.kind if self._part == TRAINING else self._part,
+            stage=record.stage.value,
         )

@@ -32,6 +32,7 @@ from sims.records.checkpoint import Checkpoint, Side
 from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUN, RUNNING
 from sims.records.lines import LinesFile
 from sims.records.signing import SignedHead, write_head
+from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.records.toml import as_toml
 from sims.scenario.seed import insecure_seed, insecure_server
 from sims.scenario.settings import Settings
@@ -135,6 +136,10 @@ class Keeper:
             return ()
         return read_ledger(self._directory / LEDGER).rows[self.saved.ledger_rows :]
 
+    def lost_sums(self) -> tuple[SumRecord, ...]:
+        """Of the file of sums, what the checkpoint does not know of."""
+        return SumHistory.of(self.lost_lines, str(self._directory / SUMS)).sums
+
     def note_resumed(self, done: int, *, repeats: bool) -> None:
         """In the file of sums: what was cut off there, and is in the ledger from the checkpoint's rows on.
 
@@ -142,24 +147,26 @@ class Keeper:
         """
         assert self.saved is not None
         rows = None if self.ledger is None else self.ledger.head.rows
-        self.write_sum(
-            {
-                "entry": "resumed",
-                "round": done,
-                "ledger_rows": rows,
-                "checkpoint_rows": self.saved.ledger_rows,
-                "cut_off": self.cut_off,
-                "repeats": repeats,
-            }
+        self._sums.add(
+            ResumeRecord(
+                round=done,
+                ledger_rows=rows,
+                checkpoint_rows=self.saved.ledger_rows,
+                cut_off=self.cut_off,
+                repeats=repeats,
+            ).to_json()
         )
 
     # --- what happens ---
 
-    def write_sum(self, entry: dict[str, Any]) -> None:
-        if self._graph is None and entry["entry"] == "session" and entry["graph"] is not None:
-            names = {"kind": "graph", "neighbours": "neighbours", "threshold": "threshold"}
-            self._graph = {name: entry[key] for name, key in names.items()}
-        self._sums.add(entry)
+    def write_sum(self, record: SessionRecord | SumRecord) -> None:
+        if self._graph is None and isinstance(record, SessionRecord) and record.graph is not None:
+            self._graph = {
+                "kind": record.graph,
+                "neighbours": record.neighbours,
+                "threshold": record.threshold,
+            }
+        self._sums.add(record.to_json())
 
     def next_session(self) -> int:
         self.sessions += 1

@@ -37,26 +37,35 @@ def _noted(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[t
         body = row.body
         if body["entry"] == "asked":
             part = parts[body["kind"], body["spec"]]
-            yield part, _entry(algorithms[part], body, body["charge"], Adjacency(body["adjacency"]))
+            yield (
+                part,
+                _entry(
+                    algorithms[part],
+                    body["kind"],
+                    body["round"],
+                    body["charge"],
+                    Adjacency(body["adjacency"]),
+                ),
+            )
 
 
 def _logged(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
-    for line in keeper.lost_lines:
-        if line["entry"] == "sum" and line["sum"] is not None:
-            algorithm = algorithms[line["part"]]
-            assert algorithm.table is not None  # something was asked
-            spec, adjacency = algorithm.table[line["kind"]], Adjacency.ZERO_OUT
-            charge = sum_charge(spec, roster=line["invited"], adjacency=adjacency)
-            yield line["part"], _entry(algorithm, line, charge, adjacency)
+    for record in keeper.lost_sums():
+        if record.index is not None:
+            algorithm = algorithms[record.part]
+            assert algorithm.table is not None  # a client was asked
+            spec, adjacency = algorithm.table[record.kind], Adjacency.ZERO_OUT
+            charge = sum_charge(spec, roster=record.invited, adjacency=adjacency)
+            yield record.part, _entry(algorithm, record.kind, record.round, charge, adjacency)
 
 
 def _entry(
-    algorithm: AnyAlgorithm, row: Mapping[str, Any], charge: int | None, adjacency: Adjacency
+    algorithm: AnyAlgorithm, kind: str, round_number: int, charge: int | None, adjacency: Adjacency
 ) -> AnswerEntry:
     assert algorithm.table is not None  # as above
     return AnswerEntry(
-        group=algorithm.table.group_of(row["kind"]),
-        round_number=row["round"],
+        group=algorithm.table.group_of(kind),
+        round_number=round_number,
         content=b"",  # nobody knows any more, but its round is over
         charge=charge,
         adjacency=adjacency,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class Progress:
     """`done` rounds are over. The rest is of the round and the sum in the making, as far as there is any."""
 
     done: int
@@ -41,12 +41,12 @@ class Moment:
         if self.bytes:
             yield f"{self.bytes / 1e6:.1f} MB sent"
 
-    def now(self, **changes: Any) -> Moment:
+    def now(self, **changes: Any) -> Progress:
         return replace(self, **changes)
 
 
-Watch: TypeAlias = Callable[[Moment], None]
+Watch: TypeAlias = Callable[[Progress], None]
 
 
-def nobody_watches(_moment: Moment) -> None:
+def no_progress(_progress: Progress) -> None:
     pass

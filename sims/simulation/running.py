@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sims.simulation.keeping import Origin
-from sims.simulation.moment import Moment
+from sims.simulation.moment import Progress
 from sims.simulation.simulate import simulate
 from sims.sweep.places import Task
 from sims.sweep.tasks import Tell
@@ -40,11 +40,11 @@ class _Teller:
         self._done = -1
         self._stop = False
 
-    def watch(self, moment: Moment) -> None:
+    def watch(self, progress: Progress) -> None:
         now = time.monotonic()
-        if moment.done > self._done or now - self._last > _INTERVAL:
-            self._last, self._done = now, moment.done
-            self._stop = self._tell(moment) or self._stop
+        if progress.done > self._done or now - self._last > _INTERVAL:
+            self._last, self._done = now, progress.done
+            self._stop = self._tell(progress) or self._stop
 
     def stop(self) -> bool:
         return self._stop

@@ -17,13 +17,13 @@ from secagg.errors import SecaggError
 from secagg.memory import AnswerEntry
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, Side
-from sims.runtime import Log
+from sims.records.sums import SessionRecord, SumLogger, SumRecord
 from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
-from sims.simulation.hearing import Ear
+from sims.simulation.hearing import RunSumLogger
 from sims.simulation.keeping import Keeper, Origin, keeping
 from sims.simulation.lost import leave_out, lost_sums
-from sims.simulation.moment import Moment, Watch, nobody_watches
+from sims.simulation.moment import Progress, Watch, no_progress
 from sims.simulation.spending import Spending, delta_of, spend_facts
 from sims.simulation.story import Line, Story
 from sims.simulation.world import World, no_ledger
@@ -49,7 +49,7 @@ def simulate(
     directory: RunDirectory | None = None,
     resume: bool = False,
     origin: Origin | None = None,
-    watch: Watch = nobody_watches,
+    watch: Watch = no_progress,
     stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
     """Run all rounds, and say what came of them, in what JSON can hold.
@@ -98,7 +98,7 @@ class Simulation:
         self._settings = settings
         self._keeper = keeper
         self._watch = watch
-        self._moment = Moment(done=0, rounds=settings.rounds)
+        self._progress = Progress(done=0, rounds=settings.rounds)
         saved = None if keeper is None else keeper.saved
         self._before: Mapping[str, float] = {} if saved is None else saved.seconds
         self._spendings: dict[str, Spending] = {}
@@ -114,13 +114,17 @@ class Simulation:
         self._done = 0
         self._lost = False
 
-    def _hear(self, part: str, algorithm: AnyAlgorithm) -> Log:
+    def _hear(self, part: str, algorithm: AnyAlgorithm) -> SumLogger:
         keeper = self._keeper
         saved = None if keeper is None or keeper.saved is None else _side(keeper.saved, part)
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
         if keeper is None:
-            return Ear(part, spending, write=_forget, number=self._next_session, watch=self._happens)
-        return Ear(part, spending, write=keeper.write_sum, number=keeper.next_session, watch=self._happens)
+            return RunSumLogger(
+                part, spending, write=_forget, number=self._next_session, on_progress=self._happens
+            )
+        return RunSumLogger(
+            part, spending, write=keeper.write_sum, number=keeper.next_session, on_progress=self._happens
+        )
 
     def _next_session(self) -> int:
         self._sessions += 1
@@ -284,11 +288,11 @@ class Simulation:
 
     def _happens(self, *, sent: int = 0, **changes: Any) -> None:
         """Something has changed. `sent` comes on top of the bytes so far."""
-        self._moment = self._moment.now(**{"bytes": self._moment.bytes + sent, **changes})
-        self._watch(self._moment)
+        self._progress = self._progress.now(**{"bytes": self._progress.bytes + sent, **changes})
+        self._watch(self._progress)
 
 
-def _forget(_entry: dict[str, Any]) -> None:
+def _forget(_record: SessionRecord | SumRecord) -> None:
     pass
 
 

@@ -10,6 +10,7 @@ from protocols.algorithm import AnyAlgorithm
 from secagg.budget import Spend, sum_charge
 from secagg.noise.accounting import Adjacency
 from secagg.noise.conversion import epsilon
+from sims.records.sums import SumRecord
 from sims.scenario.settings import Settings
 
 
@@ -20,15 +21,14 @@ class Spending:
         self._table = algorithm.table
         self._spend = Spend(*spend)
 
-    def note(self, facts: Mapping[str, Any]) -> None:
-        """A sum was asked, with these facts of its log."""
-        if facts["sum"] is None or self._table is None:
+    def add(self, record: SumRecord) -> None:
+        """Charge a sum. It is free if all clients refused it: a client that refuses pays nothing."""
+        if record.index is None or self._table is None:
             return
-        if not facts["masked"] and len(facts["refusals"]) >= facts["invited"]:
-            return  # whoever refuses a question pays nothing for it, and nobody answered
-        spec = self._table[facts["kind"]]
-        adjacency = Adjacency.ZERO_OUT
-        self.charge(sum_charge(spec, roster=facts["invited"], adjacency=adjacency))
+        if not record.masked and len(record.refusals) >= record.invited:
+            return
+        spec = self._table[record.kind]
+        self.charge(sum_charge(spec, roster=record.invited, adjacency=Adjacency.ZERO_OUT))
 
     def charge(self, charge: int | None) -> None:
         self._spend = self._spend.plus(charge)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from fl.errors import DataError
 from protocols.run import RoundReport
-from sims.runtime.log import by_stage
+from sims.records.sums import by_stage
 from sims.simulation import measuring
 from sims.simulation.observers import OBSERVERS
 from sims.simulation.spending import Spending, delta_of

@@ -14,8 +14,8 @@ from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.ledger import ServerLedger
-from sims.runtime import Law, Log, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.runtime.log import nobody_logs
+from sims.records.sums import SumLogger, no_sum_logger
+from sims.runtime import Law, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import processes_sum
 from sims.scenario.settings import Settings
 from sims.simulation import population
@@ -28,7 +28,7 @@ from sims.simulation.tail import Tail
 from sims.simulation.watched import Watched, watch
 
 # (name of a conversation, "training" or "tail"; its algorithm): who hears of its sums.
-MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], Log]
+MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
 
 
 # One for each conversation: a ledger keeps the record of one session at a time.
@@ -39,8 +39,8 @@ def no_ledger() -> None:
     return None
 
 
-def nobody_hears(_part: str, _algorithm: AnyAlgorithm) -> Log:
-    return nobody_logs
+def no_log(_part: str, _algorithm: AnyAlgorithm) -> SumLogger:
+    return no_sum_logger
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class World:
         settings: Settings,
         root: Path,
         *,
-        make_log: MakeLog = nobody_hears,
+        make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
     ) -> World:
         """As it is before the first round."""

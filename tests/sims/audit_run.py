@@ -25,6 +25,7 @@ from secagg.noise.promise import Promise
 from sims.records import RunDirectory
 from sims.records.lines import LinesFile
 from sims.records.signing import SignedHead, write_head
+from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.records.toml import as_toml
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.settings import Settings
@@ -70,19 +71,19 @@ def digest_of(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Log:
-    """Writes lines as a run does."""
+class FileLogger:
+    """Writes records as a run does."""
 
     lines: LinesFile
     part: str = "training"
 
-    def session(self, **facts: Any) -> None:
-        self.lines.add({"entry": "session", **facts, "part": self.part})
+    def on_session(self, record: SessionRecord) -> None:
+        self.lines.add(replace(record, part=self.part).to_json())
 
-    def sum(self, **facts: Any) -> None:
-        self.lines.add({"entry": "sum", **facts, "part": self.part})
+    def on_sum(self, record: SumRecord) -> None:
+        self.lines.add(replace(record, part=self.part).to_json())
 
-    def stage(self, **_facts: Any) -> None:
+    def on_stage(self, record: StageRecord) -> None:
         pass
 
 
@@ -106,7 +107,7 @@ def make_run(
     run.write("scenario.toml", as_toml({"name": path.name, **document}).encode())
     lines, metrics = (LinesFile.create(run / name) for name in ("sums.jsonl", "metrics.jsonl"))
     ledger = None if plain else ServerLedger.create(run / "ledger", identity=identity().public)
-    setting = replace(setting, log=Log(lines), ledger=ledger)
+    setting = replace(setting, log=FileLogger(lines), ledger=ledger)
     rng = np.random.default_rng(1)
     learners = {k: QuadraticLearner(rng.normal(size=algorithm.dim)) for k in range(count)}
     channel = (insecure_plain_sum if plain else secure_sum)(algorithm, learners, setting)

@@ -29,6 +29,7 @@ from sims.audit.audit import (
     Subject,
     Traffic,
 )
+from sims.records.sums import SumRecord
 from sims.report import Chapter
 
 CLIENTS = 40
@@ -105,19 +106,21 @@ def _scores(accuracy: float) -> dict[str, float]:
     }
 
 
-def _sums(number: int, draw: random.Random) -> list[dict[str, Any]]:
+def _sums(number: int, draw: random.Random) -> list[SumRecord]:
     came = CLIENTS - draw.randrange(7)
     return [
-        {
-            "entry": "sum",
-            "session": number,
-            "sum": step,
-            "round": number,
-            "kind": "step",
-            "invited": CLIENTS if step == 0 else came,
-            "masked": came,
-            "count": None if (number, step) == (4, 2) else came,
-        }
+        SumRecord(
+            session=number,
+            index=step,
+            round=number,
+            kind="step",
+            invited=CLIENTS if step == 0 else came,
+            masked=came,
+            revealed=0,
+            count=None if (number, step) == (4, 2) else came,
+            failure=None,
+            seconds=0.01,
+        )
         for step in range(STEPS)
     ]
 
@@ -135,7 +138,7 @@ def _audit(
     title: str,
     algorithm: str,
     rounds: int,
-    sums: list[dict[str, Any]],
+    sums: list[SumRecord],
     noise: bool,
     channel: str,
     seed: str | None,
@@ -143,7 +146,7 @@ def _audit(
     status: str,
 ) -> Audit:
     plain = channel == "plain"
-    released = [line for line in sums if line["count"] is not None]
+    released = [line for line in sums if line.count is not None]
     rho = 0.01 * rounds if noise else 0.0
     spent = Spent(
         rho=rho,
@@ -242,15 +245,15 @@ def _integrity(plain: bool, problems: tuple[str, ...], rows: int) -> Integrity:
     )
 
 
-def _release(place: int, line: Mapping[str, Any], noise: bool) -> Release:
+def _release(place: int, line: SumRecord, noise: bool) -> Release:
     return Release(
         number=place,
-        session=line["session"],
-        sum=line["sum"],
-        round=line["round"] + 1,
-        kind=line["kind"],
-        invited=line["invited"],
-        contributors=line["count"],
+        session=line.session,
+        sum=line.index or 0,
+        round=line.round + 1,
+        kind=line.kind,
+        invited=line.invited,
+        contributors=line.count or 0,
         sigmas=(0.5 if noise else None,),
         rho=0.0033 if noise else None,
         epsilon=0.31 if noise else None,
@@ -308,11 +311,9 @@ def write_run(path: Path, *, title: str = "", accuracy: float = 0.9, **facts: An
     """A directory as a run over plain sums leaves it."""
     path.mkdir(parents=True)
     made = chapter(title or "RFA", accuracy=accuracy, rounds=4, channel="plain")
-    counts: dict[str, Any] = {"bytes_up": {}, "bytes_down": {}, "frames_up": {}, "frames_down": {}}
-    beside = {"revealed": 0, "failure": None, "refusals": [], "seconds": 0.01, **counts}
     _json(path / "run.json", _facts(title) | facts)
     _lines(path / "metrics.jsonl", made.metrics)
-    _lines(path / "sums.jsonl", [{**line, **beside} for line in made.sums])
+    _lines(path / "sums.jsonl", [line.to_json() for line in made.sums])
     _json(path / "clients.json", made.clients)
     _json(path / "result.json", {"corrupt": sorted(made.corrupt)})
     (path / "scenario.toml").write_text(made.scenario)

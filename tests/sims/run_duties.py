@@ -15,7 +15,7 @@ import numpy as np
 from sims.records import RunDirectory
 from sims.scenario import Settings
 from sims.simulation import simulate
-from sims.simulation.moment import Moment
+from sims.simulation.moment import Progress
 
 DOCUMENT: dict[str, Any] = {
     "seed": 3,
@@ -51,11 +51,11 @@ class Gone(BaseException):
     """In place of a crash."""
 
 
-def after(events: int, happens: Callable[[], None]) -> Callable[[Moment], None]:
+def after(events: int, happens: Callable[[], None]) -> Callable[[Progress], None]:
     """Does something after so many events of a simulation."""
     left = [events]
 
-    def watch(_moment: Moment) -> None:
+    def watch(_moment: Progress) -> None:
         left[0] -= 1
         if left[0] == 0:
             happens()
@@ -70,10 +70,10 @@ def crash() -> None:
 # --- as a program ---
 
 
-def _killed_after(events: int) -> Callable[[Moment], None]:
+def _killed_after(events: int) -> Callable[[Progress], None]:
     """Dies after so many events, of which every write to disk is one."""
     watch = after(events, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    moment = Moment(done=0, rounds=0)
+    moment = Progress(done=0, rounds=0)
     for name in ("write", "fsync", "ftruncate", "replace"):
         setattr(os, name, _counted(getattr(os, name), lambda: watch(moment)))
     return watch

@@ -10,7 +10,7 @@ from sims.audit.audited import audited
 from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
-from sims.simulation.moment import Moment
+from sims.simulation.moment import Progress
 
 SCENARIO = """
 seed = 3
@@ -39,7 +39,7 @@ class CutOff(BaseException):
     """As by a kill: nobody gets to tidy up."""
 
 
-def cut_off(moment: Moment) -> None:
+def cut_off(moment: Progress) -> None:
     """In the second sum of the second round, after the first one was released."""
     if (moment.done, moment.sum, moment.stage) == (1, 2, "mask"):
         raise CutOff

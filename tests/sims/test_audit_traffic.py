@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sims.audit.audited import audited
 from sims.audit.expectation import set_up, sizes_of
 from sims.audit.growth import Load, growth
 from sims.audit.sizes import Sizes, blob, number
+from sims.records.sums import SessionRecord
 from sims.runtime import Fate, Setting
 from tests.sims.audit_run import DIM, make_run, noisy
 
@@ -159,20 +161,22 @@ def test_nothing_is_sent_over_a_plain_channel(tmp_path: Path) -> None:
 # --- set-up -----------------------------------------------------------------------------------------
 
 
-def session(*, told: int, length: int, **more: Any) -> dict[str, Any]:
+def session(*, told: int, length: int, **more: Any) -> SessionRecord:
     """A set-up of eight clients of whom seven dealt shares, and the frames that were sent to them then."""
-    return {
-        "failure": None,
-        "members": 8,
-        "neighbours": 7,
-        "threshold": 5,
-        "sums": 3,
-        "seeds": 0,
-        "frames_up": {"advertise": 8, "share": 7},
-        "frames_down": {"advertise": 8, "share": told},
-        "bytes_down": {"advertise": 0, "share": length},
-        **more,
-    }
+    record = SessionRecord(
+        session=0,
+        round=0,
+        failure=None,
+        members=8,
+        neighbours=7,
+        threshold=5,
+        sums=3,
+        seeds=0,
+        frames_up={"advertise": 8, "share": 7},
+        frames_down={"advertise": 8, "share": told},
+        bytes_down={"advertise": 0, "share": length},
+    )
+    return replace(record, **more)
 
 
 def test_a_client_that_dies_after_it_has_heard_the_keys() -> None:

@@ -282,7 +282,7 @@ def test_what_clients_keep_when_an_algorithm_goes_on_without_a_sum(
             rounds.append(
                 (dict(report.sums), failed, dict(report.facts), run.model.tolist(), votes_of(channel))
             )
-        found.append((rounds, channel.asked))
+        found.append((rounds, [(each.round, each.kind, each.count) for each in channel.asked]))
     assert found[0] == found[1]
     assert found[0][0][2][0] == {"vote": 3}, "and the round after that is whole"
 
@@ -322,7 +322,7 @@ def test_whatever_happens_happens_in_plain_sums_as_well(
                 continue
             failed = "" if report.failure is None else f"{type(report.failure)} {report.failure}"
             rounds.append((failed, dict(report.facts), run.model.tolist(), votes_of(channel)))
-        found.append((rounds, channel.asked))
+        found.append((rounds, [(each.round, each.kind, each.count) for each in channel.asked]))
     assert found[0] == found[1]
 
 

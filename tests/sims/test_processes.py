@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from secagg.errors import ParameterError
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
 from secagg.thresholds import Trust
+from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import ProcessesChannel, WorkersFailed
 from sims.runtime.processes.supervisor import WorkerSlot
@@ -61,7 +63,13 @@ def outcome(algorithm: AnyAlgorithm, channel: SessionChannel, rounds: int) -> tu
     run = run_of(algorithm, channel)
     reports = [run.round() for _ in range(rounds)]
     told = [(each.clients, dict(each.sums), str(each.failure)) for each in reports]
-    return run.model.tobytes(), told, channel.asked, channel.save(), channel.spends()
+    return (
+        run.model.tobytes(),
+        told,
+        [(each.round, each.kind, each.count) for each in channel.asked],
+        channel.save(),
+        channel.spends(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_numbers_are_those_of_the_other_channels_whoever_drops_out(algorithm: An
     with opened(algorithm, **more, log=logs[2]) as channel:
         assert outcome(algorithm, channel, 6) == secure
     assert secure[:3] == plain[:3]
-    assert logs[0].courses() == logs[1].courses() == logs[2].courses()
+    assert logs[0].counts() == logs[1].counts() == logs[2].counts()
     assert {clients for clients, _, _ in secure[1]} > {CLIENTS}  # somebody dropped out
 
 
@@ -90,23 +98,23 @@ class Lines:
     """A log of sessions and sums, without what takes time; `at` a stage, something is done."""
 
     def __init__(self, at: Mapping[tuple[int, int, Stage], Callable[[], None]] | None = None) -> None:
-        self.lines: list[Any] = []
+        self.lines: list[SessionRecord | SumRecord | StageRecord] = []
         self.at = dict(at or {})
 
-    def courses(self) -> list[Any]:
-        """Of every sum: who was asked, who came, who stayed, and why it failed."""
+    def counts(self) -> list[Any]:
+        """Of every sum: how many were asked, came and stayed, and why it failed."""
         names = ("kind", "invited", "masked", "revealed", "count", "failure")
-        return [[facts[name] for name in names] for facts in self.lines if "masked" in facts]
+        return [[getattr(each, name) for name in names] for each in self.lines if isinstance(each, SumRecord)]
 
-    def session(self, **facts: Any) -> None:
-        self.lines.append(facts)
+    def on_session(self, record: SessionRecord) -> None:
+        self.lines.append(record)
 
-    def sum(self, **facts: Any) -> None:
-        self.lines.append({name: fact for name, fact in facts.items() if name != "seconds"})
+    def on_sum(self, record: SumRecord) -> None:
+        self.lines.append(replace(record, seconds=0.0))
 
-    def stage(self, **facts: Any) -> None:
-        self.lines.append(facts)
-        act = self.at.pop((facts["round"], facts["sum"], facts["stage"]), None)
+    def on_stage(self, record: StageRecord) -> None:
+        self.lines.append(record)
+        act = self.at.pop((record.round, record.index, record.stage), None)
         if act is not None:
             act()
 
@@ -131,9 +139,9 @@ def test_the_log_has_what_a_session_took_that_could_not_be_set_up() -> None:
     ) as channel:
         report = run_of(FEDAVG, channel).round()
     assert "dealt shares" in str(report.failure)
-    (line,) = (facts for facts in log.lines if "members" in facts)
-    assert line["failure"] == str(report.failure)
-    assert line["frames_up"] == {"advertise": CLIENTS, "share": 1}
+    (line,) = (each for each in log.lines if isinstance(each, SessionRecord))
+    assert line.failure == str(report.failure)
+    assert line.frames_up == {"advertise": CLIENTS, "share": 1}
 
 
 def test_whoever_drops_out_at_a_stage_is_back_in_the_next_round() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sims.runtime.processes import ProcessesChannel
 from sims.scenario.settings import Settings
-from sims.simulation.moment import nobody_watches
+from sims.simulation.moment import no_progress
 from sims.simulation.simulate import Simulation, simulate
 
 FEDPLUS = {"name": "fedgeomed+", "steps": 3}
@@ -85,7 +85,7 @@ def test_a_killed_worker_ends_no_run() -> None:
         assert isinstance(channel, ProcessesChannel)
         os.kill(channel.pids[number % 2][-1], signal.SIGKILL)
 
-    simulation = Simulation(settings("processes", FEDPLUS), Path(), None, nobody_watches)
+    simulation = Simulation(settings("processes", FEDPLUS), Path(), None, no_progress)
     result = simulation.run(kill, lambda: False)
     assert done == [1, 2, 3]
     assert result["completed"] == 3

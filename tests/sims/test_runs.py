@@ -22,7 +22,7 @@ from sims.records.directory import NAMES
 from sims.records.signing import verify
 from sims.records.toml import as_toml
 from sims.simulation import simulate
-from sims.simulation.moment import Moment
+from sims.simulation.moment import Progress
 from sims.sweep.progress import Lines
 from sims.sweep.signals import stopped_by_signals
 from sims.sweep.tasks import Stopped, Stopping
@@ -312,7 +312,7 @@ def test_lines_of_progress_are_few_and_say_where_a_run_is() -> None:
     said: list[str] = []
     now = iter([0.0, 5.0, 11.0, 30.0, 31.0])
     lines = Lines(said.append, lambda: next(now))
-    moment = Moment(
+    moment = Progress(
         done=2, rounds=9, sum=3, kind="step", stage="mask", survivors=38, accuracy=0.81, epsilon=1.25,
         bytes=4_500_000,
     )  # fmt: skip

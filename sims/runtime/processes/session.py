@@ -23,8 +23,8 @@ from secagg.net.work import inline
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState
+from sims.records.sums import SessionGraph, SumStats
 from sims.runtime.channel import Plan
-from sims.runtime.log import Course, Shape
 from sims.runtime.machine_hooks import server_hooks
 from sims.runtime.processes.messages import JoinSession, Refusal, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
@@ -59,8 +59,8 @@ class ProcessSession:
         self._departed: set[int] = set()  # in the current sum
         self._refusers: set[int] = set()
         self.dropped: set[int] = set()  # who was told to drop out, and did
-        self.course = Course()
-        self.shape: Shape | None = None
+        self.stats = SumStats()
+        self.graph: SessionGraph | None = None
         self.bytes_up: Counter[Stage] = Counter()
         self.bytes_down: Counter[Stage] = Counter()
         self.frames_up: Counter[Stage] = Counter()
@@ -164,13 +164,13 @@ class ProcessSession:
 
     async def _note(self) -> None:
         """What became of the sum, for the log."""
-        course, machine, counts = self.course, self._machine, self._counts
-        course.index, course.invited = machine.sums_asked - 1, counts.invited
-        course.masked, course.revealed = counts.masked, len(counts.revealed)
-        course.around = [[*counts, clients] for counts, clients in sorted(machine.around.items())]
+        stats, machine, counts = self.stats, self._machine, self._counts
+        stats.index, stats.invited = machine.sums_asked - 1, counts.invited
+        stats.masked, stats.revealed = counts.masked, len(counts.revealed)
+        stats.around = tuple((*around, clients) for around, clients in sorted(machine.around.items()))
         with trio.move_on_after(_EXPLAINING):
             await self._supervisor.wait_for_refusals(self._departed)
-        course.refusals = [(each.member, _error(each)) for each in self._supervisor.refused.values()]
+        stats.refusals = [(each.member, _error(each)) for each in self._supervisor.refused.values()]
 
     def _observe(self, event: ServerEvent) -> None:
         if self._session is None and (live := self._supervisor.server.live) is not None:
@@ -179,7 +179,7 @@ class ProcessSession:
             case SessionReady():
                 complete = event.neighbours >= len(self._machine.advertised) - 1
                 graph = "complete" if complete else "ring"
-                self.shape = Shape(graph, event.neighbours, event.threshold, event.session.hex())
+                self.graph = SessionGraph(graph, event.neighbours, event.threshold, event.session.hex())
             case Excluded(peer, Departed()):
                 self._departed.add(peer)
                 self._refusers.add(peer)

@@ -1,0 +1,333 @@
+"""Typed records of the sums of a run: what was asked, what it sent, and what came of it.
+
+A channel makes the records. The file of sums (`sums.jsonl`), the progress display, the privacy spending, the
+audit and the report read them. `to_json` and `from_json` are the one place that knows the keys of the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, Self, TypeAlias, TypedDict
+
+from secagg.errors import PeerError
+from secagg.local import Stage
+from sims.deploy.problems import ConfigError
+
+TRAINING: Final = "training"  # the part of a run that trains the model
+TAIL: Final = "tail"  # the part that asks for the private histogram of errors
+SET_UP: Final = -1  # index of a stage that is part of no sum
+
+ByStage: TypeAlias = Mapping[str, int]
+_COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
+
+
+class CountsByStage(TypedDict):
+    """The fields of `TrafficCounts`, by name."""
+
+    bytes_up: ByStage
+    bytes_down: ByStage
+    frames_up: ByStage
+    frames_down: ByStage
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficCounts:
+    """Bytes and frames of one set-up or sum, by the name of the stage. Stages without any are left out."""
+
+    bytes_up: ByStage = field(default_factory=dict)
+    bytes_down: ByStage = field(default_factory=dict)
+    frames_up: ByStage = field(default_factory=dict)
+    frames_down: ByStage = field(default_factory=dict)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the four counts by name, for JSON."""
+        return {name: dict(getattr(self, name)) for name in _COUNTS}
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes in both directions."""
+        return sum(self.bytes_up.values()) + sum(self.bytes_down.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionRecord(TrafficCounts):
+    """One session that was set up, or that failed to be.
+
+    `session`         its number, counted from 0.
+    `id`              its identifier in the ledger.
+    `graph`           "complete" or "ring". If set-up failed, this, `id`, `neighbours`, `threshold` are None.
+    `sums`            the most sums of the session.
+    `seeds`           removable noise components of each sum.
+    `failure`         why set-up failed, or None.
+    `part`            the part of the run that the session serves.
+    `training_round`  the round of the training, from 1, as `SumHistory` numbers it. It is not in the file.
+    """
+
+    session: int
+    round: int
+    members: int
+    id: str | None = None
+    graph: str | None = None
+    neighbours: int | None
+    threshold: int | None
+    sums: int = 0
+    seeds: int = 0
+    failure: str | None
+    part: str = TRAINING
+    training_round: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line of the file of sums."""
+        return {
+            "entry": "session",
+            "session": self.session,
+            "round": self.round,
+            "members": self.members,
+            "id": self.id,
+            "graph": self.graph,
+            "neighbours": self.neighbours,
+            "threshold": self.threshold,
+            "sums": self.sums,
+            "seeds": self.seeds,
+            "failure": self.failure,
+            **self.counts(),
+            "part": self.part,
+        }
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Self:
+        """Parse a line. Raises `ConfigError` if a key is missing."""
+        names = ("session", "round", "members", "neighbours", "threshold", "failure", *_COUNTS)
+        optional = ("id", "graph", "sums", "seeds", "part")
+        return cls(**_chosen(line, names, optional))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumRecord(TrafficCounts):
+    """One sum, once it is over.
+
+    `session`         the number of its session.
+    `index`           its index in the session; None if it failed before any client was asked.
+    `invited`, `masked`, `revealed`  how many clients were asked, sent a masked input, and revealed shares.
+    `count`           how many clients the total is over; None if none was released.
+    `around`          rows (asked, survived, clients): how many revealing clients had that many neighbours
+                      asked and that many surviving. Empty where nothing is sent.
+    `failure`         why no total was released, or None.
+    `refusals`        member, error class and message of every refusal.
+    `part`, `training_round`  as in `SessionRecord`.
+    """
+
+    session: int
+    round: int
+    kind: str
+    count: int | None
+    failure: str | None
+    seconds: float = 0.0
+    index: int | None
+    invited: int
+    masked: int
+    revealed: int
+    around: tuple[tuple[int, ...], ...] = ()
+    refusals: tuple[tuple[int, str, str], ...] = ()
+    part: str = TRAINING
+    training_round: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line of the file of sums."""
+        return {
+            "entry": "sum",
+            "session": self.session,
+            "round": self.round,
+            "kind": self.kind,
+            "count": self.count,
+            "failure": self.failure,
+            "seconds": round(self.seconds, 6),
+            "sum": self.index,
+            "invited": self.invited,
+            "masked": self.masked,
+            "revealed": self.revealed,
+            "around": [list(row) for row in self.around],
+            "refusals": [list(row) for row in self.refusals],
+            **self.counts(),
+            "part": self.part,
+        }
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Self:
+        """Parse a line. Raises `ConfigError` if a key is missing."""
+        names = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
+        found = _chosen(line, (*names, "refusals", *_COUNTS), ("seconds", "part"))
+        found["index"] = found.pop("sum")
+        found["refusals"] = tuple((row[0], row[1], row[2]) for row in found["refusals"])
+        around = tuple(tuple(row) for row in line.get("around") or ())
+        return cls(**found, around=around)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeRecord:
+    """A point where a stopped run was resumed.
+
+    Rows of the ledger from `checkpoint_rows` to `ledger_rows` were written after the checkpoint. The lines of
+    their sums were removed. `cut_off` says whether a round was interrupted, and `repeats` whether it is
+    asked again with the same noise.
+    """
+
+    round: int
+    ledger_rows: int | None
+    checkpoint_rows: int | None
+    cut_off: bool
+    repeats: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line of the file of sums."""
+        return {
+            "entry": "resumed",
+            "round": self.round,
+            "ledger_rows": self.ledger_rows,
+            "checkpoint_rows": self.checkpoint_rows,
+            "cut_off": self.cut_off,
+            "repeats": self.repeats,
+        }
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Self:
+        """Parse a line. Raises `ConfigError` if a key is missing."""
+        return cls(**_chosen(line, ("round", "ledger_rows", "checkpoint_rows", "cut_off", "repeats"), ()))
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """A stage that begins. `index` counts the sums of the round. In set-up it is `SET_UP`, without a kind."""
+
+    round: int
+    index: int
+    kind: str
+    stage: Stage
+
+
+class SumLogger(Protocol):
+    """Receives records of sessions and sums when they are over, and of stages when they begin."""
+
+    def on_session(self, record: SessionRecord) -> None: ...
+    def on_sum(self, record: SumRecord) -> None: ...
+    def on_stage(self, record: StageRecord) -> None: ...
+
+
+class NullSumLogger:
+    """Ignores all records."""
+
+    def on_session(self, record: SessionRecord) -> None:
+        pass
+
+    def on_sum(self, record: SumRecord) -> None:
+        pass
+
+    def on_stage(self, record: StageRecord) -> None:
+        pass
+
+
+no_sum_logger: Final = NullSumLogger()
+
+
+@dataclass(frozen=True)
+class SumHistory:
+    """All records in the file of sums of one run, with the round of the training that each belongs to."""
+
+    sessions: tuple[SessionRecord, ...]
+    sums: tuple[SumRecord, ...]
+    resumed: tuple[ResumeRecord, ...]
+
+    @classmethod
+    def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
+        """Parse the lines of the file `where`. Raises `ConfigError` if one lacks a key.
+
+        Parts other than the training count their own rounds. Their records belong to the last round of the
+        training before them in the file.
+        """
+        number, sessions, sums, resumed = 0, [], [], []
+        for line in lines:
+            if line.get("part", TRAINING) == TRAINING and isinstance(line.get("round"), int):
+                number = line["round"] + 1
+            try:
+                match line.get("entry"):
+                    case "session":
+                        sessions.append(replace(SessionRecord.from_json(line), training_round=number))
+                    case "sum":
+                        sums.append(replace(SumRecord.from_json(line), training_round=number))
+                    case "resumed":
+                        resumed.append(ResumeRecord.from_json(line))
+            except ConfigError as error:
+                raise ConfigError(f"{where} is damaged: {error}") from None
+        return cls(tuple(sessions), tuple(sums), tuple(resumed))
+
+
+def _chosen(line: Mapping[str, Any], names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of `names`, and of those of `optional` that are there."""
+    if lacking := [name for name in names if name not in line]:
+        raise ConfigError(f"it does not say {', '.join(lacking)}")
+    return {name: line[name] for name in (*names, *optional) if name in line}
+
+
+# --- made while a sum runs ---
+
+
+@dataclass(frozen=True)
+class SessionGraph:
+    """The graph of a session that was set up: who shares secrets with whom, and how many shares open one."""
+
+    kind: str  # "complete" or "ring"
+    neighbours: int
+    threshold: int
+    id: str = ""  # the identifier of the session in the ledger
+
+
+@dataclass
+class SumStats:
+    """Counts of the sum that is running. `index` is None until a client is asked."""
+
+    index: int | None = None
+    invited: int = 0
+    masked: int = 0
+    revealed: int = 0
+    around: tuple[tuple[int, ...], ...] = ()
+    refusals: list[tuple[int, PeerError]] = field(default_factory=list)
+
+    def refused(self) -> tuple[tuple[int, str, str], ...]:
+        """Return the refusals as a record has them."""
+        return tuple((member, type(error).__name__, str(error)) for member, error in self.refusals)
+
+
+class TrafficCounter(Protocol):
+    """Counts the traffic of a session by stage."""
+
+    bytes_up: Counter[Stage]
+    bytes_down: Counter[Stage]
+    frames_up: Counter[Stage]
+    frames_down: Counter[Stage]
+
+
+class TrafficMeter:
+    """Measures the traffic of a session from now on; with `whole`, from its beginning."""
+
+    def __init__(self, session: TrafficCounter, *, whole: bool = False) -> None:
+        self._session = session
+        self._before = {name: Counter() if whole else Counter(getattr(session, name)) for name in _COUNTS}
+
+    def counts(self) -> CountsByStage:
+        """Return the traffic so far."""
+        return CountsByStage(
+            bytes_up=self._since("bytes_up"),
+            bytes_down=self._since("bytes_down"),
+            frames_up=self._since("frames_up"),
+            frames_down=self._since("frames_down"),
+        )
+
+    def _since(self, name: str) -> ByStage:
+        return by_stage(getattr(self._session, name) - self._before[name])
+
+
+def by_stage(counts: Mapping[Stage, int]) -> dict[str, int]:
+    """Return the counts by the name of the stage, in the order of the protocol, without zeros."""
+    return {stage.value: counts[stage] for stage in Stage if counts.get(stage)}
