@@ -6,7 +6,7 @@ Frames travel in TLS 1.3 between identities that know each other's certificates 
 
 from secagg.net.address import Address
 from secagg.net.client import Client, open_client
-from secagg.net.journal import Journal
+from secagg.net.event_log import EventLog
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
@@ -17,7 +17,7 @@ __all__ = [
     "Capacity",
     "Client",
     "Deadlines",
-    "Journal",
+    "EventLog",
     "Patience",
     "Server",
     "Session",

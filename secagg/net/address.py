@@ -60,7 +60,7 @@ def check_secure(address: Address, context: ssl.SSLContext | None, *, insecure_p
 
 
 def host_of(stream: trio.abc.Stream) -> str:
-    """Where a connection comes from, for the journal."""
+    """Where a connection comes from, for the log."""
     try:
         return str(stream.socket.getpeername()[0]) if isinstance(stream, trio.SocketStream) else "memory"
     except OSError:

@@ -17,7 +17,7 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 import trio
 from numpy.typing import ArrayLike
@@ -29,11 +29,12 @@ from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader
 from secagg.events import Asked, ClientEvent
 from secagg.keys import Identity
 from secagg.memory import Memory
+from secagg.net import events as net_events
 from secagg.net.address import Address, check_secure
 from secagg.net.connection import Connection, ConnectionLost
 from secagg.net.dial import Dial, backoff
-from secagg.net.entries import client_entry
-from secagg.net.journal import Journal
+from secagg.net.event_log import EventLog
+from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.link import Arrival, Dismissed, Link, Progress, no_progress
 from secagg.net.nursery import own_nursery
 from secagg.net.packets import LINK_BYTES, Reason, Welcome
@@ -46,13 +47,6 @@ from secagg.transitions import ClientState
 
 _FEUD: Final = 600.0  # seconds within which to be replaced twice is to be at war with another process
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
-
-
-Listener: TypeAlias = Callable[[ClientEvent], None]
-
-
-def unheard(_event: ClientEvent) -> None:
-    pass
 
 
 def _new_name() -> bytes:
@@ -77,23 +71,20 @@ class Client:
         make_machine: Callable[[], ClientMachine],
         *,
         patience: Patience,
-        journal: Journal,
+        on_event: OnClientEvent,
         progress: Progress,
         work: Work,
-        listener: Listener = unheard,
     ) -> None:
         self._dial = dial
         self._make_machine = make_machine
         self._machine = make_machine()
         self._patience = patience
-        self._journal = journal
+        self._on_event = on_event
         self._progress = progress
         self._work = work
-        self._listener = listener
         self._turn = trio.Lock()  # of whoever uses the machine
         self._asked: Asked | None = None
         self._handed_out: Asked | None = None
-        self._joined = False
         self._failure: SecaggError | None = None
         self._replaced = -math.inf  # when another process of this client was last preferred to this one
         self._news = trio.Event()
@@ -175,7 +166,7 @@ class Client:
             await self._dismissed(error)
             return False
         except (ConnectionLost, PeerError) as error:
-            self._journal.once("unreachable", reason=str(error))
+            self._on_event(net_events.ServerUnreachable(error))
             return False
         try:
             return await self._carry(connection, welcome)
@@ -184,25 +175,25 @@ class Client:
 
     async def _carry(self, connection: Connection, welcome: Welcome) -> bool:
         if not welcome.resumed and (self._link.sent or self._link.received):
-            await self._lose_session("the server does not know it any more", next_link=self._link.name)
+            await self._lose_session(SessionLossReason.SERVER_FORGOT, next_link=self._link.name)
         link = self._link
         link.frame_limit = self._machine.frame_limit
-        self._journal.once("reconnected" if welcome.resumed else "connected", server=str(self._dial.address))
+        self._on_event(net_events.ServerConnected(self._dial.address, welcome.resumed))
         async with link.turn:
             why = await link.run(connection, received=welcome.received, deliver=self._take)
         if isinstance(why, Dismissed):
             await self._dismissed(why)
         else:
-            self._journal.once("disconnected", reason=str(why))
+            self._on_event(net_events.ServerDisconnected(why))
         return not isinstance(why, PeerError)
 
     async def _dismissed(self, why: Dismissed) -> None:
-        self._journal.once("dismissed", reason=why.reason.name.lower())
+        self._on_event(net_events.ClientDismissed(why.reason))
         if why.reason is Reason.REPLACED and trio.current_time() < self._replaced + _FEUD:
             self._fail(StateError(f"another process has joined as client {self._machine.member}"))
             return
         if why.reason is not Reason.CLOSING:
-            await self._lose_session("the server has sent us away", next_link=_new_name())
+            await self._lose_session(SessionLossReason.DISMISSED, next_link=_new_name())
         if why.reason is Reason.REPLACED:
             # It may have been the greeting of an earlier process, held up on its way. If so, it was the last.
             self._replaced = trio.current_time()
@@ -211,11 +202,11 @@ class Client:
     def _new_link(self, name: bytes) -> Link:
         return Link(name, member=self._machine.member, peer=SERVER, progress=self._progress)
 
-    async def _lose_session(self, why: str, *, next_link: bytes) -> None:
+    async def _lose_session(self, why: SessionLossReason, *, next_link: bytes) -> None:
         """The session is over for us. Its secrets are erased, and what was to be sent for it is not."""
         async with self._turn:  # an answer that is being computed ends first, and goes nowhere
             if self._machine.state not in (ClientState.NEW, *_OVER):
-                self._journal.once("session lost", reason=why)
+                self._on_event(net_events.SessionLost(why))
             self._machine.leave()
             self._asked = None
             self._link = self._new_link(next_link)
@@ -233,7 +224,7 @@ class Client:
 
     async def _receive(self, frame: bytes) -> None:
         if self._machine.state in _OVER:
-            self._machine, self._joined = self._make_machine(), False
+            self._machine = self._make_machine()
         machine = self._machine
         step = await self._work(lambda: machine.receive(frame))
         for reply in step.frames:
@@ -244,7 +235,7 @@ class Client:
     def _refuse(self, error: SecaggError) -> None:
         """The machine has failed. If that was the server's doing, there will be other sessions."""
         self._asked = None
-        self._journal.once("refused", error=type(error).__name__, reason=str(error))
+        self._on_event(net_events.SessionRefused(error))
         self._leave()
         if not isinstance(error, PeerError):
             self._fail(error)
@@ -259,12 +250,7 @@ class Client:
         self._news.set()
 
     def _react(self, event: ClientEvent) -> None:
-        entry = client_entry(event)
-        self._joined = self._joined or isinstance(event, events.Joined)
-        # Before its keys are exchanged, a session costs a server nothing, and must not fill a log.
-        write = self._journal.note if self._joined else self._journal.once
-        write(entry.event, **entry.facts)
-        self._listener(event)
+        self._on_event(event)
         match event:
             case Asked():
                 self._asked = event
@@ -299,21 +285,20 @@ async def open_client(
     context: ssl.SSLContext | None = None,
     insecure_plain_tcp: bool = False,
     patience: Patience | None = None,
-    journal: Journal | None = None,
+    on_event: OnClientEvent | None = None,
     progress: Progress = no_progress,
     work: Work = in_thread,
-    listener: Listener = unheard,
 ) -> AsyncIterator[Client]:
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
     `context` is `tls.client_context(...)`; `identity` and `registry` are for `malicious_server`, as in
     `ClientMachine`. Raises `LocalError` at once if they do not fit together; a server that cannot be reached
-    is tried again and again. `listener` is called with every event of the client's machines, such as that an
-    answer is known to be in its sum.
+    is tried again and again. `on_event` is called with every event of the connection and of the client's
+    machines; without it, events go to the standard library's log.
     """
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
-    patience, journal = patience or Patience(), journal or Journal()
+    patience = patience or Patience()
 
     def make_machine() -> ClientMachine:
         return ClientMachine(
@@ -325,10 +310,9 @@ async def open_client(
         dial,
         make_machine,
         patience=patience,
-        journal=journal,
+        on_event=on_event or EventLog(),
         progress=progress,
         work=work,
-        listener=listener,
     )
     try:
         async with own_nursery() as nursery:

@@ -14,7 +14,7 @@ import trio
 from secagg.errors import MalformedMessage, PeerError, SecaggError, UnknownPeer
 from secagg.net import packets
 from secagg.net.connection import Connection, ConnectionLost, why_broken
-from secagg.net.journal import Journal
+from secagg.net.events import ConnectionRefused, OnServerEvent
 from secagg.net.packets import Hello, Kind, Reason
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import peer_key
@@ -40,13 +40,13 @@ class Door:
         context: ssl.SSLContext | None,
         patience: Patience,
         capacity: Capacity,
-        journal: Journal,
+        on_event: OnServerEvent,
     ) -> None:
         self.members = members
         self._context = context
         self._patience = patience
         self._capacity = capacity
-        self._journal = journal
+        self._on_event = on_event
         self._strangers: dict[trio.CancelScope, None] = {}  # the oldest first
 
     async def admit(self, stream: trio.abc.Stream, *, host: str) -> Guest | None:
@@ -57,9 +57,9 @@ class Door:
         try:
             with scope:
                 return await self._identify(stream)
-            self._journal.once("refused", host=host, reason="did not introduce itself in time")
+            self._on_event(ConnectionRefused(host, "did not introduce itself in time"))
         except (SecaggError, trio.BrokenResourceError) as error:
-            self._journal.once("refused", host=host, reason=_reason(error))
+            self._on_event(ConnectionRefused(host, _reason(error)))
         finally:
             self._strangers.pop(scope, None)
         await trio.aclose_forcefully(stream)
@@ -91,7 +91,7 @@ class Door:
 
 
 def _reason(error: Exception) -> str:
-    """For the journal: short, and never what a stranger wrote."""
+    """For the log: short, and never what a stranger wrote."""
     if isinstance(error, PeerError):
         return error.why
     return str(error) if isinstance(error, ConnectionLost) else why_broken(error)

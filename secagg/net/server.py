@@ -21,15 +21,17 @@ import trio
 
 from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
 from secagg.ledger import ServerLedger
+from secagg.net import events as net_events
 from secagg.net import packets
 from secagg.net.address import Address, check_secure, host_of
 from secagg.net.connection import Connection, ConnectionLost
 from secagg.net.door import Door, Guest
-from secagg.net.journal import Journal
+from secagg.net.event_log import EventLog
+from secagg.net.events import LeaveReason, OnServerEvent
 from secagg.net.link import Arrival, Cut, Link
 from secagg.net.nursery import own_nursery
 from secagg.net.packets import Hello, Reason
-from secagg.net.session import Observer, Session, unobserved
+from secagg.net.session import OnMachineEvent, Session, no_op
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.slots import Slots
 from secagg.net.work import Work, in_thread
@@ -44,7 +46,13 @@ class Server:
     """Clients that are connected. Made by `open_server`."""
 
     def __init__(
-        self, door: Door, nursery: trio.Nursery, *, patience: Patience, capacity: Capacity, journal: Journal
+        self,
+        door: Door,
+        nursery: trio.Nursery,
+        *,
+        patience: Patience,
+        capacity: Capacity,
+        on_event: OnServerEvent,
     ) -> None:
         self._door = door
         self._nursery = nursery
@@ -57,7 +65,7 @@ class Server:
         self._barred: set[int] = set()  # until the session ends
         self._hosting = 0  # connections
         self._changed = trio.Event()
-        self.journal = journal
+        self._on_event = on_event
         self.address = Address("", 0)
 
     # --- what its owner sees ---
@@ -86,14 +94,15 @@ class Server:
         ledger: ServerLedger | None = None,
         expected: int | None = None,
         members: Collection[int] | None = None,
-        observer: Observer = unobserved,
+        on_event: OnMachineEvent = no_op,
         work: Work = in_thread,
     ) -> AsyncIterator[Session]:
         """A session with whoever comes in time; it is set up when the block begins and ended with it.
 
         With `expected` clients, set-up goes on at once instead of waiting for more. Raises `SumFailed` if too
         few come. With `members`, nobody else is invited: others stay connected, and wait for another session.
-        `observer` is called with every event, after it was written to the ledger.
+        `on_event` is called with every event of the machine, after it was written to the ledger; the server's
+        own callback is called next.
         """
         if self._session is not None:
             raise StateError("a server has one session at a time")
@@ -105,8 +114,8 @@ class Server:
             ledger=ledger,
             expected=expected,
             members=members,
-            journal=self.journal,
-            observer=observer,
+            on_machine_event=on_event,
+            on_event=self._on_event,
             work=work,
         )
         try:
@@ -121,7 +130,7 @@ class Server:
                 session.end()
             finally:
                 self._pardon()
-                self.journal.repeated()
+                self._on_event(net_events.SessionClosed())
 
     def _pardon(self) -> None:
         """Who was sent away may come again: for the next session, and to wait for it."""
@@ -180,14 +189,14 @@ class Server:
             self._stop_fading(old)
             return old, True
         if old is not None:
-            self._forget(old, "its process was restarted")
+            self._forget(old, LeaveReason.PROCESS_RESTARTED)
         link = Link(hello.link, member=hello.member, peer=hello.member, slots=self._slots)
         self._links[hello.member] = link
         return link, False
 
     def _greet(self, link: Link, resumed: bool) -> None:
         self._stir()
-        self.journal.once("reconnected" if resumed else "connected", member=link.member)
+        self._on_event(net_events.ClientConnected(link.member, resumed))
         if self._session is not None:
             self._session.invite(link)
 
@@ -211,7 +220,7 @@ class Server:
         elif isinstance(why, Cut):
             await _send_away(connection, why.reason)
         else:
-            self.journal.once("disconnected", member=link.member, reason=str(why))
+            self._on_event(net_events.ClientDisconnected(link.member, why))
             self._start_fading(link)
 
     def _start_fading(self, link: Link) -> None:
@@ -223,14 +232,14 @@ class Server:
     async def _fade(self, link: Link, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(self._patience.grace)
-            self._forget(link, "lost its connection")
+            self._forget(link, LeaveReason.CONNECTION_LOST)
 
     def _stop_fading(self, link: Link) -> None:
         """It is found or forgotten; whoever comes and goes all the time leaves nobody waiting behind."""
         if (scope := self._fading.pop(link, None)) is not None:
             scope.cancel()
 
-    def _forget(self, link: Link, why: str) -> None:
+    def _forget(self, link: Link, why: LeaveReason) -> None:
         """A client's process is gone, or as good as gone. If it comes again, it begins anew."""
         del self._links[link.member]
         self._stop_fading(link)
@@ -240,7 +249,7 @@ class Server:
 
     def _exclude(self, link: Link, error: PeerError) -> None:
         """A client broke the protocol: nothing more is taken from it until the next session."""
-        self.journal.once("excluded", member=link.member, error=type(error).__name__, reason=error.why)
+        self._on_event(net_events.ClientExcluded(link.member, error))
         self._barred.add(link.member)
         if self._session is not None and self._session.has(link):
             self._session.expel(link, error)
@@ -284,13 +293,14 @@ async def open_server(
     insecure_plain_tcp: bool = False,
     patience: Patience | None = None,
     capacity: Capacity | None = None,
-    journal: Journal | None = None,
+    on_event: OnServerEvent | None = None,
 ) -> AsyncIterator[Server]:
     """Listen for the clients in `members` (id to public key) for as long as the block lasts.
 
     `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, everybody on
     this machine is believed to be whoever it says, and the address must be a loopback one. Port 0 takes a
-    free one; `server.address` tells which. Raises `OSError` if the address cannot be listened on.
+    free one; `server.address` tells which. `on_event` is called with every event of connections and sessions;
+    without it, events go to the standard library's log. Raises `OSError` if it cannot listen there.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -316,10 +326,10 @@ async def open_server(
     """
     address = Address.parse(listen) if isinstance(listen, str) else listen
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
-    patience, capacity, journal = patience or Patience(), capacity or Capacity(), journal or Journal()
-    door = Door(members, context=context, patience=patience, capacity=capacity, journal=journal)
+    patience, capacity, on_event = patience or Patience(), capacity or Capacity(), on_event or EventLog()
+    door = Door(members, context=context, patience=patience, capacity=capacity, on_event=on_event)
     async with own_nursery() as nursery:
-        server = Server(door, nursery, patience=patience, capacity=capacity, journal=journal)
+        server = Server(door, nursery, patience=patience, capacity=capacity, on_event=on_event)
         listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
         server.address = Address(address.host, listeners[0].socket.getsockname()[1])
         nursery.start_soon(trio.serve_listeners, server.welcome, listeners)

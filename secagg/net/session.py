@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -20,8 +20,7 @@ from secagg.errors import Departed, LargeCohort, LocalError, PeerError, SlowRead
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
 from secagg.local import STAGE_OF, Stage
-from secagg.net.entries import server_entry
-from secagg.net.journal import Journal
+from secagg.net.events import ClientLeft, LeaveReason, OnServerEvent
 from secagg.net.link import Arrival, Link
 from secagg.net.settings import Deadlines
 from secagg.net.work import Work
@@ -29,13 +28,11 @@ from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState
 
-_MILESTONES: Final = (events.SessionReady, events.SumReleased, events.SumAborted, events.SessionFailed)
-
 Exclude: TypeAlias = Callable[[Link, PeerError], None]
-Observer: TypeAlias = Callable[[ServerEvent], None]
+OnMachineEvent: TypeAlias = Callable[[ServerEvent], None]
 
 
-def unobserved(_event: ServerEvent) -> None:
+def no_op(_event: ServerEvent) -> None:
     pass
 
 
@@ -54,8 +51,8 @@ class Session:
         ledger: ServerLedger | None,
         expected: int | None,
         members: Collection[int] | None,
-        journal: Journal,
-        observer: Observer,
+        on_machine_event: OnMachineEvent,
+        on_event: OnServerEvent,
         work: Work,
     ) -> None:
         self._machine = machine
@@ -64,8 +61,8 @@ class Session:
         self._ledger = ledger
         self._expected = expected
         self._chosen = members
-        self._journal = journal
-        self._observer = observer
+        self._on_machine_event = on_machine_event
+        self._on_event = on_event
         self._work = work
         self._turn = trio.Lock()
         self._links: dict[int, Link] = {}
@@ -165,9 +162,9 @@ class Session:
             self.frames_up[self._stage_now()] += 1
             self._note_aside(self._machine.receive(link.member, arrival.frame))
 
-    def lose(self, link: Link, why: str) -> None:
+    def lose(self, link: Link, why: LeaveReason) -> None:
         """A client has no connection any more, and will not come back to this session."""
-        self._journal.once("left", member=link.member, reason=why)
+        self._on_event(ClientLeft(link.member, why))
         del self._links[link.member]
         self._left.add(link.member)
         self._later(lambda: self._machine.drop(link.member))
@@ -243,7 +240,7 @@ class Session:
         for event in happened:
             if self._ledger is not None:
                 self._ledger.note(event)
-            self._observer(event)
+            self._on_machine_event(event)
             self._react(event)
         if self._machine.state is ServerState.INVITING and self._everybody_came():
             self._complete.set()
@@ -254,10 +251,7 @@ class Session:
         return self._expected is not None and len(came) >= self._expected
 
     def _react(self, event: ServerEvent) -> None:
-        if (entry := server_entry(event)) is not None:
-            # What no peer can repeat is written even if others have filled the journal's memory.
-            write = self._journal.note if isinstance(event, _MILESTONES) else self._journal.once
-            write(entry.event, **entry.facts)
+        self._on_event(event)
         match event:
             case events.StageFull():
                 self._complete.set()
@@ -269,12 +263,14 @@ class Session:
         if link is None:
             return
         self._left.add(member)
-        if isinstance(error, LargeCohort):
-            self._turn_away(link)  # It did nothing wrong, and may be needed next time.
-        elif not isinstance(error, Departed):
-            self._exclude(link, error)
-            return
-        self._journal.once("left", member=member, reason=error.why)
+        match error:
+            case LargeCohort():
+                self._turn_away(link)  # It did nothing wrong, and may be needed next time.
+                self._on_event(ClientLeft(member, LeaveReason.COHORT_FULL))
+            case Departed():
+                self._on_event(ClientLeft(member, LeaveReason.LEFT_SESSION))
+            case _:
+                self._exclude(link, error)
 
     # --- frames out ---
 

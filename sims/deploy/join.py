@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import trio
 
 from secagg.errors import InputError
-from secagg.events import Asked
+from secagg.events import Asked, Joined, SessionOver
 from secagg.ledger import ClientLedger
 from secagg.net.client import Client, open_client
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import EventLog, Fact
+from secagg.net.events import ClientNetworkEvent
 from secagg.net.tls import client_context
 from sims.deploy.clientplan import Plan, verified
 from sims.deploy.inputs import usable
 from sims.deploy.limits import forbid_core_dumps
-from sims.deploy.log import Log, open_log
+from sims.deploy.log import open_log
 from sims.deploy.watch import run_watched
 
 
@@ -25,14 +25,15 @@ def join(path: Path, *, sessions: int = 0) -> None:
     forbid_core_dumps()
     plan = verified(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
-        guest = Guest(plan, ledger, log, sessions=sessions)
-        run_watched(guest.run, registry=plan.credentials.registry, journal=guest.journal)
+        events = EventLog(log)
+        guest = Guest(plan, ledger, events, sessions=sessions)
+        run_watched(guest.run, registry=plan.credentials.registry, log=events)
 
 
 class Guest:
     """Answers questions, and counts sessions."""
 
-    def __init__(self, plan: Plan, ledger: ClientLedger, log: Log, *, sessions: int) -> None:
+    def __init__(self, plan: Plan, ledger: ClientLedger, log: EventLog, *, sessions: int) -> None:
         self._plan = plan
         self._ledger = ledger
         self._log = log
@@ -40,13 +41,12 @@ class Guest:
         self._in_session = False
         self._held = 0
         self._enough = trio.Event()
-        self.journal = Journal(self._note)
 
-    def _note(self, event: str, facts: Mapping[str, Fact]) -> None:
-        self._log(event, facts)
-        if event == "session":
+    def _on_event(self, event: ClientNetworkEvent) -> None:
+        self._log(event)
+        if isinstance(event, Joined):
             self._in_session = True
-        elif event == "session over" and self._in_session:
+        elif isinstance(event, SessionOver) and self._in_session:
             self._in_session = False
             self._held += 1
             if self._held == self._sessions:
@@ -74,7 +74,7 @@ class Guest:
             registry=registry,
             context=client_context(own.identity, own.certificate, own.server),
             patience=plan.patience,
-            journal=self.journal,
+            on_event=self._on_event,
         ) as client:
             self._tell_started()
             async for asked in client:
@@ -82,7 +82,7 @@ class Guest:
 
     def _tell_started(self) -> None:
         section, spend = self._plan.config.client, self._ledger.spend
-        self.journal.note(
+        self._log.write(
             "started",
             member=section.member,
             server=str(section.server),
@@ -99,7 +99,7 @@ class Guest:
             values = await trio.to_thread.run_sync(usable, self._plan.source, asked, abandon_on_cancel=True)
             answered = await client.answer(asked, values)
         except InputError as error:
-            self.journal.note("declined", **about, reason=str(error))
+            self._log.write("declined", **about, reason=str(error))
             await client.decline(asked)
             return
-        self.journal.note("answered" if answered else "too late", **about)
+        self._log.write("answered" if answered else "too late", **about)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TextIO, TypeAlias
 
-from secagg.net.journal import Fact
+from secagg.net.event_log import Fact
 from sims.deploy.problems import ConfigError
 
 Clock: TypeAlias = Callable[[], datetime]
@@ -30,7 +30,7 @@ def _now() -> datetime:
 
 
 class Log:
-    """A sink for journals."""
+    """A sink for `EventLog`."""
 
     def __init__(self, stream: TextIO, *, plain: bool, clock: Clock = _now) -> None:
         self._stream = stream

@@ -16,7 +16,7 @@ import trio
 
 from secagg.errors import SumFailed
 from secagg.ledger import ServerLedger
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.tls import server_context
@@ -47,11 +47,10 @@ def serve(path: Path) -> None:
         with problems.about("server.totals"):
             stack.enter_context(_totals(plan))
         problems.check()
-        log = stack.enter_context(open_log(plan.config.server.log))
+        log = EventLog(stack.enter_context(open_log(plan.config.server.log)))
         ledger = stack.enter_context(plan.open_ledger())
-        journal = Journal(log)
-        host = Host(plan, ledger, journal)
-        run_watched(host.run, registry=plan.credentials.registry, journal=journal)
+        host = Host(plan, ledger, log)
+        run_watched(host.run, registry=plan.credentials.registry, log=log)
 
 
 @contextmanager
@@ -67,11 +66,11 @@ def _totals(plan: Plan) -> Iterator[None]:
 class Host:
     """Holds sessions."""
 
-    def __init__(self, plan: Plan, ledger: ServerLedger, journal: Journal) -> None:
+    def __init__(self, plan: Plan, ledger: ServerLedger, log: EventLog) -> None:
         self._plan = plan
         self._section = plan.config.session
         self._ledger = ledger
-        self._journal = journal
+        self._log = log
         self._totals = Totals(plan.config.server.totals)
         # A round of which there is a total is over, even if the ledger that knew it was lost.
         known = round_after(plan.config.server.ledger), self._totals.round_after()
@@ -98,7 +97,7 @@ class Host:
             context=server_context(own.identity, own.certificate, list(own.clients.values())),
             patience=plan.patience,
             capacity=plan.capacity,
-            journal=self._journal,
+            on_event=self._log,
         )
         try:
             return await stack.enter_async_context(opened)
@@ -109,7 +108,7 @@ class Host:
 
     def _tell_started(self, server: Server) -> None:
         registry = self._plan.credentials.registry
-        self._journal.note(
+        self._log.write(
             "started",
             address=str(server.address),
             trust=self._section.trust,
@@ -117,7 +116,7 @@ class Host:
             registry=registry.version,
         )
         if self._plan.capacity.uploads <= self._section.corrupt:
-            self._journal.note(
+            self._log.write(
                 "caution",
                 reason="capacity.uploads is not more than session.corrupt: so many clients could hold up "
                 "the uploads of all others by sending slowly",
@@ -127,7 +126,7 @@ class Host:
         """Whether there was one."""
         least = self._section.min_cohort
         if len(server.connected) < least:
-            self._journal.note("waiting", clients=least)
+            self._log.write("waiting", clients=least)
             await server.wait_for_clients(least)
         expected = min(self._section.max_cohort, len(self._plan.credentials.registry.members))
         try:
@@ -137,27 +136,27 @@ class Host:
                 for question in self._questions.of_session():
                     await self._ask(session, question)
         except SumFailed:
-            return False  # which the journal knows already
+            return False  # the log says why
         return True
 
     async def _ask(self, session: Session, question: Question) -> None:
         about: dict[str, Fact] = {"kind": question.kind, "round": question.round_number}
         if len(session.members) < self._section.min_contributors:
-            self._journal.note("not asked", **about, reason="too few clients are left in the session")
+            self._log.write("not asked", **about, reason="too few clients are left in the session")
             return
         self._totals.check_writable()
         self._totals.check_free(question)
         try:
             payload = question.payload()
         except ConfigError as error:
-            self._journal.note("not asked", **about, reason=str(error))
+            self._log.write("not asked", **about, reason=str(error))
             return
-        self._journal.note("asking", **about, clients=len(session.members))
+        self._log.write("asking", **about, clients=len(session.members))
         try:
             total = await session.ask(question.kind, payload, round_number=question.round_number)
         except SumFailed as error:
-            self._journal.note("no total", **about, reason=str(error))
+            self._log.write("no total", **about, reason=str(error))
             return
         with trio.CancelScope(shield=True):  # what clients have paid for is not lost to a signal
             path = await trio.to_thread.run_sync(self._totals.store, total, question)
-        self._journal.note("stored", **about, clients=total.count, file=str(path))
+        self._log.write("stored", **about, clients=total.count, file=str(path))

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import trio
 
 from secagg.errors import SecaggError
-from secagg.net.journal import Journal
+from secagg.net.event_log import EventLog
 from secagg.registry import NEVER_EXPIRES, Registry
 
 Clock: TypeAlias = Callable[[], float]
@@ -20,40 +20,40 @@ _TELL: Final = 600.0  # seconds between two tellings of what was repeated
 
 
 def run_watched(
-    work: Callable[[], Awaitable[None]], *, registry: Registry, journal: Journal, clock: Clock = time.time
+    work: Callable[[], Awaitable[None]], *, registry: Registry, log: EventLog, clock: Clock = time.time
 ) -> None:
     """Run `work` until it is done, or until SIGTERM or SIGINT; a second one ends the process at once.
 
     Raises what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` tells Unix time.
     """
     try:
-        trio.run(_watched, work, registry, journal, clock)
+        trio.run(_watched, work, registry, log, clock)
     except BaseExceptionGroup as group:
         error = _one_of(group)
         if isinstance(error, SecaggError):
-            journal.note("gave up", error=type(error).__name__, reason=str(error))
+            log.write("gave up", error=type(error).__name__, reason=str(error))
         raise error from None
-    journal.note("stopped")
+    log.write("stopped")
 
 
 async def _watched(
-    work: Callable[[], Awaitable[None]], registry: Registry, journal: Journal, clock: Clock
+    work: Callable[[], Awaitable[None]], registry: Registry, log: EventLog, clock: Clock
 ) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals, nursery.cancel_scope, journal)
+        await nursery.start(_heed_signals, nursery.cancel_scope, log)
         nursery.start_soon(_heed_calendar, registry, clock)
-        nursery.start_soon(_tell_repeats, journal)
+        nursery.start_soon(_tell_repeats, log)
         await work()
         nursery.cancel_scope.cancel()
 
 
 async def _heed_signals(
-    scope: trio.CancelScope, journal: Journal, *, task_status: trio.TaskStatus[None]
+    scope: trio.CancelScope, log: EventLog, *, task_status: trio.TaskStatus[None]
 ) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
         task_status.started()
         async for number in received:
-            journal.note("stopping", signal=signal.Signals(number).name)
+            log.write("stopping", signal=signal.Signals(number).name)
             scope.cancel()
             return
 
@@ -65,10 +65,10 @@ async def _heed_calendar(registry: Registry, clock: Clock) -> None:
         await trio.sleep(min(_LOOK, max(registry.expires - clock(), 0.0)))
 
 
-async def _tell_repeats(journal: Journal) -> None:
+async def _tell_repeats(log: EventLog) -> None:
     while True:
         await trio.sleep(_TELL)
-        journal.repeated()
+        log.write_repetitions()
 
 
 def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -19,9 +19,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from secagg import Identity, Registry
 from secagg import messages as m
 from secagg.errors import SERVER, SumFailed, TooFewClients
-from secagg.events import Asked, ServerEvent, SessionReady, SumAborted, SumReleased
+from secagg.events import Asked, Missing, ServerEvent, SessionReady, SumAborted, SumReleased
 from secagg.net.certificates import certificate_key, make_certificate
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import render
+from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
 from secagg.net.link import Progress as FrameProgress
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
@@ -153,9 +154,9 @@ class Drill:
         if note.member in self._over:
             return  # how it ends is told once
         self._over.add(note.member)
-        if note.event != "session over":
+        if not note.completed:
             self._report.refused += 1
-            self._watch(f"client {note.member}: {note.event}, {note.reason}")
+            self._watch(f"client {note.member}: {note.description}")
 
     # --- the server ---
 
@@ -171,7 +172,7 @@ class Drill:
             insecure_plain_tcp=not tls,
             patience=_PATIENCE,
             capacity=_CAPACITY,
-            journal=Journal(self._journal),
+            on_event=self._report_event,
         ) as server:
             meeting = ServerContact(
                 server.address, certificate if tls else None, 0, dict(registry.members), _PATIENCE
@@ -185,9 +186,9 @@ class Drill:
             await self._session(server, registry)
             await self._see_the_end()
 
-    def _journal(self, event: str, facts: Mapping[str, Fact]) -> None:
-        if event in ("left", "excluded", "refused", "missing"):
-            self._watch(" ".join([event, *(f"{key} {value}" for key, value in facts.items())]))
+    def _report_event(self, event: ServerNetworkEvent) -> None:
+        if isinstance(event, ClientLeft | ClientExcluded | ConnectionRefused | Missing):
+            self._watch(str(render(event)))
 
     async def _session(self, server: Server, registry: Registry) -> None:
         setting = self._setting
@@ -201,7 +202,7 @@ class Drill:
                     machine,
                     deadlines=_DEADLINES,
                     expected=setting.clients - len(self._gone),
-                    observer=self._observe,
+                    on_event=self._observe,
                 ) as session:
                     self._report.setup_seconds = time.perf_counter() - started
                     for index in range(setting.sums):

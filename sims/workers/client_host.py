@@ -17,11 +17,12 @@ import trio
 from numpy.typing import ArrayLike
 
 from secagg import Identity, Policy, Registry, Table, Trust, VolatileMemory
-from secagg.events import Asked
+from secagg.events import Asked, SessionOver
 from secagg.net.address import Address
 from secagg.net.certificates import make_certificate
 from secagg.net.client import Client, open_client
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import render
+from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, SessionRefused
 from secagg.net.link import Progress
 from secagg.net.settings import Patience
 from secagg.net.tls import client_context
@@ -29,7 +30,6 @@ from secagg.net.work import inline
 from sims.workers.message_pipe import MessagePipe
 
 PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.certificates")
-_TOLD: Final = ("session over", "session lost", "refused", "dismissed")
 
 
 class ClientRole(Protocol):
@@ -78,8 +78,8 @@ class ClientSessionEnd:
     """Said when a client's part in a session has come to an end, and why."""
 
     member: int
-    event: str
-    reason: str
+    completed: bool  # whether the server ended the session
+    description: str
 
 
 async def host_clients(config: ClientHostConfig, line: MessagePipe) -> None:
@@ -121,7 +121,7 @@ async def _take_part(
             identity=identity if signed else None,
             registry=meeting.registry if signed else None,
             patience=meeting.patience,
-            journal=Journal(partial(_note, notes, member)),
+            on_event=partial(_note, notes, member),
             progress=role.progress(member),
             insecure_plain_tcp=meeting.server is None,
             work=inline,
@@ -144,11 +144,9 @@ async def _answer(client: Client, member: int, role: ClientRole, slot: trio.Lock
             await client.flush()
 
 
-def _note(
-    notes: trio.MemorySendChannel[ClientSessionEnd], member: int, event: str, facts: Mapping[str, Fact]
-) -> None:
-    if event in _TOLD:
-        notes.send_nowait(ClientSessionEnd(member, event, str(facts.get("reason", ""))))
+def _note(notes: trio.MemorySendChannel[ClientSessionEnd], member: int, event: ClientNetworkEvent) -> None:
+    if isinstance(event, SessionOver | SessionLost | SessionRefused | ClientDismissed):
+        notes.send_nowait(ClientSessionEnd(member, isinstance(event, SessionOver), str(render(event))))
 
 
 async def _pass_on(notes: trio.MemoryReceiveChannel[ClientSessionEnd], line: MessagePipe) -> None:

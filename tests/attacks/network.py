@@ -30,7 +30,7 @@ from secagg.net.address import Address
 from secagg.net.certificates import make_certificate
 from secagg.net.client import Client, open_client
 from secagg.net.connection import Connection
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import EventLog, Fact
 from secagg.net.packets import Kind, Welcome
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
@@ -73,7 +73,7 @@ def run_live(main: Callable[[], Awaitable[T]]) -> T:
 
 
 class Diary(list[tuple[str, Mapping[str, Fact]]]):
-    """What was written to a journal until the scene was over, when everybody leaves."""
+    """What was written to an operator's log until the scene was over, when everybody leaves."""
 
     _news: trio.Event | None = None
     over = False
@@ -166,7 +166,7 @@ class Site:
             insecure_plain_tcp=not self.tls,
             patience=self.patience,
             capacity=self.capacity,
-            journal=Journal(self.diary),
+            on_event=EventLog(self.diary),
         )
 
     def client(self, member: int, address: Address, **changes: Any) -> AbstractAsyncContextManager[Client]:
@@ -177,7 +177,7 @@ class Site:
             "memory": VolatileMemory(),
             "identity": self.identities[member] if signed else None,
             "registry": self.registry if signed else None,
-            "journal": Journal(self.client_diaries[member]),
+            "on_event": EventLog(self.client_diaries[member]),
             "patience": self.patience,
             "work": inline,
         }

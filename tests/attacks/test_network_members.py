@@ -138,7 +138,7 @@ def garbage_packets(connections: int, each: int) -> None:
 
 
 def test_garbage_packets() -> None:
-    """The guards: `parse_header`, `Server._barred` and `Journal.once`."""
+    """The guards: `parse_header`, `Server._barred` and `EventLog._write_once`."""
     garbage_packets(50, 20)
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from secagg.keys import Identity
-from secagg.net import journal, packets
+from secagg.net import event_log, packets
 from secagg.net.certificates import make_certificate
 from secagg.net.door import Door
 from secagg.net.packets import Reason
@@ -154,7 +154,7 @@ def test_a_client_that_does_not_introduce_itself_is_closed_in_time(said: bytes) 
 
 
 def test_handshakes_begun_and_abandoned() -> None:
-    """Hundreds of connections that are closed in the midst of it. The guard: `Journal.once`."""
+    """Hundreds of connections that are closed in the midst of it. The guard: `EventLog._write_once`."""
     site = Site(hostile=0, capacity=FEW)
 
     async def attack(place: Scene) -> None:
@@ -196,7 +196,7 @@ def garbage_before_tls(connections: int) -> None:
 
 
 def test_garbage_before_tls() -> None:
-    """The guard: `Journal.once`. Without it there is a line for every connection."""
+    """The guard: `EventLog._write_once`. Without it there is a line for every connection."""
     garbage_before_tls(1000)
 
 
@@ -315,7 +315,7 @@ def test_a_certificate_that_is_trusted_for_tls_but_of_no_member() -> None:
 
 
 def test_connections_that_are_closed_at_once() -> None:
-    """The guard: `Journal.once`."""
+    """The guard: `EventLog._write_once`."""
     site = Site(hostile=0)
 
     async def attack(place: Scene) -> None:
@@ -329,7 +329,7 @@ def test_connections_that_are_closed_at_once() -> None:
 def test_strangers_who_fill_the_journal_do_not_hide_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who come from many hosts fill what it remembers. The guard: milestones are written regardless."""
     site = Site(hostile=0)
-    monkeypatch.setattr(journal, "_REMEMBERED", site.honest)
+    monkeypatch.setattr(event_log, "_REMEMBERED", site.honest)
 
     async def attack(place: Scene) -> None:
         await (await place.tcp()).aclose()

@@ -21,7 +21,7 @@ import trio
 from secagg.errors import ExpiredRegistry, InputError, LedgerError
 from secagg.events import Asked
 from secagg.ledger import ServerLedger
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import EventLog, Fact
 from secagg.registry import Registry
 from secagg.spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.deploy.config import AskSection, InputSection
@@ -384,7 +384,7 @@ def test_a_question_of_another_kind_of_server_is_declined() -> None:
 class Notes:
     def __init__(self) -> None:
         self.events: list[str] = []
-        self.journal = Journal(self._take)
+        self.log = EventLog(self._take)
 
     def _take(self, event: str, _facts: Mapping[str, Fact]) -> None:
         self.events.append(event)
@@ -393,7 +393,7 @@ class Notes:
 def test_work_that_is_done_ends_by_itself() -> None:
     notes = Notes()
 
-    run_watched(trio.lowlevel.checkpoint, registry=Registry(1, {}), journal=notes.journal)
+    run_watched(trio.lowlevel.checkpoint, registry=Registry(1, {}), log=notes.log)
 
     assert notes.events == ["stopped"]
 
@@ -406,7 +406,7 @@ def test_a_signal_cancels_the_work(number: signal.Signals) -> None:
         signal.raise_signal(number)
         await trio.sleep_forever()
 
-    run_watched(work, registry=Registry(1, {}), journal=notes.journal)
+    run_watched(work, registry=Registry(1, {}), log=notes.log)
 
     assert notes.events == ["stopping", "stopped"]
 
@@ -420,7 +420,7 @@ def test_a_registry_that_expires_ends_the_work() -> None:
         run_watched(
             trio.sleep_forever,
             registry=registry,
-            journal=notes.journal,
+            log=notes.log,
             clock=lambda: next(moments, 1_000_000.0),
         )
 
@@ -430,7 +430,7 @@ def test_a_registry_that_expires_ends_the_work() -> None:
 def test_a_registry_that_is_still_good_ends_nothing() -> None:
     registry = Registry(4, {}, expires=int(time.time()) + 1000)
 
-    run_watched(trio.lowlevel.checkpoint, registry=registry, journal=Notes().journal)
+    run_watched(trio.lowlevel.checkpoint, registry=registry, log=Notes().log)
 
 
 def test_why_a_task_failed_is_told_as_it_is() -> None:
@@ -445,7 +445,7 @@ def test_why_a_task_failed_is_told_as_it_is() -> None:
             await trio.sleep_forever()
 
     with pytest.raises(LedgerError, match="the disk is full"):
-        run_watched(work, registry=Registry(1, {}), journal=notes.journal)
+        run_watched(work, registry=Registry(1, {}), log=notes.log)
     assert notes.events == ["gave up"]
 
 
@@ -454,7 +454,7 @@ def test_an_error_of_the_program_is_not_hidden() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup) as caught:
-        run_watched(work, registry=Registry(1, {}), journal=Notes().journal)
+        run_watched(work, registry=Registry(1, {}), log=Notes().log)
     assert caught.group_contains(ZeroDivisionError)
 
 
@@ -463,4 +463,4 @@ def test_an_interrupt_stays_one() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_watched(work, registry=Registry(1, {}), journal=Notes().journal)
+        run_watched(work, registry=Registry(1, {}), log=Notes().log)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import trio
 from numpy.typing import ArrayLike
@@ -24,12 +24,19 @@ from secagg import Identity, Registry, Trust
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.errors import PeerError, SecaggError
-from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
+from secagg.events import Abandoned, Asked, Confirmed
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
 from secagg.net.client import Client
 from secagg.net.dial import Dial
-from secagg.net.journal import Fact, Journal
+from secagg.net.events import (
+    ClientDismissed,
+    ClientNetworkEvent,
+    ServerConnected,
+    ServerDisconnected,
+    ServerUnreachable,
+    SessionRefused,
+)
 from secagg.net.link import no_progress
 from secagg.net.tls import client_context
 from secagg.net.work import inline
@@ -55,8 +62,6 @@ from sims.runtime.processes.messages import (
 )
 from sims.runtime.tampering import Tamper
 from sims.workers.message_pipe import MessagePipe
-
-_DOWN: Final = ("disconnected", "dismissed", "unreachable")
 
 
 async def host_clients(config: WorkerConfig, line: MessagePipe) -> None:
@@ -210,10 +215,9 @@ class _Guest:
             dial,
             self._machine,
             patience=config.patience,
-            journal=_Unabridged(self._note),
+            on_event=self._on_event,
             progress=no_progress,
             work=inline,
-            listener=self._hear,
         )
         try:
             async with trio.open_nursery() as nursery:
@@ -258,37 +262,28 @@ class _Guest:
                     await client.answer(asked, values)
                     await client.flush()
             except PeerError as error:  # what it was asked is not what it would answer
-                self._tell_refused(type(error).__name__, str(error))
+                self._tell_refused(error)
                 await client.close()
                 return
             except SecaggError as error:
                 await self._host.fail(f"client {self._member}: {error}")
 
-    def _hear(self, event: ClientEvent) -> None:
+    def _on_event(self, event: ClientNetworkEvent) -> None:
         match event:
             case Confirmed():
                 self._host.participants[self._member].confirmed()
             case Abandoned(sum_index) if self._answering == sum_index:
                 self._host.participants[self._member].abandoned()
+            case ServerConnected():
+                self._is_up = True
+                self._connected.set()
+            case ServerDisconnected() | ServerUnreachable() | ClientDismissed():
+                self._is_up = False
+            case SessionRefused(error):
+                self._tell_refused(error)
 
-    def _note(self, event: str, facts: Mapping[str, Fact]) -> None:
-        if event in ("connected", "reconnected"):
-            self._is_up = True
-            self._connected.set()
-        elif event in _DOWN:
-            self._is_up = False
-        elif event == "refused":
-            self._tell_refused(str(facts["error"]), str(facts["reason"]))
-
-    def _tell_refused(self, error: str, reason: str) -> None:
-        self._line.put(Refusal(self._member, error, reason))
-
-
-class _Unabridged(Journal):
-    """The peer is a server of this program: nobody repeats things to fill a log."""
-
-    def once(self, event: str, **facts: Fact) -> None:
-        self.note(event, **facts)
+    def _tell_refused(self, error: SecaggError) -> None:
+        self._line.put(Refusal(self._member, type(error).__name__, str(error)))
 
 
 class _TellingMemory(SimulatedMemory):

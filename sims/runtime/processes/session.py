@@ -104,7 +104,7 @@ class ProcessSession:
             ledger=plan.setting.ledger,
             expected=len(here),
             members=plan.members,
-            observer=self._observe,
+            on_event=self._observe,
             work=inline,
         )
         try:

@@ -21,7 +21,8 @@ from secagg import Identity, Trust
 from secagg.errors import SecaggError
 from secagg.memory import AnswerEntry
 from secagg.net.certificates import make_certificate
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import render
+from secagg.net.events import ClientExcluded, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import server_context
@@ -187,7 +188,7 @@ class WorkerSupervisor:
                 context=server_context(self._identity, self._certificate, certificates),
                 patience=PATIENCE,
                 capacity=_CAPACITY,
-                journal=Journal(self._journal),
+                on_event=self._on_event,
             ) as self.server,
             open_worker_pool(
                 host_clients,
@@ -219,9 +220,9 @@ class WorkerSupervisor:
             insecure_seed=self._seed,
         )
 
-    def _journal(self, event: str, facts: Mapping[str, Fact]) -> None:
-        if event == "excluded":  # which no client of a simulation should be
-            self._tell(" ".join([event, *(f"{key} {value}" for key, value in facts.items())]))
+    def _on_event(self, event: ServerNetworkEvent) -> None:
+        if isinstance(event, ClientExcluded):  # which no client of a simulation should be
+            self._tell(str(render(event)))
 
     # --- workers ---
 

@@ -25,7 +25,7 @@ from secagg.memory import Memory, VolatileMemory
 from secagg.net import packets
 from secagg.net.client import Client, open_client
 from secagg.net.connection import Connection
-from secagg.net.journal import Fact, Journal
+from secagg.net.event_log import EventLog, Fact
 from secagg.net.packets import HEADER, Kind, Welcome
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
@@ -299,11 +299,11 @@ def on_network(main: Callable[[Network], Awaitable[T]], **settings: Any) -> T:
         return run(lambda: main(network))
 
 
-# --- journals ----------------------------------------------------------------------------------------
+# --- logs --------------------------------------------------------------------------------------------
 
 
 class Diary(list[tuple[str, Mapping[str, Fact]]]):
-    """What was written to a journal."""
+    """What was written to an operator's log."""
 
     def __call__(self, event: str, facts: Mapping[str, Fact]) -> None:
         self.append((event, dict(facts)))
@@ -378,8 +378,13 @@ class World:
         return ServerMachine(**{**settings, **changes})
 
     def server(self, **changes: Any) -> AbstractAsyncContextManager[Server]:
-        settings = {"members": self.registry.members, "insecure_plain_tcp": True, **changes}
-        return open_server(ADDRESS, journal=Journal(self.diary), **settings)
+        settings: dict[str, Any] = {
+            "members": self.registry.members,
+            "insecure_plain_tcp": True,
+            "on_event": EventLog(self.diary),
+            **changes,
+        }
+        return open_server(ADDRESS, **settings)
 
     def session(self, server: Server, **changes: Any) -> AbstractAsyncContextManager[Session]:
         settings: dict[str, Any] = {"expected": self.clients, "work": inline, **changes}
@@ -391,7 +396,7 @@ class World:
             "policy": self.policy,
             "memory": self.memories[member],
             "insecure_plain_tcp": True,
-            "journal": Journal(self.diaries[member]),
+            "on_event": EventLog(self.diaries[member]),
             "work": inline,
             **changes,
         }

@@ -14,7 +14,7 @@ from secagg.net import packets
 from secagg.net.certificates import make_certificate
 from secagg.net.connection import ConnectionLost
 from secagg.net.door import Door, Guest
-from secagg.net.journal import Journal
+from secagg.net.event_log import EventLog
 from secagg.net.packets import HEADER, Hello, Kind, Reason
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import client_context, server_context
@@ -38,7 +38,7 @@ def make_door(
         context=context,
         patience=PATIENCE,
         capacity=Capacity(strangers=strangers),
-        journal=Journal(diary),
+        on_event=EventLog(diary),
     )
 
 

@@ -12,7 +12,7 @@ import trio
 
 from secagg.net.address import Address
 from secagg.net.certificates import make_certificate
-from secagg.net.journal import Journal
+from secagg.net.event_log import EventLog
 from secagg.net.server import open_server
 from secagg.net.settings import Patience
 from secagg.net.tls import client_context, server_context
@@ -57,7 +57,7 @@ def test_a_session_over_tls(trust: Trust) -> None:
                 "127.0.0.1:0",
                 members=world.registry.members,
                 context=host_context(world),
-                journal=Journal(world.diary),
+                on_event=EventLog(world.diary),
             ) as server,
             trio.open_nursery() as nursery,
         ):
@@ -80,7 +80,7 @@ def refusal(listening: ssl.SSLContext, dialling: ssl.SSLContext, *, says: int = 
 
     async def main() -> None:
         async with open_server(
-            "127.0.0.1:0", members=world.registry.members, context=listening, journal=Journal(world.diary)
+            "127.0.0.1:0", members=world.registry.members, context=listening, on_event=EventLog(world.diary)
         ) as server:
             changes = {"context": dialling, "insecure_plain_tcp": False, "address": server.address}
             async with world.client(says, **changes):
@@ -117,7 +117,7 @@ def test_a_server_on_loopback_without_tls_knows_where_connections_come_from() ->
                 "127.0.0.1:0",
                 members=world.registry.members,
                 insecure_plain_tcp=True,
-                journal=Journal(world.diary),
+                on_event=EventLog(world.diary),
             ) as server,
             await trio.open_tcp_stream("127.0.0.1", server.address.port) as stream,
         ):

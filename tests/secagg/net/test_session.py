@@ -15,6 +15,8 @@ from secagg.cohort import invitation_digest
 from secagg.errors import LedgerError, StateError, TooFewClients
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local import Stage
+from secagg.net.event_log import EventLog
+from secagg.net.events import ConnectionRefused
 from secagg.net.packets import Kind
 from secagg.net.server import Server
 from secagg.net.session import Session
@@ -358,7 +360,7 @@ def test_a_sum_can_be_cancelled_at_the_very_moment_at_which_everybody_has_answer
         async with (
             world.server() as server,
             world.everybody(),
-            world.session(server, observer=cancel_first) as session,
+            world.session(server, on_event=cancel_first) as session,
         ):
             with scope:
                 await world.ask(session)
@@ -466,7 +468,7 @@ def test_an_observer_sees_every_event_and_the_session_counts_bytes() -> None:
         async with (
             world.server() as server,
             world.everybody(),
-            world.session(server, machine=machine, observer=seen.append) as session,
+            world.session(server, machine=machine, on_event=seen.append) as session,
         ):
             await world.ask(session)
             stages = {Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.REVEAL}
@@ -479,11 +481,16 @@ def test_an_observer_sees_every_event_and_the_session_counts_bytes() -> None:
     assert kinds.count(events.SessionReady) == kinds.count(events.SumReleased) == 1
 
 
-def test_what_was_released_is_written_even_if_strangers_have_filled_the_journal() -> None:
+def test_what_was_released_is_written_even_if_strangers_have_filled_the_log() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(), world.session(server) as session:
+        log = EventLog(world.diary)
+        async with (
+            world.server(on_event=log) as server,
+            world.everybody(),
+            world.session(server) as session,
+        ):
             for number in range(10_000):
-                server.journal.once("refused", host=str(number))
+                log(ConnectionRefused(str(number), "reason"))
             world.check(await world.ask(session), session, 0, 1, 2, 3)
 
     world = play(World(), main)

@@ -1,0 +1,206 @@
+"""The operator's log: turns events into lines of text, and limits how often a peer can cause the same line.
+
+A line is a short text and a few facts. This is the only place that words an event, and no program depends on
+the words. A hostile peer chooses how often something happens. Therefore a line that a peer can repeat is
+written once, and its repetitions are counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias, assert_never
+
+from secagg import events
+from secagg.net import events as net_events
+from secagg.net.events import LeaveReason, NetworkEvent, SessionLossReason
+
+Fact: TypeAlias = str | int | float | bool | None
+Sink: TypeAlias = Callable[[str, Mapping[str, Fact]], None]
+
+_REMEMBERED: Final = 4096  # different lines; beyond that, only the number of further ones is known
+_logger: Final = logging.getLogger("secagg.net")
+
+# A peer cannot cause these at will. They are written even if other lines have filled the memory.
+_MILESTONES: Final = (events.SessionReady, events.SumReleased, events.SumAborted, events.SessionFailed)
+_SESSION_ENDS: Final = (events.SessionOver, net_events.SessionLost, net_events.SessionRefused)
+
+_LEFT: Final = {
+    LeaveReason.CONNECTION_LOST: "lost its connection",
+    LeaveReason.PROCESS_RESTARTED: "its process was restarted",
+    LeaveReason.LEFT_SESSION: "left the session",
+    LeaveReason.COHORT_FULL: "the cohort is full",
+}
+_LOST: Final = {
+    SessionLossReason.SERVER_FORGOT: "the server does not know it any more",
+    SessionLossReason.DISMISSED: "the server has sent us away",
+}
+
+
+class LogLine(NamedTuple):
+    """A short text and its facts."""
+
+    text: str
+    facts: Mapping[str, Fact]
+
+    def __str__(self) -> str:
+        return " ".join([self.text, *(f"{key}={value}" for key, value in self.facts.items())])
+
+
+def to_log(text: str, facts: Mapping[str, Fact]) -> None:
+    """The default sink: the standard library's log, facts as `key=value`."""
+    _logger.info("%s", LogLine(text, facts))
+
+
+class EventLog:
+    """An `on_event` callback that writes every event to a sink. Use one for each client or server.
+
+    >>> from secagg.net.events import ClientConnected
+    >>> log = EventLog(lambda text, facts: print(text, dict(facts)))
+    >>> log(ClientConnected(member=5, resumed=False))
+    connected {'member': 5}
+    """
+
+    def __init__(self, sink: Sink = to_log) -> None:
+        self._sink = sink
+        self._counts: dict[tuple[str, tuple[tuple[str, Fact], ...]], int] = {}
+        self._surplus = 0
+        self._joined = False
+
+    def __call__(self, event: NetworkEvent) -> None:
+        if isinstance(event, net_events.SessionClosed):
+            self.write_repetitions()
+        self._joined = self._joined or isinstance(event, events.Joined)
+        line = render(event)
+        if line is not None and self._is_milestone(event):
+            self._sink(*line)
+        elif line is not None:
+            self._write_once(line)
+        self._joined = self._joined and not isinstance(event, _SESSION_ENDS)
+
+    def _is_milestone(self, event: NetworkEvent) -> bool:
+        """Until a client has joined, a session costs the server nothing, and must not fill a log."""
+        return isinstance(event, _MILESTONES) or (self._joined and isinstance(event, events.ClientEvent))
+
+    def write(self, text: str, **facts: Fact) -> None:
+        """Write a line of the program's own."""
+        self._sink(text, facts)
+
+    def _write_once(self, line: LogLine) -> None:
+        """Write the line the first time; later ones are only counted."""
+        key = (line.text, tuple(line.facts.items()))
+        if key in self._counts:
+            self._counts[key] += 1
+        elif len(self._counts) < _REMEMBERED:
+            self._counts[key] = 1
+            self._sink(*line)
+        else:
+            self._surplus += 1
+
+    def write_repetitions(self) -> None:
+        """Write how often each line was repeated, and start counting anew."""
+        for (text, facts), times in self._counts.items():
+            if times > 1:
+                self._sink("repeated", {"what": text, "times": times, **dict(facts)})
+        if self._surplus:
+            self._sink("repeated", {"what": "more than could be told apart", "entries": self._surplus})
+        self._counts.clear()
+        self._surplus = 0
+
+
+def render(event: NetworkEvent) -> LogLine | None:
+    """Return the line for an event; None if there is nothing to write."""
+    if isinstance(event, net_events.ClientSideEvent):
+        return _client_side(event)
+    if isinstance(event, net_events.ServerSideEvent):
+        return _server_side(event)
+    return _client_machine(event) if isinstance(event, events.ClientEvent) else _server_machine(event)
+
+
+def _client_side(event: net_events.ClientSideEvent) -> LogLine:
+    match event:
+        case net_events.ServerConnected():
+            return LogLine(_connected(event.resumed), {"server": str(event.server)})
+        case net_events.ServerDisconnected():
+            return LogLine("disconnected", {"reason": str(event.error)})
+        case net_events.ServerUnreachable():
+            return LogLine("unreachable", {"reason": str(event.error)})
+        case net_events.ClientDismissed():
+            return LogLine("dismissed", {"reason": event.reason.name.lower()})
+        case net_events.SessionLost():
+            return LogLine("session lost", {"reason": _LOST[event.reason]})
+        case net_events.SessionRefused():
+            return LogLine("refused", {"error": type(event.error).__name__, "reason": str(event.error)})
+    assert_never(event)
+
+
+def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
+    match event:
+        case net_events.ConnectionRefused():
+            return LogLine("refused", {"host": event.host, "reason": event.reason})
+        case net_events.ClientConnected():
+            return LogLine(_connected(event.resumed), {"member": event.member})
+        case net_events.ClientDisconnected():
+            return LogLine("disconnected", {"member": event.member, "reason": str(event.error)})
+        case net_events.ClientLeft():
+            return LogLine("left", {"member": event.member, "reason": _LEFT[event.reason]})
+        case net_events.ClientExcluded():
+            error, why = type(event.error).__name__, event.error.why
+            return LogLine("excluded", {"member": event.member, "error": error, "reason": why})
+        case net_events.SessionClosed():
+            return None
+    assert_never(event)
+
+
+def _server_machine(event: events.ServerEvent) -> LogLine | None:
+    match event:
+        case events.StageFull() | events.Excluded():
+            return None  # `ClientExcluded` or `ClientLeft` follows
+        case events.Late():
+            return LogLine("late", {"member": event.peer})
+        case events.Missing():
+            return LogLine("missing", {"stage": event.stage, "members": _listed(event.peers)})
+        case events.WrongShares():
+            return LogLine("wrong shares", {"dealer": event.dealer, "holders": _listed(event.holders)})
+        case events.Stranded():
+            return LogLine("stranded", {"members": _listed(event.peers)})
+        case events.SessionReady():
+            return _joined(event.session, len(event.members), event.threshold)
+        case events.SumReleased():
+            return LogLine("released", {"sum": event.sum_index, "clients": len(event.contributors)})
+        case events.SumAborted():
+            return LogLine("aborted", {"sum": event.sum_index, "reason": str(event.error)})
+        case events.SessionFailed():
+            return LogLine("failed", {"reason": str(event.error)})
+    assert_never(event)
+
+
+def _client_machine(event: events.ClientEvent) -> LogLine:
+    match event:
+        case events.Joined():
+            return _joined(event.session, event.cohort, event.threshold)
+        case events.EnvelopeLost():
+            return LogLine("envelope lost", {"peer": event.peer})
+        case events.Asked():
+            return LogLine("asked", {"sum": event.sum_index, "kind": event.kind, "invited": event.invited})
+        case events.SatOut():
+            return LogLine("sat out", {"sum": event.sum_index})
+        case events.Confirmed():
+            return LogLine("counted", {"sum": event.sum_index, "clients": event.contributors})
+        case events.Abandoned():
+            return LogLine("abandoned", {"sum": event.sum_index})
+        case events.SessionOver():
+            return LogLine("session over", {})
+    assert_never(event)
+
+
+def _connected(resumed: bool) -> str:
+    return "reconnected" if resumed else "connected"
+
+
+def _joined(session: bytes, clients: int, threshold: int) -> LogLine:
+    return LogLine("session", {"id": session.hex(), "clients": clients, "threshold": threshold})
+
+
+def _listed(members: Iterable[int]) -> str:
+    return ",".join(map(str, members))
