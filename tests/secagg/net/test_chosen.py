@@ -7,8 +7,10 @@ from functools import partial
 
 import trio
 
-from secagg.events import ClientEvent, Confirmed, SessionOver
+from secagg.events import Confirmed, SessionOver
 from secagg.local import Stage
+from secagg.net.event_log import EventLog
+from secagg.net.events import NetworkEvent
 from tests.secagg.net.rig import Network, World, on_network
 
 
@@ -32,12 +34,18 @@ def test_who_is_not_chosen_stays_connected_and_is_asked_for_nothing() -> None:
 
 def test_a_client_s_owner_hears_that_it_is_in_a_sum_and_that_the_session_is_over() -> None:
     world = World()
-    heard: list[ClientEvent] = []
+    seen: list[NetworkEvent] = []
+
+    log = EventLog(world.diaries[2])
+
+    def on_event(event: NetworkEvent) -> None:
+        seen.append(event)
+        log(event)
 
     async def main(_network: Network) -> None:
         async with world.server() as server, trio.open_nursery() as nursery:
             for member in range(4):
-                more = {"listener": heard.append} if member == 2 else {}
+                more = {"on_event": on_event} if member == 2 else {}
                 nursery.start_soon(partial(world.answering, member, **more))
             async with world.session(server) as session:
                 await world.ask(session)
@@ -45,8 +53,8 @@ def test_a_client_s_owner_hears_that_it_is_in_a_sum_and_that_the_session_is_over
             nursery.cancel_scope.cancel()
 
     on_network(main)
-    assert Confirmed(0, 4) in heard
-    assert isinstance(heard[-1], SessionOver)
+    assert Confirmed(0, 4) in seen
+    assert SessionOver() in seen
 
 
 def test_frames_are_counted_beside_their_bytes() -> None:
