@@ -1,7 +1,7 @@
 """Registered clients that break the rules of the transport: good certificates, bad packets.
 
 In every test a session goes on meanwhile, whose totals are exact. Who breaks a rule is excluded until the
-next session, with one line in the journal, however often it comes back.
+next session, with one line in the log, however often it comes back.
 """
 
 from __future__ import annotations

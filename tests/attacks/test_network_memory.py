@@ -63,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Report:
-    """From the server's process: how much it grew, and its journal."""
+    """From the server's process: how much it grew, and its log."""
 
     growth: int
     diary: Diary

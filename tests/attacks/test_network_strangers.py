@@ -1,6 +1,6 @@
 """Strangers at the server's door: whoever can reach its port, and has no certificate that it knows.
 
-In every test a session goes on meanwhile, whose totals are exact. A stranger leaves one line in the journal
+In every test a session goes on meanwhile, whose totals are exact. A stranger leaves one line in the log
 for each thing that it did, however often it did it.
 """
 
@@ -218,7 +218,7 @@ def test_words_of_another_protocol() -> None:
     assert_refused(site, "TLS: http request")
 
 
-def test_nothing_that_a_stranger_wrote_is_in_the_journal() -> None:
+def test_nothing_that_a_stranger_wrote_is_in_the_log() -> None:
     site = Site(hostile=0)
     words = b"excluded member=0 reason=lies\n" * 20
 

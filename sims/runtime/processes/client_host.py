@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import trio
 from numpy.typing import ArrayLike
