@@ -18,15 +18,18 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 demo: $(STAMP)
 	$(BIN)/secagg demo
 
-# What is about the package `secagg` has to cover all of it; the rest runs without the tracer, in half the time.
+# The tests of the package `secagg` must cover all of its branches. The others run without the tracer, in half the time.
 COVERING := tests/secagg tests/attacks tests/sims/test_intruders.py
 
 test: lint
 	$(BIN)/pytest $(COVERING) -n 2 --cov
 	$(BIN)/pytest -n 2 $(COVERING:%=--ignore=%)
 
-# The long tests run without the tracer, which would treble their time.
+# The long tests run without the tracer, which would treble their time. `protocols` must be covered in all branches, and
+# `sims` in nine lines of ten.
 test-all: test
+	$(BIN)/pytest tests/protocols -n 2 --cov=protocols
+	$(BIN)/pytest tests/sims tests/golden -n 2 --cov=sims --cov-config=tests/coverage-of-lines.ini
 	$(BIN)/pytest -n 2 -m slow
 
 # Writes docs/benchmarks.md, with Flower beside us wherever it can be installed.
