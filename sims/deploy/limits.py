@@ -7,7 +7,7 @@ from typing import Final
 
 from secagg.errors import ParameterError
 from sims.deploy.problems import ConfigError
-from sims.workers.os_processes import make_room
+from sims.workers.os_processes import raise_open_file_limit
 
 _OWN: Final = 64  # files of a process that are no connections: ledger, log, totals, libraries
 
@@ -21,6 +21,6 @@ def forbid_core_dumps() -> None:
 def allow_connections(most: int) -> None:
     """Raises `ConfigError` if the system allows fewer open files than so many connections need."""
     try:
-        make_room(most + _OWN)
+        raise_open_file_limit(most + _OWN)
     except ParameterError as error:
         raise ConfigError(str(error)) from None

@@ -40,7 +40,7 @@ from sims.workers.client_host import (
     ServerContact,
     host_clients,
 )
-from sims.workers.os_processes import make_room
+from sims.workers.os_processes import raise_open_file_limit
 
 # Generous: a stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
 _DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)
@@ -271,7 +271,7 @@ def _registry(certificates: Mapping[int, bytes]) -> Registry:
 
 
 def run_drill(setting: DrillConfig, watch: Watch) -> DrillReport:
-    make_room(2 * setting.clients + _DESCRIPTORS)
+    raise_open_file_limit(2 * setting.clients + _DESCRIPTORS)
     try:
         return trio.run(Drill(setting, watch).run)
     except BaseExceptionGroup as group:

@@ -1,13 +1,11 @@
-"""A process that imports once what all workers need, and then forks a worker per order.
+"""The fork server: imports modules once, then forks a worker for each command.
 
-Python's own fork server (`multiprocessing`) would do most of this, but what it preloads is one
-setting for the whole program and says nothing of a module it could not import; its workers import the
-main program again; it starts a process to track resources; and it, its workers and what they start
-may outlive the program. This one belongs to one crew, and ends with it.
+Each pool has its own fork server, which ends with the pool. It is a fresh process with one thread and no
+event loop, because a fork copies the locks of threads but not the threads. Since it reaps the workers, it
+knows which process ids are still theirs, so it is also the process that kills them.
 
-It is executed afresh and has one thread and no event loop: a fork copies a thread's locks but not the
-thread. It alone knows which numbers of processes are still its workers', because it reaps them, so it
-is the one to kill them.
+A forked worker first drops what it must not share with the others: signal handlers, descriptors and the state
+of random generators. Generators of the operating system (`secrets`, `cryptography`, OpenSSL) need no care.
 """
 
 from __future__ import annotations
@@ -48,35 +46,37 @@ _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control: int, lifeline_end: int) -> None:
-    """Serve the crew at the other end of `control` until it is closed."""
+    """Serve the pool at the other end of `control` until it is closed."""
     _set_up(control, lifeline_end)
     sock = socket.socket(fileno=control)
-    line = MessagePipe(sock)
+    pipe = MessagePipe(sock)
     with suppress(PipeClosed):
-        setup = line.get()
+        setup = pipe.receive_sync()
         assert isinstance(setup, ForkServerSetup)
-        refusal = _preload(setup.preload)
-        line.put(ForkServerReady() if refusal is None else ForkFailed(refusal))
-        if refusal is None:
-            ForkServer(sock, line, setup.target, lifeline_end).serve()
+        failure = _preload(setup.preload)
+        pipe.send_sync(ForkServerReady() if failure is None else ForkFailed(failure))
+        if failure is None:
+            ForkServer(sock, pipe, setup.target, lifeline_end).serve()
 
 
 def _set_up(control: int, lifeline_end: int) -> None:
-    # The terminal sends SIGINT to everybody. The crew decides what follows from it.
+    # The terminal sends SIGINT to all processes. The pool decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    os_processes.signal_on_death_of_parent(signal.SIGTERM)  # If it is dead by now, so is `control`.
+    os_processes.signal_on_death_of_parent(
+        signal.SIGTERM
+    )  # If it is already dead, `control` is closed.
     os_processes.adopt_descendants()
-    # A worker that crashes must not write its secrets to the disk.
+    # A core file would hold secrets.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.set_inheritable(control, False)
     os.set_inheritable(lifeline_end, False)
-    os.dup2(2, 1)  # Standard output is the program's, which may be writing JSON to it.
+    os.dup2(2, 1)  # The main program may be writing JSON to standard output.
 
 
 def _preload(modules: tuple[str, ...]) -> str | None:
-    """Import them all; why that failed, if it did."""
-    gc.disable()  # A collection in a worker would write to, and so copy, all that it shares.
+    """Import the modules. Return why that failed, or None."""
+    gc.disable()  # A collection in a worker would copy all shared memory.
     for module in modules:
         try:
             importlib.import_module(module)
@@ -87,14 +87,16 @@ def _preload(modules: tuple[str, ...]) -> str | None:
         if os_processes.threads() > 1:
             return f"importing {module} starts a thread, which no worker would have"
     gc.freeze()
-    sys.stdout.flush()  # Else every worker would print again what a module has printed.
+    sys.stdout.flush()  # Otherwise every worker would print the buffer again.
     return None
 
 
 class ForkServer:
-    def __init__(self, sock: socket.socket, line: MessagePipe, target: bytes, lifeline_end: int) -> None:
+    """Forks, kills and reaps the workers of one pool."""
+
+    def __init__(self, sock: socket.socket, pipe: MessagePipe, target: bytes, lifeline_end: int) -> None:
         self._sock = sock
-        self._line = line
+        self._pipe = pipe
         self._target = target
         self._lifeline = lifeline_end
         self._workers: dict[int, int] = {}  # index by pid, until they are reaped
@@ -102,10 +104,10 @@ class ForkServer:
         self._alarm, self._alarm_end = socket.socketpair()
 
     def serve(self) -> None:
-        """Obey until the crew closes its end or dies, then leave no process behind."""
+        """Execute commands until the pool is closed or its process dies, then end all workers."""
         self._watch_signals()
         try:
-            while not self._terminated and self._turn():
+            while not self._terminated and self._step():
                 pass
         finally:
             self._end_all()
@@ -114,52 +116,52 @@ class ForkServer:
         self._alarm.setblocking(False)
         self._alarm_end.setblocking(False)
         signal.set_wakeup_fd(self._alarm_end.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _no_more_than_wake)
+        signal.signal(signal.SIGCHLD, _wake_only)
         signal.signal(signal.SIGTERM, self._terminate)
 
     def _terminate(self, *_: object) -> None:
         self._terminated = True
 
-    def _turn(self) -> bool:
-        """Wait for an order or a death; False if the crew is gone."""
+    def _step(self) -> bool:
+        """Wait for a command or the end of a worker. Return False if the pool is gone."""
         ready, _, _ = select.select([self._sock, self._alarm], [], [])
         if self._alarm in ready:
             self._alarm.recv(4096)
             self._reap()
         if self._sock not in ready:
             return True
-        order = receive_command(self._sock)
-        if order is not None:
-            self._obey(order)
-        return order is not None
+        command = receive_command(self._sock)
+        if command is not None:
+            self._execute(command)
+        return command is not None
 
-    def _obey(self, order: ForkCommand) -> None:
-        if order.verb is ForkCommandType.KILL:
+    def _execute(self, command: ForkCommand) -> None:
+        if command.type is ForkCommandType.KILL:
             for pid, index in self._workers.items():
-                if index == order.index:
+                if index == command.index:
                     os.kill(pid, signal.SIGKILL)
             return
-        assert order.line is not None
-        with order.line:
+        assert command.pipe is not None
+        with command.pipe:
             try:
-                self._report(self._spawn(order.index, order.line))
+                self._report(self._spawn(command.index, command.pipe))
             except OSError as error:
-                self._report(ForkFailed(f"worker {order.index} cannot be started: {error.strerror}"))
+                self._report(ForkFailed(f"worker {command.index} cannot be started: {error.strerror}"))
 
-    def _spawn(self, index: int, line: socket.socket) -> ForkedWorker:
-        # No signal may find a worker that still has the handlers of the fork server.
+    def _spawn(self, index: int, pipe: socket.socket) -> ForkedWorker:
+        # A worker must not run the signal handlers of the fork server.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
             here = os.getpid()
             pid = os.fork()
             if not pid:
-                self._become_worker(line, here)
+                self._become_worker(pipe, here)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         self._workers[pid] = index
-        return ForkedWorker(index, os_processes.ProcessId.of(pid))  # It exists at least until it is reaped.
+        return ForkedWorker(index, os_processes.ProcessId.of(pid))  # The id is valid until it is reaped.
 
-    def _become_worker(self, line: socket.socket, parent: int) -> None:
+    def _become_worker(self, pipe: socket.socket, parent: int) -> None:
         try:
             signal.set_wakeup_fd(-1)
             for number in _HANDLED:
@@ -167,12 +169,12 @@ class ForkServer:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
             for sock in (self._sock, self._alarm, self._alarm_end):
                 sock.close()
-            run_worker(self._target, line, self._lifeline, parent)
+            run_worker(self._target, pipe, self._lifeline, parent)
         finally:
             os._exit(1)
 
     def _reap(self) -> None:
-        """Bury the dead, and report those that were workers. The others are what workers left behind."""
+        """Reap ended processes and report the workers. The others were started by workers."""
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
@@ -180,33 +182,33 @@ class ForkServer:
                     self._report(ReapedWorker(self._workers.pop(pid), os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
-        """Kill and reap whoever is left. The children of those killed become this process's own."""
+        """Kill and reap all remaining processes. Orphans of killed workers become children of this one."""
         with suppress(ChildProcessError):
             while True:
                 for pid in os_processes.children() | self._workers.keys():
-                    os.kill(pid, signal.SIGKILL)  # Not reaped, so the number is still its own.
+                    os.kill(pid, signal.SIGKILL)  # Not reaped, so the id is still valid.
                 pid, _ = os.waitpid(-1, 0)
                 while pid:
                     self._workers.pop(pid, None)
                     pid, _ = os.waitpid(-1, os.WNOHANG)
 
     def _report(self, report: ForkReport) -> None:
-        self._line.put(report)
+        self._pipe.send_sync(report)
 
 
-def _no_more_than_wake(*_: object) -> None:
-    """A handler has to exist for the signal to be written to the descriptor that `select` watches."""
+def _wake_only(*_: object) -> None:
+    """Do nothing. Without a handler, the signal would not be written to the wake-up descriptor."""
 
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """The last word of a worker that died of an exception."""
+    """The last message of a worker that ends with an exception."""
 
     text: str
 
 
 def run_worker(target: bytes, sock: socket.socket, lifeline_end: int, parent: int) -> NoReturn:
-    """Do the duty and end. No exception, handler or buffer of the fork server is reached from here."""
+    """Run the target and exit, without running any exception handler of the fork server."""
     code = 1
     try:
         _set_up_worker(lifeline_end, parent)
@@ -218,7 +220,7 @@ def run_worker(target: bytes, sock: socket.socket, lifeline_end: int, parent: in
 
 
 def describe(error: BaseException) -> str:
-    """The types of an exception's leaves, and where they were raised; never what they say."""
+    """Return the types of an exception's leaves and where they were raised, without their messages."""
     return ", ".join(dict.fromkeys(map(_describe_leaf, _leaves(error))))
 
 
@@ -226,36 +228,36 @@ def _set_up_worker(lifeline_end: int, parent: int) -> None:
     os_processes.signal_on_death_of_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    os_processes.hold(lifeline_end)
+    os_processes.exit_with(lifeline_end)
     sys.unraisablehook = _unraisable
     threading.excepthook = _thread_failed
-    if "numpy.random" in sys.modules:  # Python's own generator is seeded anew by the fork.
+    if "numpy.random" in sys.modules:  # The fork seeds Python's own generator anew.
         sys.modules["numpy.random"].seed()
     gc.enable()
 
 
-def _work(target: bytes, line: MessagePipe) -> int:
-    """The exit code."""
+def _work(target: bytes, pipe: MessagePipe) -> int:
+    """Run the target and return the exit code."""
     try:
-        config = line.get()
-        _do(target, config, line)
+        config = pipe.receive_sync()
+        _call(target, config, pipe)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException as error:
         if all(isinstance(leaf, PipeClosed) for leaf in _leaves(error)):
-            return 0  # The crew wants no more of this worker. That is how most of them end.
+            return 0  # The pool was closed, the usual end of a worker.
         with suppress(PipeClosed):
-            line.put(WorkerFailure(describe(error)))
+            pipe.send_sync(WorkerFailure(describe(error)))
         return 1
     return 0
 
 
-def _do(pickled: bytes, config: object, line: MessagePipe) -> None:
-    target = pickle.loads(pickled)  # noqa: S301  # a name that the crew wrote
+def _call(pickled: bytes, config: object, pipe: MessagePipe) -> None:
+    target = pickle.loads(pickled)  # noqa: S301  # a name that the pool wrote
     if inspect.iscoroutinefunction(target):
-        trio.run(target, config, line)
+        trio.run(target, config, pipe)
     else:
-        target(config, line)
+        target(config, pipe)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -277,13 +279,13 @@ def _describe_leaf(error: BaseException) -> str:
 
 
 def _unraisable(hook: sys.UnraisableHookArgs) -> None:
-    _complain(hook.exc_value)
+    _log_error(hook.exc_value)
 
 
 def _thread_failed(hook: threading.ExceptHookArgs) -> None:
-    _complain(hook.exc_value)
+    _log_error(hook.exc_value)
 
 
-def _complain(error: BaseException | None) -> None:
+def _log_error(error: BaseException | None) -> None:
     text = "an exception" if error is None else describe(error)
     print(f"worker {os.getpid()}: {text}, in a thread or finaliser", file=sys.stderr)

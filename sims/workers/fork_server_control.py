@@ -1,4 +1,9 @@
-"""The fork server's process, as the process of the crew sees it."""
+"""Starts, commands and stops the fork server from the process of the pool.
+
+The pool sends one `ForkServerSetup` and waits for `ForkServerReady`. After that it sends commands of a fixed
+size: a spawn command carries a file descriptor, which travels with exactly the bytes it was sent with. The
+fork server answers with pickled reports.
+"""
 
 from __future__ import annotations
 
@@ -19,97 +24,11 @@ import trio
 from sims.workers.message_pipe import MessagePipe, PipeClosed
 from sims.workers.os_processes import ProcessId, processes_with_environment
 
-_MARK: Final = "SECAGG_CREW"
-# A library that computes with threads of its own would start them on import, and no fork has them.
-# Besides, the workers together keep all cores busy.
+_VARIABLE: Final = "SECAGG_WORKER_POOL"
+# These libraries start threads on import, which a fork does not copy. The workers keep all cores busy anyway.
 _LIBRARIES: Final = ("MKL", "NUMEXPR", "OMP", "OPENBLAS")
-_PATIENCE: Final = 5.0  # seconds for killing and reaping everybody
-
-
-class ForkServerProcess:
-    """A fork server that was started, and has to be stopped."""
-
-    def __init__(self) -> None:
-        self.environment_entry = f"{_MARK}={secrets.token_hex(8)}"
-        self._control, far = socket.socketpair()
-        self.line = MessagePipe(self._control)
-        far_lifeline, self._lifeline = os.pipe()
-        try:
-            self._process = _execute(far.fileno(), far_lifeline, self.environment_entry)
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            far.close()
-            os.close(far_lifeline)
-        self.process = ProcessId.of(self._process.pid)
-
-    async def order(self, order: ForkCommand) -> None:
-        """Hand over an order. Raises `ConnectionError` if the fork server is dead."""
-        while True:
-            try:
-                return order.send(self._control)
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._control)
-
-    async def finish(self) -> None:
-        """Wait, with patience, until the fork server has killed and reaped everybody and is gone."""
-        with trio.move_on_after(_PATIENCE), suppress(PipeClosed, OSError):
-            self._control.shutdown(socket.SHUT_WR)
-            while True:
-                await self.line.receive()
-
-    @trio.lowlevel.enable_ki_protection
-    def stop(self) -> None:
-        """The same as `finish` without an event loop, and at the latest then it is gone."""
-        self.line.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
-        self.kill()
-
-    @trio.lowlevel.enable_ki_protection
-    def kill(self) -> None:
-        """Kill the fork server itself, if it still lives. Its workers lose their lifeline."""
-        self._process.kill()
-        self._process.wait()
-        self._close()
-
-    def remaining_processes(self) -> set[int]:
-        """The processes that bear the crew's mark, whether or not they are known to it."""
-        return processes_with_environment(self.environment_entry)
-
-    def _close(self) -> None:
-        self.line.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
-
-
-def _execute(control: int, lifeline: int, environment_entry: str) -> subprocess.Popen[bytes]:
-    # Modules are found where this process finds them. Its main program is not imported.
-    program = (
-        f"import sys; sys.path[:] = {sys.path!r}; "
-        f"from sims.workers.fork_server import main; main({control}, {lifeline})"
-    )
-    # Until the fork server ignores SIGINT, it must not hear it: it would print a traceback.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        return subprocess.Popen(  # noqa: S603  # This very interpreter, and a program written above.
-            [sys.executable, "-c", program],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(control, lifeline),
-            env=os.environ | _environment(environment_entry),
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _environment(environment_entry: str) -> dict[str, str]:
-    name, _, value = environment_entry.partition("=")
-    return {name: value, **{f"{library}_NUM_THREADS": "1" for library in _LIBRARIES}}
-
-
-_ORDER: Final = struct.Struct("!cI")
+_PATIENCE: Final = 5.0  # seconds for the fork server to kill and reap all processes
+_COMMAND: Final = struct.Struct("!cI")
 
 
 @dataclass(frozen=True)
@@ -119,18 +38,18 @@ class ForkServerSetup:
 
 
 class ForkCommandType(Enum):
-    HIRE = b"h"  # comes with the worker's end of its line
+    SPAWN = b"h"  # comes with the worker's end of its pipe
     KILL = b"k"
 
 
 @dataclass(frozen=True)
 class ForkServerReady:
-    """Everything is imported, and there is one thread."""
+    """All modules are imported, and the fork server has one thread."""
 
 
 @dataclass(frozen=True)
 class ForkFailed:
-    """There will be no crew, or one worker less than was ordered."""
+    """The modules cannot be imported, or a worker cannot be forked."""
 
     reason: str
 
@@ -152,29 +71,112 @@ ForkReport: TypeAlias = ForkServerReady | ForkFailed | ForkedWorker | ReapedWork
 
 @dataclass(frozen=True)
 class ForkCommand:
-    verb: ForkCommandType
+    type: ForkCommandType
     index: int
-    line: socket.socket | None = None
+    pipe: socket.socket | None = None
 
     def send(self, control: socket.socket) -> None:
-        """Send without waiting. So few bytes are sent whole, or `BlockingIOError` is raised."""
-        data = _ORDER.pack(self.verb.value, self.index)
-        if self.line is None:
+        """Send without waiting. Raises `BlockingIOError` if the few bytes do not fit."""
+        data = _COMMAND.pack(self.type.value, self.index)
+        if self.pipe is None:
             control.send(data)
         else:
-            socket.send_fds(control, [data], [self.line.fileno()])
+            socket.send_fds(control, [data], [self.pipe.fileno()])
 
 
 def receive_command(control: socket.socket) -> ForkCommand | None:
-    """The next order; None if the crew is closed or dead."""
+    """Return the next command, or None if the pool is closed or its process is dead."""
     try:
-        data, descriptors, _, _ = socket.recv_fds(control, _ORDER.size, 1)
+        data, descriptors, _, _ = socket.recv_fds(control, _COMMAND.size, 1)
     except ConnectionError:
         return None
     if not data:
         return None
-    verb, index = _ORDER.unpack(data)
-    line = socket.socket(fileno=descriptors[0]) if descriptors else None
-    if line is not None:
-        line.set_inheritable(False)  # Nothing that the worker executes shall have it.
-    return ForkCommand(ForkCommandType(verb), index, line)
+    kind, index = _COMMAND.unpack(data)
+    pipe = socket.socket(fileno=descriptors[0]) if descriptors else None
+    if pipe is not None:
+        pipe.set_inheritable(False)  # Programs that the worker executes must not inherit it.
+    return ForkCommand(ForkCommandType(kind), index, pipe)
+
+
+class ForkServerProcess:
+    """A running fork server. It has to be stopped."""
+
+    def __init__(self) -> None:
+        self._environment_entry = f"{_VARIABLE}={secrets.token_hex(8)}"
+        self._control, far = socket.socketpair()
+        self.pipe = MessagePipe(self._control)
+        far_lifeline, self._lifeline = os.pipe()
+        try:
+            self._process = _execute(far.fileno(), far_lifeline, _environment(self._environment_entry))
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            far.close()
+            os.close(far_lifeline)
+        self.process = ProcessId.of(self._process.pid)
+
+    async def command(self, command: ForkCommand) -> None:
+        """Send a command. Raises `ConnectionError` if the fork server is dead."""
+        while True:
+            try:
+                return command.send(self._control)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._control)
+
+    async def finish(self) -> None:
+        """Wait up to `_PATIENCE` until the fork server has killed and reaped all processes and has ended."""
+        with trio.move_on_after(_PATIENCE), suppress(PipeClosed, OSError):
+            self._control.shutdown(socket.SHUT_WR)
+            while True:
+                await self.pipe.receive()
+
+    @trio.lowlevel.enable_ki_protection
+    def stop(self) -> None:
+        """Wait like `finish`, without an event loop. Then kill the fork server if it is still running."""
+        self.pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)
+        self.kill()
+
+    @trio.lowlevel.enable_ki_protection
+    def kill(self) -> None:
+        """Kill the fork server if it is running. Its workers end with it."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def remaining_processes(self) -> set[int]:
+        """Return the processes that were started by the fork server or below it."""
+        return processes_with_environment(self._environment_entry)
+
+    def _close(self) -> None:
+        self.pipe.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def _execute(control: int, lifeline: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    # The fork server finds modules on the same path. It does not import the main program.
+    program = (
+        f"import sys; sys.path[:] = {sys.path!r}; "
+        f"from sims.workers.fork_server import main; main({control}, {lifeline})"
+    )
+    # SIGINT stays blocked until the fork server ignores it. Otherwise it would print a traceback.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return subprocess.Popen(  # noqa: S603  # This interpreter, and the program above.
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(control, lifeline),
+            env=os.environ | variables,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _environment(entry: str) -> dict[str, str]:
+    name, _, value = entry.partition("=")
+    return {name: value, **{f"{library}_NUM_THREADS": "1" for library in _LIBRARIES}}

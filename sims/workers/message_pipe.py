@@ -1,13 +1,15 @@
-"""A line carries small messages between a crew and one of its workers, both ways and in order.
+"""A pipe that carries small messages between a pool and one of its workers, both ways and in order.
 
-Messages are pickled: both ends are processes of one program and one user, started by that program,
-so neither has to fear the other. What comes from a real peer goes through `secagg.codec` instead.
+Messages are pickled: both ends are processes of one program and one user, so they trust each other. Messages
+of a network peer go through `secagg.codec` instead.
 
-Waiting is left to trio (`send`, `receive`) or to `poll` (`put`, `get`), and never to a helper
-thread: a wait that is cancelled leaves no thread behind that could swallow the next message, and
-two hundred workers need no two hundred threads. Bytes that are only half sent or half received stay
-in the line's own buffers, so that a cancelled call never breaks a message in two: a message whose
-`send` was cancelled goes out whole with the next one.
+`send` and `receive` wait with trio, `send_sync` and `receive_sync` with `poll`. No helper thread is used: a
+cancelled wait leaves no thread behind that could consume the next message. Bytes that are partly sent or
+received stay in the pipe's buffers, so that cancelling a call never splits a message: a message whose `send`
+was cancelled goes out whole with the next one.
+
+A `multiprocessing.Connection` cannot do this: its calls block a thread and cannot be cancelled between two
+bytes (test_cancelled_send_does_not_break_a_message, test_cancelled_receive_loses_nothing).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Final
 import trio
 
 _HEAD: Final = 4  # bytes of the length before each message
-LARGEST: Final = 1 << 28  # bytes of one message: a length beyond this is not a length
+LARGEST: Final = 1 << 28  # bytes of one message
 _CHUNK: Final = 1 << 16
 
 
@@ -31,28 +33,28 @@ class PipeClosed(Exception):
 
 
 class MessagePipe:
-    """One end of a line. Its methods may be called by several tasks and threads at once."""
+    """One end of a pipe. Several tasks and threads may call its methods at once."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._unsent = bytearray()
         self._arrived = bytearray()
-        self._guard = threading.Lock()  # of both buffers; held only while nothing can block
-        self._sending = trio.Lock()  # trio lets one task at a time wait for a socket
+        self._guard = threading.Lock()  # of both buffers; never held while waiting
+        self._sending = trio.Lock()  # trio lets only one task wait for a socket
         self._receiving = trio.Lock()
-        self._hung_up = False
+        self._peer_dead = False
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     async def send(self, message: object) -> None:
-        """Send a message, and wait until the other end has room for it. Raises `PipeClosed`."""
+        """Send a message, waiting while the pipe is full. Raises `PipeClosed`."""
         frame = _framed(message)
         async with self._sending:
             while not self._push(frame):
                 frame = b""
-                with suppress(trio.ClosedResourceError):  # The next push says what has happened.
+                with suppress(trio.ClosedResourceError):  # The next push raises the right error.
                     await trio.lowlevel.wait_writable(self._sock)
 
     async def receive(self) -> object:
@@ -63,36 +65,36 @@ class MessagePipe:
                     await trio.lowlevel.wait_readable(self._sock)
         return _unframed(frame)
 
-    def put(self, message: object) -> None:
-        """The same as `send`, for code without an event loop."""
+    def send_sync(self, message: object) -> None:
+        """Do the same as `send`, without an event loop."""
         frame = _framed(message)
         while not self._push(frame):
             frame = b""
             self._wait(select.POLLOUT)
 
-    def get(self) -> object:
-        """The same as `receive`, for code without an event loop."""
+    def receive_sync(self) -> object:
+        """Do the same as `receive`, without an event loop."""
         while (frame := self._pull()) is None:
             self._wait(select.POLLIN)
         return _unframed(frame)
 
     def close_sending(self) -> None:
-        """Let the other end find the line closed, and still hear what it has to say."""
+        """Close the pipe for sending. Messages of the other end can still be received."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
 
     def mark_peer_dead(self) -> None:
-        """Expect nothing but what has arrived: the process at the other end is known to be dead.
+        """Do not wait for further messages: the process at the other end is dead.
 
-        A line ends by itself when its other end is closed, but a copy of that end may live on in a
-        process that the dead one has forked.
+        A pipe normally ends when its other end is closed, but a process forked by the dead one may still
+        hold a copy of that end.
         """
-        self._hung_up = True
+        self._peer_dead = True
         self._wake()
 
     def close(self) -> None:
-        """Close this end, for the copies in other processes too, and forget what was not read."""
-        with suppress(OSError):  # It is closed, or the other end is.
+        """Close this end, including copies in other processes, and drop unread messages."""
+        with suppress(OSError):  # Either end is already closed.
             self._sock.shutdown(socket.SHUT_RDWR)
         self._wake()
         with self._guard:
@@ -100,32 +102,32 @@ class MessagePipe:
             self._arrived.clear()
 
     def _wake(self) -> None:
-        """Have waiting tasks try again."""
+        """Make waiting tasks try again."""
         with suppress(RuntimeError):  # There is no event loop here.
             if self._sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(self._sock)
 
     def _push(self, frame: bytes) -> bool:
-        """Send what can be sent without waiting; whether that was everything."""
+        """Send what can be sent without waiting. Return whether that was all."""
         with self._guard:
             self._unsent += frame
             try:
                 del self._unsent[: self._sock.send(self._unsent)]
             except BlockingIOError:
-                if self._hung_up:
+                if self._peer_dead:
                     raise PipeClosed from None
             except OSError:
                 raise PipeClosed from None
             return not self._unsent
 
     def _pull(self) -> bytes | None:
-        """The next message, as far as that needs no waiting."""
+        """Return the next message, or None if it has not arrived completely."""
         with self._guard:
             while (end := self._end()) is None:
                 try:
                     chunk = self._sock.recv(_CHUNK)
                 except BlockingIOError:
-                    if self._hung_up:
+                    if self._peer_dead:
                         raise PipeClosed from None
                     return None
                 except OSError:
@@ -138,7 +140,7 @@ class MessagePipe:
             return frame
 
     def _end(self) -> int | None:
-        """Where the first message ends among the bytes that have arrived, if all of it has."""
+        """Return the end of the first message in the buffer, or None if it is incomplete."""
         if len(self._arrived) < _HEAD:
             return None
         end = _HEAD + int.from_bytes(self._arrived[:_HEAD], "big")

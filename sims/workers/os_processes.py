@@ -1,4 +1,16 @@
-"""Which processes exist, as the operating system says."""
+"""What the operating system knows about processes, and how none of a pool outlives its owner.
+
+Three mechanisms end the processes of a pool, each sufficient where it exists:
+
+* The fork server holds one end of a socket. Only the pool has the other end. At end of file the fork server
+  kills and reaps every process below it, and exits.
+* The lifeline is a pipe. Only the pool has its writing end. A thread in each worker reads it, and end of file
+  ends the worker. This needs neither a kernel feature nor a working fork server, but it does need a moment
+  without a C call that holds Python's lock.
+* On Linux, the kernel sends a signal to a process when its parent dies: SIGTERM to the fork server, which
+  then ends as above, and SIGKILL to the workers. This cannot be ignored, needs no lock, and works even if a
+  process forked elsewhere in the program has a copy of the pool's ends.
+"""
 
 from __future__ import annotations
 
@@ -18,51 +30,53 @@ _PROC: Final = Path("/proc")
 # Fields of /proc/PID/stat, counted from behind the name of the program.
 _STATE: Final = 0
 _START_TIME: Final = 19
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_LIFELINE_CUT: Final = 70  # the exit code of a worker whose pool has died
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process. Numbers of processes are used again, those of one start time hardly ever."""
+    """One process. Process ids are reused; the start time tells two of them apart."""
 
     pid: int
-    start_time: int | None  # in ticks since the machine started; None where there is no /proc
+    start_time: int | None  # in ticks since the machine started; None without /proc
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
         return cls(pid, _start_time(pid))
 
     def exists(self) -> bool:
-        """Whether it runs, sleeps or waits to be reaped."""
+        """Return whether it runs, sleeps or waits to be reaped."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # It is another user's, and so it is another process.
+        except PermissionError:  # Another user's, hence another process.
             return False
         return self.start_time is None or _start_time(self.pid) == self.start_time
 
-    def runs(self) -> bool:
-        """Whether it exists and is more than an entry that its parent, or the first process, has to reap."""
+    def is_running(self) -> bool:
+        """Return whether it exists and does not merely wait to be reaped."""
         fields = _stat(self.pid)
         return self.exists() and (fields is None or fields[_STATE] not in ("Z", "X"))
 
 
-def processes_with_environment(environment_entry: str) -> set[int]:
-    """The processes that have `environment_entry` ("NAME=value") in the environment they were started with.
+def processes_with_environment(entry: str) -> set[int]:
+    """Return the processes that have `entry` ("NAME=value") in the environment they were started with.
 
-    Whoever is forked or executed by a marked process is marked too, whether or not anybody has kept
-    a record of it. Where there is no /proc, nobody is found.
+    Processes that they fork or execute have it too. Where there is no /proc, the set is empty.
     """
-    wanted, found = environment_entry.encode(), set()
+    wanted, found = entry.encode(), set()
     for folder in _PROC.glob("[0-9]*"):
-        with suppress(OSError):  # It has ended meanwhile, or is another user's.
+        with suppress(OSError):  # It has ended, or belongs to another user.
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.add(int(folder.name))
     return found
 
 
 def children() -> set[int]:
-    """The children of this process, adopted ones too, where the kernel lists them."""
+    """Return the children of this process, including adopted ones, where the kernel lists them."""
     try:
         return set(map(int, (_PROC / "self/task" / str(os.getpid()) / "children").read_text().split()))
     except OSError:
@@ -70,7 +84,7 @@ def children() -> set[int]:
 
 
 def threads() -> int:
-    """How many threads this process has, where the kernel lists them, those of C libraries too."""
+    """Return the number of threads, including those of C libraries; 1 where the kernel lists none."""
     try:
         return len(list((_PROC / "self/task").iterdir()))
     except OSError:
@@ -89,30 +103,27 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_LOST_LIFELINE: Final = 70  # the exit code of a worker whose crew has died; nobody is left to see it
-
-
 def signal_on_death_of_parent(number: int) -> None:
-    """Have the kernel send this signal when the parent dies, more precisely the parent's thread that
-    started this process. Whoever calls this must then see whether the parent still lives."""
+    """Have the kernel send this signal when the parent's thread that started this process dies.
+
+    The caller must then check that the parent is still alive.
+    """
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def adopt_descendants() -> None:
-    """Become the parent of all processes below this one that lose theirs, to be able to end them."""
+    """Become the parent of all orphaned processes below this one, in order to end them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def hold(lifeline: int) -> None:
-    """End this process as soon as the lifeline does."""
-    threading.Thread(target=_hold, args=(lifeline,), name="lifeline", daemon=True).start()
+def exit_with(lifeline: int) -> None:
+    """End this process at the end of file of the lifeline."""
+    threading.Thread(target=_wait_and_exit, args=(lifeline,), name="lifeline", daemon=True).start()
 
 
-def _hold(lifeline: int) -> None:
+def _wait_and_exit(lifeline: int) -> None:
     os.read(lifeline, 1)  # Nothing is ever written to it.
-    os._exit(_LOST_LIFELINE)
+    os._exit(_LIFELINE_CUT)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -120,8 +131,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value))
 
 
-def make_room(wanted: int) -> None:
-    """Have the system allow so many open files, or say that it does not."""
+def raise_open_file_limit(wanted: int) -> None:
+    """Allow this process `wanted` open files. Raises `ParameterError` if the system does not allow it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard) or wanted <= soft:
         return

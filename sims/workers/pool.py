@@ -1,19 +1,25 @@
-"""A crew: worker processes that end when the crew does, whatever happens.
+"""A pool of worker processes that ends with the process that opened it.
 
-    async with open_crew(duty, seats, preload=("numpy", "secagg")) as crew:
-        await crew.send(0, "hello")
-        async for news in crew.news():
+    async with open_worker_pool(target, configs, preload=("numpy", "secagg")) as pool:
+        await pool.send(0, "hello")
+        async for event in pool.events():
             ...
 
-`duty(seat, line)` is a function of an importable module; it may be a coroutine function, which
-then runs under trio. Every worker calls it with a seat of its own and its end of the line. A worker
-ends when the duty returns, or when the crew is closed: then its next `receive` or `send` raises
-`PipeClosed`, which the duty need not catch. A worker that does neither within the grace period is
-killed. A crew that may grow takes on more workers later (`spawn`), such as in the place of one that died.
+`target(config, pipe)` is a function of an importable module. A coroutine function runs under trio. Each
+worker calls it with its own config and its end of a `MessagePipe`. A worker ends when the target returns, or
+when the pool is closed: then the next `receive` or `send` raises `PipeClosed`, which the target need not
+catch. A worker that is still running after the grace period is killed. A pool opened with `grows=True` can
+start more workers later (`spawn`), for example to replace one that died.
 
-Start-up is the import of what is preloaded, once, and then a fork per worker. The crew's side is
-tasks of the caller's own event loop; see `forks` for the other side, and `lifeline` for why nothing
-outlives the process that opened the crew.
+A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
+side consists of tasks in the caller's event loop. `os_processes` lists why no process outlives the caller.
+
+The standard library does not replace this. With `multiprocessing.get_context("forkserver")`, a worker inside
+a long C call survives when its parent is killed (test_workers_end_with_a_process_that_is_killed), processes
+that a worker starts survive (test_what_a_worker_leaves_behind_ends_with_the_pool), and a module that cannot
+be preloaded is not reported (test_a_pool_that_cannot_be_started_says_why). Besides, every worker imports the
+main program again. A `ProcessPoolExecutor` fails as a whole when one of its workers is killed
+(test_workers_fail_alike_and_one_that_is_killed_is_replaced).
 """
 
 from __future__ import annotations
@@ -46,31 +52,67 @@ from sims.workers.os_processes import ProcessId
 Config = TypeVar("Config")
 Target = Callable[[Config, MessagePipe], object]
 
-_LOST: Final = "the fork server ended while the crew was started"
-_GONE: Final = "the fork server has ended; no worker can be started any more"
-_UNREAD: Final = 16  # news per worker that wait to be read before the workers have to wait
+_FAILED_AT_START: Final = "the fork server ended while the pool was started"
+_NO_FORK_SERVER: Final = "the fork server has ended; no worker can be started any more"
+_UNREAD: Final = 16  # unread events per worker before the workers have to wait
+_SIGNAL_NAMES: Final = {number.value: number.name for number in signal.Signals}
 
 
 class WorkerStartError(Exception):
-    """The crew could not be started: a module cannot be imported, or no process be forked."""
+    """The pool could not be started: a module cannot be imported, or a process cannot be forked."""
 
 
 class WorkerUnavailable(Exception):
-    """The worker has ended, or is about to; its `WorkerExited` is among the news."""
+    """The worker has ended or is about to end. Its `WorkerExited` event tells how."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"worker {index} is gone")
         self.index = index
 
 
+@dataclass(frozen=True)
+class WorkerMessage:
+    """A worker sent a message."""
+
+    index: int
+    message: object = field(repr=False)  # It may hold a client's input.
+
+
+@dataclass(frozen=True)
+class WorkerExited:
+    """A worker's process has ended and was reaped. This is its last event.
+
+    Either `exitcode` or `signal` is set. Neither is set if the fork server was killed too, since only that
+    process knows. `failure` holds the type and the place of an exception, without its message, which may
+    hold a secret.
+    """
+
+    index: int
+    exitcode: int | None = None
+    signal: int | None = None
+    failure: str = ""
+
+    @property
+    def cause(self) -> str:
+        """Return the cause as text."""
+        if self.failure:
+            return self.failure
+        if self.signal is not None:
+            return f"killed by {_SIGNAL_NAMES.get(self.signal, self.signal)}"
+        return "lost" if self.exitcode is None else f"exit {self.exitcode}"
+
+
+WorkerEvent: TypeAlias = WorkerMessage | WorkerExited
+
+
 @dataclass(eq=False)
 class _Worker:
     index: int
-    line: MessagePipe
+    pipe: MessagePipe
     process: ProcessId | None = None
     started: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
-    exitcode: int | None = None  # negative: the number of a signal; None: nobody knows
+    exitcode: int | None = None  # negative: the number of a signal; None: unknown
     stopped: trio.Event = field(default_factory=trio.Event)
 
     def start(self, process: ProcessId) -> None:
@@ -79,18 +121,18 @@ class _Worker:
 
     def stop(self, exitcode: int | None) -> None:
         self.exitcode = exitcode
-        self.started.set()  # if only in the sense that there is nothing to wait for
+        self.started.set()  # There is no start to wait for any more.
         self.stopped.set()
-        self.line.mark_peer_dead()
+        self.pipe.mark_peer_dead()
 
-    async def hand_over(self, config: object) -> None:
+    async def send_config(self, config: object) -> None:
         await self.started.wait()
         if self.process is None:
-            raise WorkerStartError(_LOST)
-        with suppress(PipeClosed):  # Its end is among the news.
-            await self.line.send(config)
+            raise WorkerStartError(_FAILED_AT_START)
+        with suppress(PipeClosed):  # `WorkerExited` reports it.
+            await self.pipe.send(config)
 
-    def ended(self) -> WorkerExited:
+    def exited(self) -> WorkerExited:
         code = self.exitcode
         killed = code is not None and code < 0
         return WorkerExited(
@@ -102,129 +144,128 @@ class _Worker:
 
 
 class WorkerPool:
-    """The workers that `open_worker_pool` has started, by their index among the seats."""
+    """The workers that `open_worker_pool` has started, by the index of their config."""
 
-    def __init__(self, launcher: ForkServerProcess, size: int, *, grows: bool = False) -> None:
-        self._fork_server = launcher
+    def __init__(self, fork_server: ForkServerProcess, size: int, *, grows: bool = False) -> None:
+        self._fork_server = fork_server
         self._size = size
         self._grows = grows
         self._nursery: trio.Nursery | None = None
         self._ready = False
         self._workers: list[_Worker] = []
-        self._orders, self._orders_end = trio.open_memory_channel[ForkCommand](math.inf)
+        self._commands, self._commands_end = trio.open_memory_channel[ForkCommand](math.inf)
         self._events, self._events_end = trio.open_memory_channel[WorkerEvent](_UNREAD * size)
 
     async def send(self, index: int, message: object) -> None:
         """Send a message to one worker. Raises `WorkerUnavailable`.
 
-        Somebody should be reading the news meanwhile: a worker whose own messages are not read does
-        not read either, if it is written so.
+        Keep reading the events meanwhile: a worker that waits for its own messages to be read may not read.
         """
         try:
-            await self._workers[index].line.send(message)
+            await self._workers[index].pipe.send(message)
         except PipeClosed:
             raise WorkerUnavailable(index) from None
 
     def events(self) -> AsyncIterator[WorkerEvent]:
-        """What the workers say, and last of each that it has ended; over when all of them have.
+        """Return the messages of the workers, and a last `WorkerExited` of each.
 
-        Whoever stops reading may go on later where it has stopped. A crew that may grow is never over.
+        The iteration ends when all workers have exited, and never in a pool that grows. It can be stopped
+        and continued later.
         """
         return self._events_end
 
     async def spawn(self, config: object) -> int:
-        """Start one more worker of a crew that grows, and return its index. Raises `WorkerStartError`."""
+        """Start one more worker of a pool that grows, and return its index. Raises `WorkerStartError`."""
         if not self._grows or self._nursery is None:
-            raise ValueError("this crew stays as it was opened: open it with grows=True")
+            raise ValueError("this pool has a fixed size: open it with grows=True")
         try:
             worker = await self._spawn()
         except ConnectionError:
-            raise WorkerStartError(_GONE) from None
+            raise WorkerStartError(_NO_FORK_SERVER) from None
         self._nursery.start_soon(self._listen, worker, self._events.clone())
-        await worker.hand_over(config)
+        await worker.send_config(config)
         return worker.index
 
     def kill(self, index: int) -> None:
-        """Send SIGKILL to a worker, unless it has ended. The news tell when it has."""
-        self._orders.send_nowait(ForkCommand(ForkCommandType.KILL, self._workers[index].index))
+        """Send SIGKILL to a worker unless it has ended. `WorkerExited` follows."""
+        self._commands.send_nowait(ForkCommand(ForkCommandType.KILL, self._workers[index].index))
 
     def stop_worker(self, index: int) -> None:
-        """End a worker the way the end of the crew does; what it still has to say is heard."""
-        self._workers[index].line.close_sending()
+        """Ask a worker to end, as closing the pool does. Messages that it still sends are delivered."""
+        self._workers[index].pipe.close_sending()
 
     def pids(self) -> tuple[int, ...]:
-        """The processes of the workers, those that have ended too."""
+        """Return the process ids of all workers, including those that have ended."""
         return tuple(worker.process.pid for worker in self._workers if worker.process is not None)
 
     @property
     def fork_server_pid(self) -> int:
-        """The process of the fork server."""
         return self._fork_server.process.pid
 
     def remaining_processes(self) -> int:
-        """How many processes of this crew exist, now, by the word of the operating system.
+        """Return how many processes of this pool exist now, according to the operating system.
 
         After `async with`, this is the number of orphans. It counts the workers and the fork server, even
-        if they only wait to be reaped, and, where there is a /proc, whatever they have started.
+        if they only wait to be reaped. Where there is a /proc, it also counts the processes they started.
         """
         known = [worker.process for worker in self._workers if worker.process is not None]
         existing = {process.pid for process in [*known, self._fork_server.process] if process.exists()}
         return len(existing | self._fork_server.remaining_processes())
 
-    # What follows is for `open_worker_pool`.
+    # --- for `open_worker_pool` ---
 
     async def _start(self, setup: ForkServerSetup, configs: Sequence[object], nursery: trio.Nursery) -> None:
-        """Have everything imported, then forked. All workers have their seats when this returns."""
+        """Have the modules imported, then fork. All workers have their configs when this returns."""
         try:
-            await self._fork_server.line.send(setup)
-            self._note(await self._fork_server.line.receive())
+            await self._fork_server.pipe.send(setup)
+            self._apply(await self._fork_server.pipe.receive())
             nursery.start_soon(self._watch)
             for _ in configs:
                 await self._spawn()
         except (PipeClosed, ConnectionError):
-            raise WorkerStartError(_LOST) from None
-        nursery.start_soon(self._dispatch)
+            raise WorkerStartError(_FAILED_AT_START) from None
+        nursery.start_soon(self._send_commands)
         for worker in self._workers:
             nursery.start_soon(self._listen, worker, self._events.clone())
         if not self._grows:
             self._events.close()
         self._nursery = nursery
         for worker, config in zip(self._workers, configs, strict=True):
-            await worker.hand_over(config)
+            await worker.send_config(config)
 
     async def _spawn(self) -> _Worker:
         index = len(self._workers)
         near, far = socket.socketpair()
-        line = MessagePipe(near)
-        with far:  # From here on, the worker's end is the worker's alone.
+        pipe = MessagePipe(near)
+        with far:  # Only the worker keeps its end open.
             try:
-                await self._fork_server.order(ForkCommand(ForkCommandType.HIRE, index, far))
+                await self._fork_server.command(ForkCommand(ForkCommandType.SPAWN, index, far))
             except BaseException:
-                line.close()
+                pipe.close()
                 raise
-        worker = _Worker(index, line)
+        worker = _Worker(index, pipe)
         self._workers.append(worker)
         return worker
 
-    async def _dispatch(self) -> None:
-        """Give the orders that were noted by code that cannot wait."""
-        with suppress(OSError):  # There is no fork server, and `_watch` knows it too.
-            async for order in self._orders_end:
-                await self._fork_server.order(order)
+    async def _send_commands(self) -> None:
+        """Send the commands that were queued by synchronous code."""
+        with suppress(OSError):  # The fork server has ended, which `_watch` notices too.
+            async for command in self._commands_end:
+                await self._fork_server.command(command)
 
     async def _watch(self) -> None:
-        """Read what the fork server reports, until all workers have stopped."""
+        """Read the reports of the fork server until all workers have stopped."""
         try:
-            while self._grows or not self._is_over():
-                self._note(await self._fork_server.line.receive())
-        except PipeClosed:  # Nobody will tell how the workers end, only that they do, by their lifeline.
+            while self._grows or not self._all_stopped():
+                self._apply(await self._fork_server.pipe.receive())
+        except PipeClosed:  # Without a fork server the workers end too, but their exit codes are unknown.
             for worker in self._workers:
                 worker.stop(worker.exitcode)
 
-    def _is_over(self) -> bool:
+    def _all_stopped(self) -> bool:
         return len(self._workers) >= self._size and all(w.stopped.is_set() for w in self._workers)
 
-    def _note(self, report: object) -> None:
+    def _apply(self, report: object) -> None:
         match report:
             case ForkServerReady():
                 self._ready = True
@@ -239,27 +280,27 @@ class WorkerPool:
         async with events:
             with suppress(PipeClosed):
                 while True:
-                    message = await worker.line.receive()
+                    message = await worker.pipe.receive()
                     if isinstance(message, WorkerFailure):
                         worker.failure = message.text
                     else:
                         await events.send(WorkerMessage(worker.index, message))
             await worker.stopped.wait()
-            await events.send(worker.ended())
+            await events.send(worker.exited())
 
     async def _close(self, grace: float) -> None:
         try:
             if self._ready:
-                await self._part(grace)
+                await self._close_workers(grace)
             else:
-                self._fork_server.kill()  # There is nobody else, and an import may take long.
+                self._fork_server.kill()  # It has no workers yet, and its imports may take long.
         finally:
             self._fork_server.stop()
 
-    async def _part(self, grace: float) -> None:
+    async def _close_workers(self, grace: float) -> None:
         self._size, self._grows = len(self._workers), False
         for worker in self._workers:
-            worker.line.close()
+            worker.pipe.close()
         with trio.move_on_after(grace), suppress(WorkerStartError):
             await self._watch()
         await self._fork_server.finish()
@@ -275,15 +316,15 @@ async def open_worker_pool(
     grace: float = 2.0,
     grows: bool = False,
 ) -> AsyncIterator[WorkerPool]:
-    """Start a worker for each seat, and end all of them on leaving, after `grace` seconds by force.
+    """Start a worker for each config. On exit, end all of them, after `grace` seconds by force.
 
-    `preload` names the modules that are to be imported before the workers are forked; the duty's own
-    is always among them. Libraries that compute with threads of their own are told to use one per
-    worker. With `grows`, more workers can be hired later. Raises `WorkerStartError`.
+    `preload` names modules to import before the workers are forked. The target's own module is always
+    imported. Numerical libraries are told to use one thread per worker. With `grows`, more workers can be
+    started later. Raises `WorkerStartError`.
     """
     setup = _setup(target, preload)
-    launcher = ForkServerProcess()
-    pool, failure = WorkerPool(launcher, len(configs), grows=grows), None
+    fork_server = ForkServerProcess()
+    pool, failure = WorkerPool(fork_server, len(configs), grows=grows), None
     try:
         async with trio.open_nursery() as nursery:
             try:
@@ -294,8 +335,7 @@ async def open_worker_pool(
     except BaseExceptionGroup as group:
         if len(group.exceptions) > 1:
             raise
-        # The caller need not know that there is a nursery around its code.
-        failure = group.exceptions[0]
+        failure = group.exceptions[0]  # The nursery is an implementation detail.
     finally:
         with trio.CancelScope(shield=True):
             await pool._close(grace)
@@ -306,43 +346,5 @@ async def open_worker_pool(
 def _setup(target: Target[Config], preload: Sequence[str]) -> ForkServerSetup:
     module = target.__module__
     if module == "__main__":
-        raise ValueError("workers do not import the main program: the duty has to be in another module")
+        raise ValueError("workers do not import the main program: define the target in another module")
     return ForkServerSetup(pickle.dumps(target), (module, *preload))
-
-
-_NAMES: Final = {number.value: number.name for number in signal.Signals}
-
-
-@dataclass(frozen=True)
-class WorkerMessage:
-    """A worker sent a message."""
-
-    index: int
-    message: object = field(repr=False)  # It may hold a client's input.
-
-
-@dataclass(frozen=True)
-class WorkerExited:
-    """A worker's process is gone, and has been reaped; nothing more comes from it.
-
-    Either `exitcode` or `signal` is set, or neither if nobody can tell any more, because the
-    process that would have known was killed as well. Of an exception, `failure` has the type and the
-    place. Its message stays in the worker that died of it, because it may hold a secret.
-    """
-
-    index: int
-    exitcode: int | None = None
-    signal: int | None = None
-    failure: str = ""
-
-    @property
-    def cause(self) -> str:
-        """The same in words."""
-        if self.failure:
-            return self.failure
-        if self.signal is not None:
-            return f"killed by {_NAMES.get(self.signal, self.signal)}"
-        return "lost" if self.exitcode is None else f"exit {self.exitcode}"
-
-
-WorkerEvent: TypeAlias = WorkerMessage | WorkerExited

@@ -15,7 +15,7 @@ from secagg.ledger import read_ledger
 from sims.records import RunDirectory
 from sims.simulation import simulate
 from sims.sweep.tasks import Explained, Stopped
-from tests.sims.run_duties import PRIVATE, SECURE, Gone, after, crash, model, settings
+from tests.sims.small_runs import PRIVATE, SECURE, Gone, after, crash, model, settings
 
 CASES: dict[str, dict[str, Any]] = {
     "fedavg": {},
@@ -144,7 +144,7 @@ def test_a_run_goes_on_only_from_a_checkpoint_that_is_whole_and_its_own(tmp_path
 
 def killed(tmp_path: Path, document: dict[str, Any], moments: list[int]) -> int:
     """How often a run was killed at these moments before it came to its end."""
-    command = [sys.executable, "-m", "tests.sims.run_duties", json.dumps(document), str(tmp_path / "killed")]
+    command = [sys.executable, "-m", "tests.sims.small_runs", json.dumps(document), str(tmp_path / "killed")]
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [*command, *map(str, moments)], cwd=root, capture_output=True, text=True, timeout=300, check=False

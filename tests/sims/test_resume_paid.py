@@ -18,7 +18,7 @@ from sims.scenario.settings import Settings
 from sims.simulation import simulate
 from sims.simulation.keeping import Keeper
 from tests.sims.audit_run import noisy
-from tests.sims.run_duties import PRIVATE, Gone, crash, settings
+from tests.sims.small_runs import PRIVATE, Gone, crash, settings
 
 UNSEEDED = {**PRIVATE, "insecure_seed": False, "dropout": {}, "rounds": 3}
 TAIL = {"epsilon": 5.0, "delta": 1e-4, "every": 1}

@@ -23,7 +23,7 @@ from sims.records.toml import as_toml
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
 from sims.sweep.tasks import Explained, Stopped
-from tests.sims.run_duties import settings
+from tests.sims.small_runs import settings
 
 
 def full(*_: Any) -> int:

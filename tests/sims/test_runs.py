@@ -26,7 +26,7 @@ from sims.simulation.moment import Progress
 from sims.sweep.progress import Lines
 from sims.sweep.signals import stopped_by_signals
 from sims.sweep.tasks import Stopped, Stopping
-from tests.sims.run_duties import DOCUMENT, PRIVATE, SECURE, model, settings
+from tests.sims.small_runs import DOCUMENT, PRIVATE, SECURE, model, settings
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sims.sweep import Cell, Results, cells, read_records, run_sweep
 from sims.sweep import cell as cell_module
 from sims.sweep.tasks import Done, _Worker, run_tasks
 from sims.sweep.view import as_json, in_vain, lines, remarks, rows, table, troubles
-from tests.sims.sweep_duties import rate_of, work
+from tests.sims.sweep_targets import rate_of, work
 
 
 def settings(seed: int = 1, rate: float = 0.1, **more: Any) -> Settings:

@@ -283,7 +283,7 @@ class _Guest:
                 self._tell_refused(error)
 
     def _tell_refused(self, error: SecaggError) -> None:
-        self._line.put(Refusal(self._member, type(error).__name__, str(error)))
+        self._line.send_sync(Refusal(self._member, type(error).__name__, str(error)))
 
 
 class _TellingMemory(SimulatedMemory):
@@ -296,7 +296,7 @@ class _TellingMemory(SimulatedMemory):
 
     def take_answer(self, answer: AnswerEntry) -> None:
         super().take_answer(answer)
-        self._line.put(AnswerRecorded(self._member, replace(answer, facts=None)))
+        self._line.send_sync(AnswerRecorded(self._member, replace(answer, facts=None)))
 
 
 _STAGES: Final[dict[type[m.Message], Stage]] = {

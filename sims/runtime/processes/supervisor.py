@@ -51,7 +51,7 @@ from sims.workers import (
     WorkerUnavailable,
     open_worker_pool,
 )
-from sims.workers.os_processes import make_room
+from sims.workers.os_processes import raise_open_file_limit
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ class WorkerSupervisor:
 
     def start(self) -> None:
         """Raises `WorkersFailed`, naming what a worker said."""
-        make_room(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
+        raise_open_file_limit(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
         self._thread.start()
         self._started.wait()
         self._raise_failure()

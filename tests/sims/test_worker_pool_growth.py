@@ -1,4 +1,4 @@
-"""Crews that take on workers after they were opened."""
+"""Pools that take on workers after they were opened."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import pytest
 
 from sims.workers import WorkerExited, WorkerMessage, WorkerStartError, open_worker_pool
-from tests.sims import crew_duties
-from tests.sims.test_crew import next_said, run
+from tests.sims import worker_targets
+from tests.sims.test_worker_pool import next_said, run
 
 
-def test_a_worker_is_hired_in_the_place_of_one_that_was_killed() -> None:
+def test_a_worker_is_spawned_in_the_place_of_one_that_was_killed() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.echo, ["a"], grows=True) as pool:
+        async with open_worker_pool(worker_targets.echo, ["a"], grows=True) as pool:
             assert await next_said(pool) == ("a", pool.pids()[0])
             pool.kill(0)
             assert await anext(pool.events()) == WorkerExited(0, signal=9)
@@ -28,16 +28,16 @@ def test_a_worker_is_hired_in_the_place_of_one_that_was_killed() -> None:
 
 def test_a_crew_that_does_not_grow_says_so() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.echo, ["a"]) as pool:
+        async with open_worker_pool(worker_targets.echo, ["a"]) as pool:
             with pytest.raises(ValueError, match="grows=True"):
                 await pool.spawn("b")
 
     run(case)
 
 
-def test_without_a_fork_server_nobody_can_be_hired() -> None:
+def test_without_a_fork_server_no_worker_can_be_spawned() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.echo, ["a"], grows=True) as pool:
+        async with open_worker_pool(worker_targets.echo, ["a"], grows=True) as pool:
             await next_said(pool)
             os.kill(pool.fork_server_pid, 9)
             assert isinstance(await anext(pool.events()), WorkerExited)

@@ -1,4 +1,4 @@
-"""A crew of worker processes: what it hears of them, and that nothing of it is left."""
+"""A pool of worker processes: its events, and that none of its processes remain."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sims.workers import (
     fork_server_control,
     open_worker_pool,
 )
-from tests.sims import crew_duties
-from tests.sims.crew_duties import SECRET
+from tests.sims import worker_targets
+from tests.sims.worker_targets import SECRET
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs what Linux has")
 
@@ -61,11 +61,11 @@ async def all_events(pool: WorkerPool) -> dict[int, list[WorkerEvent]]:
 
 
 async def open_and_leave(*configs: object, preload: str = "trio") -> None:
-    async with open_worker_pool(crew_duties.echo, configs, preload=[preload]):
+    async with open_worker_pool(worker_targets.echo, configs, preload=[preload]):
         pass
 
 
-@pytest.mark.parametrize("target", [crew_duties.echo, crew_duties.echo_without_loop])
+@pytest.mark.parametrize("target", [worker_targets.echo, worker_targets.echo_without_loop])
 def test_messages_come_back(target: Callable[..., object]) -> None:
     async def case() -> None:
         async with open_worker_pool(target, ["a", "b"]) as pool:
@@ -93,7 +93,7 @@ def test_every_kind_of_end_is_told_after_the_last_message() -> None:
     }
 
     async def case() -> None:
-        async with open_worker_pool(crew_duties.end_somehow, list(ends)) as pool:
+        async with open_worker_pool(worker_targets.end_somehow, list(ends)) as pool:
             first = [await anext(pool.events()) for _ in range(15)]
             assert {events.index for events in first if isinstance(events, WorkerExited)} == set(range(7))
             pool.stop_worker(7)  # It has not suffered from the end of the others.
@@ -107,8 +107,8 @@ def test_every_kind_of_end_is_told_after_the_last_message() -> None:
         assert [(e.index, e.exitcode, e.signal) for e in ended] == [
             (e.index, e.exitcode, e.signal) for e in ends.values()
         ]
-        assert ended[1].failure.startswith("ValueError at crew_duties.py:")
-        assert ended[2].failure.startswith("KeyError at crew_duties.py:")
+        assert ended[1].failure.startswith("ValueError at worker_targets.py:")
+        assert ended[2].failure.startswith("KeyError at worker_targets.py:")
         assert [e.cause for e in ended[3:6]] == ["exit 3", "exit 4", "killed by SIGKILL"]
         assert SECRET not in repr(ended)
 
@@ -117,12 +117,12 @@ def test_every_kind_of_end_is_told_after_the_last_message() -> None:
 
 def test_kill_reaches_a_worker_that_nothing_else_reaches() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.be_stubborn, ["hold the lock", "read"], grace=0) as pool:
+        async with open_worker_pool(worker_targets.be_stubborn, ["hold the lock", "read"], grace=0) as pool:
             await next_said(pool)
             await next_said(pool)
             pool.kill(0)
             assert await anext(pool.events()) == WorkerExited(0, signal=signal.SIGKILL)
-            pool.kill(0)  # Nobody else gets this one.
+            pool.kill(0)  # No other process receives it.
             with pytest.raises(WorkerUnavailable, match="worker 0"):
                 await pool.send(0, "hello")
             pool.kill(1)
@@ -133,7 +133,7 @@ def test_kill_reaches_a_worker_that_nothing_else_reaches() -> None:
 
 def test_one_in_five_of_fifty_is_killed_and_the_others_go_on() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.echo, range(50)) as pool:
+        async with open_worker_pool(worker_targets.echo, range(50)) as pool:
             assert len({await next_said(pool) for _ in range(50)}) == len(set(pool.pids())) == 50
             for index in range(0, 50, 5):
                 pool.kill(index)
@@ -152,7 +152,7 @@ def test_one_in_five_of_fifty_is_killed_and_the_others_go_on() -> None:
 
 def test_worker_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.say_farewell, [None, tmp_path / "word"], grace=30) as pool:
+        async with open_worker_pool(worker_targets.say_farewell, [None, tmp_path / "word"], grace=30) as pool:
             await next_said(pool)
             await next_said(pool)
             pool.stop_worker(0)
@@ -166,11 +166,11 @@ def test_worker_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
     run(case)
 
 
-def test_stubborn_workers_are_killed_when_the_crew_closes() -> None:
+def test_stubborn_workers_are_killed_when_the_pool_closes() -> None:
     hows = ["read", "compute", "hold the lock", "babble"]
 
     async def case() -> None:
-        async with open_worker_pool(crew_duties.be_stubborn, hows, grace=0.1) as pool:
+        async with open_worker_pool(worker_targets.be_stubborn, hows, grace=0.1) as pool:
             for _ in hows:
                 await next_said(pool)
             assert pool.remaining_processes() == 5
@@ -184,7 +184,7 @@ def test_exception_in_the_body_arrives_as_it_was_raised() -> None:
 
     async def case() -> None:
         with pytest.raises(ValueError, match="in the body") as caught:
-            async with open_worker_pool(crew_duties.echo, [0, 1]) as pool:
+            async with open_worker_pool(worker_targets.echo, [0, 1]) as pool:
                 raise error
         assert caught.value is error
         assert error.__context__ is None
@@ -193,11 +193,11 @@ def test_exception_in_the_body_arrives_as_it_was_raised() -> None:
     run(case)
 
 
-def test_cancelled_crew_asks_politely_too_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_cancelled_pool_asks_politely_too_and_leaves_nothing(tmp_path: Path) -> None:
     async def case() -> None:
         went_on = False
         with trio.CancelScope() as scope:
-            async with open_worker_pool(crew_duties.say_farewell, [tmp_path / "word"], grace=30) as pool:
+            async with open_worker_pool(worker_targets.say_farewell, [tmp_path / "word"], grace=30) as pool:
                 await next_said(pool)
                 scope.cancel()
                 await all_events(pool)
@@ -210,14 +210,14 @@ def test_cancelled_crew_asks_politely_too_and_leaves_nothing(tmp_path: Path) -> 
     run(case)
 
 
-def test_crew_cancelled_while_it_is_started_leaves_nothing(
+def test_a_pool_cancelled_while_it_is_started_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No worker has been started yet, so closing does not wait for one.
     monkeypatch.setattr(fork_server_control, "_PATIENCE", 3600.0)
     told = tmp_path / "told"
     os.mkfifo(told)
-    (tmp_path / "crew_slow_module.py").write_text(
+    (tmp_path / "slow_module_of_pool.py").write_text(
         "import os, pathlib, time\n"
         f"pathlib.Path({str(told)!r}).write_text(str(os.getpid()))\n"
         "time.sleep(3600)\n"
@@ -226,7 +226,7 @@ def test_crew_cancelled_while_it_is_started_leaves_nothing(
 
     async def case() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(open_and_leave, 0, preload="crew_slow_module"))
+            nursery.start_soon(partial(open_and_leave, 0, preload="slow_module_of_pool"))
             pid = int(await trio.to_thread.run_sync(told.read_text))
             os.kill(pid, 0)
             nursery.cancel_scope.cancel()
@@ -239,8 +239,8 @@ def test_crew_cancelled_while_it_is_started_leaves_nothing(
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("import crew_module_that_is_not_there", "crew_module_that_is_not_there"),
-        (f"raise ValueError('{SECRET}')", "ValueError at crew_odd_module.py:1"),
+        ("import module_that_is_not_there", "module_that_is_not_there"),
+        (f"raise ValueError('{SECRET}')", "ValueError at odd_module_of_pool.py:1"),
         ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,)).start()", "a thread"),
         (
             "import os\ndef fork(): raise BlockingIOError(11, 'too many')\nos.fork = fork",
@@ -249,22 +249,22 @@ def test_crew_cancelled_while_it_is_started_leaves_nothing(
         ("import os\nos.fork = os.abort", "the fork server ended"),
     ],
 )
-def test_crew_that_cannot_be_started_says_why(
+def test_a_pool_that_cannot_be_started_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
-    (tmp_path / "crew_odd_module.py").write_text(source)
+    (tmp_path / "odd_module_of_pool.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
 
     async def case() -> None:
         with pytest.raises(WorkerStartError, match=reason) as caught:
-            await open_and_leave(0, 1, preload="crew_odd_module")
+            await open_and_leave(0, 1, preload="odd_module_of_pool")
         assert SECRET not in str(caught.value)
 
     run(case)
 
 
-def test_duty_of_the_main_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_duties.echo, "__module__", "__main__")
+def test_target_of_the_main_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_targets.echo, "__module__", "__main__")
 
     async def case() -> None:
         with pytest.raises(ValueError, match="main program"):
@@ -273,7 +273,7 @@ def test_duty_of_the_main_program_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     run(case)
 
 
-def test_seat_that_cannot_be_pickled_is_an_error_of_the_caller() -> None:
+def test_config_that_cannot_be_pickled_is_an_error_of_the_caller() -> None:
     async def case() -> None:
         with pytest.raises((AttributeError, TypeError), match="pickle"):
             await open_and_leave(0, lambda: None)
@@ -281,9 +281,9 @@ def test_seat_that_cannot_be_pickled_is_an_error_of_the_caller() -> None:
     run(case)
 
 
-def test_crew_without_workers_has_no_news() -> None:
+def test_a_pool_without_workers_has_no_events() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.echo, []) as pool:
+        async with open_worker_pool(worker_targets.echo, []) as pool:
             assert await all_events(pool) == {}
             assert pool.pids() == ()
         assert pool.remaining_processes() == 0
@@ -304,7 +304,7 @@ def core_files() -> Iterator[None]:
 @pytest.mark.usefixtures("core_files")
 def test_worker_has_only_its_own_descriptors_and_leaves_no_core_file() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.list_descriptors, range(3), preload=["secagg"]) as pool:
+        async with open_worker_pool(worker_targets.list_descriptors, range(3), preload=["secagg"]) as pool:
             sockets = set()
             for _ in range(3):
                 line, listed, core = cast(tuple[int, dict[int, str], int], await next_said(pool))
@@ -320,7 +320,7 @@ def test_worker_has_only_its_own_descriptors_and_leaves_no_core_file() -> None:
 
 def test_worker_writes_no_output_and_no_message_of_an_exception(capfd: pytest.CaptureFixture[str]) -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.write, [None]) as pool:
+        async with open_worker_pool(worker_targets.write, [None]) as pool:
             assert await next_said(pool) == b""  # from standard input
             assert await all_events(pool) == {0: [WorkerExited(0, exitcode=0)]}
 
@@ -328,13 +328,13 @@ def test_worker_writes_no_output_and_no_message_of_an_exception(capfd: pytest.Ca
     output, errors = capfd.readouterr()
     assert output == ""
     assert "on standard output\n" in errors
-    assert "ValueError at crew_duties.py:" in errors
+    assert "ValueError at worker_targets.py:" in errors
     assert SECRET not in errors
 
 
 def test_workers_do_not_share_randomness() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.draw, range(5), preload=["numpy.random"]) as pool:
+        async with open_worker_pool(worker_targets.draw, range(5), preload=["numpy.random"]) as pool:
             drawn = [
                 events[0].message
                 for events in (await all_events(pool)).values()
@@ -360,9 +360,9 @@ def test_interrupt_does_not_reach_the_fork_server_while_it_starts(monkeypatch: p
 
 
 @LINUX
-def test_what_a_worker_leaves_behind_ends_with_the_crew() -> None:
+def test_what_a_worker_leaves_behind_ends_with_the_pool() -> None:
     async def case() -> None:
-        async with open_worker_pool(crew_duties.breed, [None]) as pool:
+        async with open_worker_pool(worker_targets.breed, [None]) as pool:
             child = await next_said(pool)
             assert isinstance(child, int)
             assert await all_events(pool) == {0: [WorkerExited(0, exitcode=0)]}

@@ -1,4 +1,4 @@
-"""However the process that opened a crew ends, the crew ends with it."""
+"""However the process that opened a pool ends, the pool ends with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import trio
 
 from sims.workers import WorkerExited, WorkerMessage, open_worker_pool
 from sims.workers.os_processes import ProcessId, processes_with_environment
-from tests.sims import crew_duties
+from tests.sims import worker_targets
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 10.0  # seconds
@@ -23,9 +23,9 @@ PATIENCE = 10.0  # seconds
 
 @contextmanager
 def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]]]:
-    """A process with a crew of stubborn workers, and the processes of that crew."""
+    """A process with a pool of stubborn workers, and the processes of that pool."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.sims.crew_duties", *hows],
+        [sys.executable, "-m", "tests.sims.worker_targets", *hows],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -36,7 +36,7 @@ def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]
             assert process.stdout is not None
             pool = [ProcessId.of(int(pid)) for pid in process.stdout.readline().split()]
             assert len(pool) == len(hows) + 1
-            assert all(one.runs() for one in pool)
+            assert all(one.is_running() for one in pool)
             yield process, pool
         finally:
             process.kill()
@@ -45,7 +45,7 @@ def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]
 def survivors(pool: list[ProcessId]) -> list[ProcessId]:
     """Those that run when all should have ended, or are given up on."""
     end = time.monotonic() + PATIENCE
-    while (left := [one for one in pool if one.runs()]) and time.monotonic() < end:
+    while (left := [one for one in pool if one.is_running()]) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 
@@ -59,28 +59,28 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
 
 
 def test_fork_server_ends_with_a_process_that_is_killed_while_it_imports(tmp_path: Path) -> None:
-    (tmp_path / "crew_slow_module.py").write_text(
+    (tmp_path / "slow_module_of_pool.py").write_text(
         "import os, sys, time\nprint(os.getpid(), file=sys.stderr, flush=True)\ntime.sleep(3600)"
     )
     code = (
         f"import sys, trio; sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]; "
-        "from tests.sims.test_crew import open_and_leave; "
+        "from tests.sims.test_worker_pool import open_and_leave; "
         "from functools import partial; "
-        "trio.run(partial(open_and_leave, preload='crew_slow_module'))"
+        "trio.run(partial(open_and_leave, preload='slow_module_of_pool'))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         forks = ProcessId.of(int(process.stderr.readline()))
-        assert forks.runs()
+        assert forks.is_running()
         process.kill()
         assert survivors([forks]) == []
 
 
 def test_workers_end_with_the_fork_server() -> None:
-    """Nobody can tell how they ended, and the one in a C call is reached by nothing but the kernel."""
+    """Their exit codes are unknown. Only the kernel reaches the one in a C call."""
 
     async def case() -> None:
-        async with open_worker_pool(crew_duties.be_stubborn, ["hold the lock", "read"]) as pool:
+        async with open_worker_pool(worker_targets.be_stubborn, ["hold the lock", "read"]) as pool:
             workers = [ProcessId.of(pid) for pid in pool.pids()]
             assert {await anext(pool.events()), await anext(pool.events())} == {
                 WorkerMessage(0, "here"),
@@ -88,7 +88,7 @@ def test_workers_end_with_the_fork_server() -> None:
             }
             os.kill(pool.fork_server_pid, signal.SIGKILL)
             assert {events async for events in pool.events()} == {WorkerExited(0), WorkerExited(1)}
-            pool.kill(1)  # There is nobody to do it, and no need.
+            pool.kill(1)  # It has ended with the fork server.
             assert survivors(workers) == []
 
     trio.run(case)
@@ -107,7 +107,7 @@ def test_end_of_the_lifeline_is_enough() -> None:
     with program("refuse to die with the parent") as (process, (forks, worker)):
         os.kill(forks.pid, signal.SIGKILL)
         assert survivors([forks]) == []
-        assert worker.runs()
+        assert worker.is_running()
         process.kill()
         assert survivors([worker]) == []
 
@@ -115,7 +115,7 @@ def test_end_of_the_lifeline_is_enough() -> None:
 def test_individual_is_known_by_more_than_its_number() -> None:
     me = ProcessId.of(os.getpid())
     assert me.exists()
-    assert me.runs()
+    assert me.is_running()
     assert ProcessId(me.pid, None).exists()
     assert me.start_time is not None
     assert not ProcessId(me.pid, me.start_time + 1).exists()
@@ -123,7 +123,7 @@ def test_individual_is_known_by_more_than_its_number() -> None:
         child = ProcessId.of(process.pid)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert child.exists()  # if only to be reaped
-        assert not child.runs()
+        assert not child.is_running()
     assert not child.exists()
 
 

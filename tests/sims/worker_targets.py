@@ -1,4 +1,4 @@
-"""What the workers of the crews under test do, and a program that opens one and waits to be killed."""
+"""What the workers of the pools under test do, and a program that opens one and waits to be killed."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from sims.workers.os_processes import signal_on_death_of_parent
 SECRET = "the-input-of-a-client"
 
 
-async def echo(config: object, line: MessagePipe) -> None:
+async def echo(config: object, pipe: MessagePipe) -> None:
     """Give back the seat, then every message."""
-    await line.send((config, os.getpid()))
+    await pipe.send((config, os.getpid()))
     while True:
-        await line.send(await line.receive())
+        await pipe.send(await pipe.receive())
 
 
-def echo_without_loop(config: object, line: MessagePipe) -> None:
-    line.put((config, os.getpid()))
+def echo_without_loop(config: object, pipe: MessagePipe) -> None:
+    pipe.send_sync((config, os.getpid()))
     while True:
-        line.put(line.get())
+        pipe.send_sync(pipe.receive_sync())
 
 
-async def end_somehow(how: str, line: MessagePipe) -> None:
+async def end_somehow(how: str, pipe: MessagePipe) -> None:
     """Say one thing, and then end in one of many ways."""
-    await line.send(how)
+    await pipe.send(how)
     match how:
         case "return":
             return
@@ -57,33 +57,33 @@ async def end_somehow(how: str, line: MessagePipe) -> None:
         case "segfault":
             ctypes.string_at(0)
         case "wait":
-            await line.receive()
+            await pipe.receive()
 
 
 async def _raise() -> None:
     raise KeyError(SECRET)
 
 
-def say_farewell(config: object, line: MessagePipe) -> None:
-    """Leave a word with the crew or, if that is closed, in a file."""
-    line.put("here")
+def say_farewell(config: object, pipe: MessagePipe) -> None:
+    """Leave a word with the pool or, if that is closed, in a file."""
+    pipe.send_sync("here")
     try:
-        line.get()
+        pipe.receive_sync()
     except PipeClosed:
         if config is None:
-            line.put("farewell")
+            pipe.send_sync("farewell")
         else:
             time.sleep(0.1)  # This one takes the time that it is given.
             Path(str(config)).write_text("farewell")
 
 
-def be_stubborn(how: str, line: MessagePipe) -> None:
-    """Ignore the line and every polite signal."""
+def be_stubborn(how: str, pipe: MessagePipe) -> None:
+    """Ignore the pipe and every polite signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if how == "refuse to die with the parent":
         signal_on_death_of_parent(0)
-    line.put("here")
+    pipe.send_sync("here")
     match how:
         case "read":
             os.read(os.pipe()[0], 1)
@@ -94,30 +94,30 @@ def be_stubborn(how: str, line: MessagePipe) -> None:
             re.match(r"(a+)+$", "a" * 60 + "b")
         case "babble":
             while True:
-                line.put(bytes(1 << 16))
+                pipe.send_sync(bytes(1 << 16))
     time.sleep(3600)
 
 
-def list_descriptors(config: object, line: MessagePipe) -> None:
+def list_descriptors(config: object, pipe: MessagePipe) -> None:
     """Say what this process has open, and how large a core file it may write."""
     listed = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the folder itself
             listed[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-    line.put((line.fileno(), listed, resource.getrlimit(resource.RLIMIT_CORE)[0]))
-    line.get()
+    pipe.send_sync((pipe.fileno(), listed, resource.getrlimit(resource.RLIMIT_CORE)[0]))
+    pipe.receive_sync()
 
 
-def draw(config: object, line: MessagePipe) -> None:
+def draw(config: object, pipe: MessagePipe) -> None:
     """Draw from every generator there is."""
     import numpy as np
 
-    line.put((random.random(), secrets.token_hex(16), float(np.random.random())))
+    pipe.send_sync((random.random(), secrets.token_hex(16), float(np.random.random())))
 
 
-def write(config: object, line: MessagePipe) -> None:
+def write(config: object, pipe: MessagePipe) -> None:
     """Say what is to be read, print, and raise where nothing but a hook of Python's sees it."""
-    line.put(os.read(0, 1))
+    pipe.send_sync(os.read(0, 1))
     print("on standard output")  # noqa: T201
     thread = threading.Thread(target=_fail)
     thread.start()
@@ -128,17 +128,17 @@ def _fail() -> NoReturn:
     raise ValueError(SECRET)
 
 
-def breed(config: object, line: MessagePipe) -> None:
-    """Leave a process behind that has a copy of the line and ends by nothing but SIGKILL."""
+def breed(config: object, pipe: MessagePipe) -> None:
+    """Leave a process behind that has a copy of the pipe and ends by nothing but SIGKILL."""
     pid = os.fork()
     if not pid:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
-    line.put(pid)
+    pipe.send_sync(pid)
 
 
 async def open_and_wait(*hows: str) -> None:
-    """Open a crew of stubborn workers, name all processes, and wait for the end."""
+    """Open a pool of stubborn workers, name all processes, and wait for the end."""
     try:
         async with open_worker_pool(be_stubborn, hows, grace=0.1) as pool:
             for _ in hows:
@@ -154,7 +154,7 @@ def _tell(*words: object) -> None:
 
 
 if __name__ == "__main__":
-    # The duty has to be a function of an importable module, and this one is executed.
-    from tests.sims import crew_duties
+    # The target has to be a function of an importable module, and this one is executed.
+    from tests.sims import worker_targets
 
-    trio.run(crew_duties.open_and_wait, *sys.argv[1:])
+    trio.run(worker_targets.open_and_wait, *sys.argv[1:])

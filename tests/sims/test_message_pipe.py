@@ -1,4 +1,4 @@
-"""A line keeps messages whole, whatever interrupts it."""
+"""A pipe keeps messages whole, whatever interrupts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from sims.workers import MessagePipe, PipeClosed
-from sims.workers import message_pipe as line_module
+from sims.workers import message_pipe as pipe_module
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ def test_cancelled_receive_loses_nothing(ends: tuple[MessagePipe, MessagePipe]) 
     trio.run(main)
 
 
-def test_tasks_and_threads_share_a_line(ends: tuple[MessagePipe, MessagePipe]) -> None:
+def test_tasks_and_threads_share_a_pipe(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
     texts = [letter * (1 << 19) for letter in "abcd"]
-    threads = [threading.Thread(target=near.put, args=(text,)) for text in texts[:2]]
+    threads = [threading.Thread(target=near.send_sync, args=(text,)) for text in texts[:2]]
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -66,7 +66,7 @@ def test_tasks_and_threads_share_a_line(ends: tuple[MessagePipe, MessagePipe]) -
             for text in texts[2:]:
                 nursery.start_soon(near.send, text)
             assert {await far.receive() for _ in range(2)} | {
-                await trio.to_thread.run_sync(far.get) for _ in range(2)
+                await trio.to_thread.run_sync(far.receive_sync) for _ in range(2)
             } == set(texts)
 
     trio.run(main)
@@ -74,17 +74,17 @@ def test_tasks_and_threads_share_a_line(ends: tuple[MessagePipe, MessagePipe]) -
         thread.join()
 
 
-def test_closed_line_says_so_at_both_ends(ends: tuple[MessagePipe, MessagePipe]) -> None:
+def test_closed_pipe_says_so_at_both_ends(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
-    far.put("last")
-    far.put("never read")
-    assert near.get() == "last"
+    far.send_sync("last")
+    far.send_sync("never read")
+    assert near.receive_sync() == "last"
     near.close()
     for closed in (near, far):
         with pytest.raises(PipeClosed):
-            closed.get()
+            closed.receive_sync()
         with pytest.raises(PipeClosed):
-            closed.put("more")
+            closed.send_sync("more")
 
 
 def test_waiting_tasks_hear_that_their_own_end_is_closed(ends: tuple[MessagePipe, MessagePipe]) -> None:
@@ -107,7 +107,7 @@ def test_waiting_tasks_hear_that_their_own_end_is_closed(ends: tuple[MessagePipe
 
 def test_dead_peer_is_not_waited_for_although_its_end_lives_on(ends: tuple[MessagePipe, MessagePipe]) -> None:
     near, far = ends
-    far.put("last")
+    far.send_sync("last")
 
     async def main() -> None:
         with trio.fail_after(10):
@@ -129,9 +129,9 @@ def test_dead_peer_is_not_waited_for_although_its_end_lives_on(ends: tuple[Messa
 def test_message_that_is_too_large_is_refused(
     ends: tuple[MessagePipe, MessagePipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_module, "LARGEST", 100)
+    monkeypatch.setattr(pipe_module, "LARGEST", 100)
     near, far = ends
     with pytest.raises(ValueError, match="too large"):
-        near.put(bytes(101))
-    near.put("small")
-    assert far.get() == "small"
+        near.send_sync(bytes(101))
+    near.send_sync("small")
+    assert far.receive_sync() == "small"
