@@ -63,9 +63,7 @@ def _set_up(control: int, lifeline_end: int) -> None:
     # The terminal sends SIGINT to all processes. The pool decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    os_processes.signal_on_death_of_parent(
-        signal.SIGTERM
-    )  # If it is already dead, `control` is closed.
+    os_processes.signal_on_death_of_parent(signal.SIGTERM)  # If it is already dead, `control` is closed.
     os_processes.adopt_descendants()
     # A core file would hold secrets.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
