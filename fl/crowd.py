@@ -20,11 +20,11 @@ from fl.gathering import Finished, Gathering, Waiting
 from fl.probe import stacks
 from fl.samples import Array, Samples
 from fl.stacked import Stack, Task
-from fl.steering import PLAIN, Steering
 from fl.store import Store
-from fl.trainer import Score, Trainer, checked_mask, checked_rate
+from fl.trainer import Trainer, checked_mask, checked_rate
 from fl.training import Training
 from fl.ways import AUTO, ONE_BY_ONE, can_stack, check_way, convolution_work, portions
+from protocols.learner import NO_STEERING, Score, Steering
 
 T = TypeVar("T")
 PARTS: Final = ("train", "validation", "test")
@@ -51,7 +51,7 @@ class Member(Trainer):
     def train(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,
@@ -65,7 +65,7 @@ class Member(Trainer):
     def task(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,

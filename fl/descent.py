@@ -9,9 +9,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fl.steering import Steering
 from fl.subspace import Projection
 from fl.training import Training
+from protocols.learner import Steering
 
 Column: TypeAlias = Tensor | float
 

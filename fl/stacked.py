@@ -19,11 +19,11 @@ from fl.descent import Bond, Column, Descent, Terms, column, mixes, pulls
 from fl.flat import FlatModel, Slot
 from fl.formula import FormulaRows, has_formula
 from fl.samples import Array
-from fl.steering import PLAIN, Steering, Tie
 from fl.store import Store
 from fl.subspace import projection_of
 from fl.trainer import Trainer, place_of
 from fl.training import Training
+from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Task:
 
     trainer: Trainer
     start: Array
-    steering: Steering = PLAIN
+    steering: Steering = NO_STEERING
     steps: int = 1
     rate: float = 0.0
     only: Array | None = None
@@ -40,7 +40,7 @@ class Task:
     @property
     def shape(self) -> tuple[object, ...]:
         """Tasks of the same shape can be done together."""
-        steering, tie = self.steering, self.steering.tie
+        steering, tie = self.steering, self.steering.penalty
         tied = None if tie is None else (tie.space, tie.power)
         return pulls(steering), steering.correction is not None, mixes(steering), self.only is not None, tied
 
@@ -125,7 +125,7 @@ class Stack:
     def _terms(self, tasks: Sequence[Task], values: Tensor) -> Terms:
         steered = [task.steering for task in tasks]
         pull, correction, mix, only = map(bool, tasks[0].shape[:4])
-        ties = [each.tie for each in steered if each.tie is not None]
+        ties = [each.penalty for each in steered if each.penalty is not None]
 
         def rows(name: str, *, present: bool) -> Tensor | None:
             return self._matrix([getattr(each, name) for each in steered]) if present else None
@@ -143,7 +143,7 @@ class Stack:
             self._bond(ties, values) if ties else None,
         )
 
-    def _bond(self, ties: Sequence[Tie], values: Tensor) -> Bond:
+    def _bond(self, ties: Sequence[PenaltyTerm], values: Tensor) -> Bond:
         places = torch.stack([place_of(tie, self.flat) for tie in ties])
         pulls = column([float(tie.pull) for tie in ties], values)
         return Bond(projection_of(ties[0].space, self.flat), places, pulls, ties[0].power)

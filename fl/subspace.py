@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -20,31 +20,9 @@ from torch import Tensor
 
 from fl.errors import TrainingError
 from fl.flat import FlatModel
+from protocols.learner import SubspaceDescription
 
 _SQUARE: Final = 5  # bits: transforms are products with matrices of 2^5 rows
-
-
-class Subspace(Protocol):
-    """Whoever has subspaces has a class of this shape; equal ones are the same P."""
-
-    @property
-    def dim(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-
-    def __hash__(self) -> int: ...
-
-    def matrix(self) -> NDArray[Any] | None:
-        """P, if it is a matrix that is held."""
-        ...
-
-    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The rows of P, some at a time, and the number of the first of them."""
-        ...
-
-    def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Signs and chosen coordinates, if P is a transform."""
-        ...
 
 
 class Projection(ABC):
@@ -59,7 +37,7 @@ class Projection(ABC):
         """P' y of each."""
 
 
-def projection_of(space: Subspace | None, flat: FlatModel) -> Projection | None:
+def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
     """On the device of that model, and in its precision. It is kept there, for the next client."""
     if space is None:
         return None
@@ -69,7 +47,7 @@ def projection_of(space: Subspace | None, flat: FlatModel) -> Projection | None:
 
 
 @lru_cache(maxsize=2)
-def _made(space: Subspace, device: torch.device, dtype: torch.dtype) -> Projection:
+def _made(space: SubspaceDescription, device: torch.device, dtype: torch.dtype) -> Projection:
     mixing, matrix = space.mixing(), space.matrix()
     if mixing is not None:
         return Transform(space.dim, *mixing, device=device, dtype=dtype)
@@ -101,7 +79,7 @@ class Dense(Projection):
 class Blocks(Projection):
     """A matrix that is too large to be held: its rows are made whenever they are needed, which is slow."""
 
-    def __init__(self, space: Subspace, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, space: SubspaceDescription, device: torch.device, dtype: torch.dtype) -> None:
         self._space, self._device, self._dtype = space, device, dtype
 
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:

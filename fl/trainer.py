@@ -22,23 +22,14 @@ from fl.federation import ClientData
 from fl.flat import FlatModel
 from fl.proximal import LeastSquares, Slope, exact_objective
 from fl.samples import Array, Samples
-from fl.steering import PLAIN, Steering, Tie
 from fl.store import Store
 from fl.subspace import projection_of
 from fl.training import Training
+from protocols.learner import NO_STEERING, PenaltyTerm, Score, Steering
 
 _WHOLE = "; its inputs are whole numbers, which stand for symbols: make floats of amounts, as by x / 255.0"
 _CHUNK = 4096  # samples that are evaluated at once
 _FEW = 2  # samples for a parameter, from which on a matrix of parameters is less work than one of samples
-
-
-@dataclass(frozen=True, repr=False)  # it is private
-class Score:
-    """How a model does on samples: of `total`, `correct` are right. `loss` is the mean, 0 without samples."""
-
-    correct: int
-    total: int
-    loss: float
 
 
 @dataclass(frozen=True)
@@ -160,7 +151,7 @@ class Trainer:
     def train(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,
@@ -240,10 +231,10 @@ class Trainer:
             steering.mix,
             flat.tensor(steering.target) if steering.target is not None and mixes(steering) else None,
             None if only is None else flat.tensor(checked_mask(only)),
-            None if steering.tie is None else self._bond(steering.tie),
+            None if steering.penalty is None else self._bond(steering.penalty),
         )
 
-    def _bond(self, tie: Tie) -> Bond:
+    def _bond(self, tie: PenaltyTerm) -> Bond:
         projection = projection_of(tie.space, self.flat)
         return Bond(projection, place_of(tie, self.flat), float(tie.pull), tie.power)
 
@@ -256,7 +247,7 @@ class Trainer:
         return score
 
 
-def place_of(tie: Tie, flat: FlatModel) -> Tensor:
+def place_of(tie: PenaltyTerm, flat: FlatModel) -> Tensor:
     """Where a tie pulls a model to."""
     return flat.tensor(tie.place, None if tie.space is None else tie.space.size)
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, rho_of_round
 from protocols.histogram_quantiles import one_hot, read_percentile
-from protocols.learner import Learner, Scored
+from protocols.learner import Learner, Score
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.serialisation import Vector
 from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
@@ -165,7 +165,7 @@ class EvaluationMetrics:
 
     # --- a client's side ---
 
-    def answer(self, query: Scores | ErrorHistogram, score: Scored) -> Mapping[str, ArrayLike]:
+    def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
         """What a client with this score adds. Without held-out samples, that is nothing."""
         match query:
             case Scores():
@@ -173,14 +173,14 @@ class EvaluationMetrics:
             case ErrorHistogram():
                 return {ERRORS: self._counted(score)}
 
-    def _scored(self, score: Scored) -> Mapping[str, ArrayLike]:
+    def _scored(self, score: Score) -> Mapping[str, ArrayLike]:
         total = min(score.total, self.cap)
         correct = score.correct if total == score.total else round(score.correct * total / score.total)
         # A loss that is no number counts as the largest: to leave out whose model diverged would flatter it.
         loss = min(max(score.loss, 0.0), self.most) if np.isfinite(score.loss) else self.most
         return {CORRECT: [correct], TOTAL: [total], LOSS: [loss * total / self.cap]}
 
-    def _counted(self, score: Scored) -> ArrayLike:
+    def _counted(self, score: Score) -> ArrayLike:
         if score.total == 0:
             return np.zeros(self.bins, np.uint64)
         return one_hot((score.total - score.correct) / score.total, self.edges)
@@ -223,7 +223,7 @@ class _ScoreCache:
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
         self._learner = learner
-        self._known: tuple[Vector, Scored] | None = None
+        self._known: tuple[Vector, Score] | None = None
 
     def answer(self, query: Scores | ErrorHistogram, model: Vector) -> Mapping[str, ArrayLike]:
         if self._known is None or not np.array_equal(self._known[0], model):

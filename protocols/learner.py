@@ -1,12 +1,51 @@
-"""What an algorithm needs of a client's model and data. Whoever trains provides it; nothing of it leaves."""
+"""What an algorithm needs of a client's model and data: the interface between `protocols` and local training.
+
+It imports numpy alone, so that training code can use it without the rest. Nothing of what a learner holds
+leaves the client.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
-from protocols.serialisation import Vector
-from protocols.subspace import Subspace
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+Floats: TypeAlias = NDArray[Any]
+
+
+class SubspaceDescription(Protocol):
+    """A public matrix P of `size` rows and `dim` columns. Equal descriptions have the same P."""
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+    def matrix(self) -> Floats | None:
+        """Return P if it is a dense matrix that is held in memory."""
+        ...
+
+    def blocks(self) -> Iterator[tuple[int, Floats]]:
+        """Yield the rows of a dense P, some at a time, each with the index of the first row."""
+        ...
+
+    def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
+        """Return the signs and the chosen coordinates if P is a Walsh-Hadamard transform."""
+        ...
+
+    def project(self, vectors: Floats) -> Vector:
+        """Return P x, of one vector or of each in a stack."""
+        ...
+
+    def lift(self, points: Floats) -> Vector:
+        """Return P' y, of one point of the subspace or of each in a stack."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
@@ -22,20 +61,23 @@ class PenaltyTerm:
     place: Vector
     pull: float
     power: int = 2
-    space: Subspace | None = None
+    space: SubspaceDescription | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # of what it holds, much is private
 class Steering:
-    """What an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step is
+    """What an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step without
+    momentum is
 
-        w <- w - rate * (g(w) + pull * (w - anchor) + correction + what `tie` adds)
+        w <- w - rate * (g(w) + pull * (w - anchor) + correction + gradient of `penalty`)
         w <- keep * w + (1 - keep) * target        with keep = 1 / (1 + rate * mix)
+
+    where what is None is left out.
 
     `pull`, `anchor`  a proximal term pull / 2 * |w - anchor|^2 (FedProx, FedBC, Ditto, pFedMe).
     `correction`      a constant added to every gradient (SCAFFOLD).
     `mix`, `target`   the mixing of Fed+ after every step; `mix` is its sigma.
-    `tie`             a term that pulls a projection of w (lp-proj, RSA).
+    `penalty`         a term that pulls a projection of w (lp-proj, RSA).
 
     >>> Steering(pull=0.1, anchor=np.zeros(3)).mix
     0.0
@@ -46,35 +88,30 @@ class Steering:
     correction: Vector | None = None
     mix: float = 0.0
     target: Vector | None = None
-    tie: PenaltyTerm | None = None
+    penalty: PenaltyTerm | None = None
+
+
+NO_STEERING: Final = Steering()
 
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Score:
-    """How a model does on a client's held-out data: of `total` samples, `correct` are right."""
+    """How a model does on held-out samples: `correct` of `total` are classified correctly.
+
+    `loss` is the mean over the samples, and 0 without samples.
+    """
 
     correct: int
     total: int
-    loss: float  # the mean over the samples
-
-
-class Scored(Protocol):
-    """Anything that says what a score says."""
-
-    @property
-    def correct(self) -> int: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def loss(self) -> float: ...
+    loss: float
 
 
 class Learner(Protocol):
     """One client's data, and how it trains.
 
-    `samples`  how many it trains on.
+    `samples`  number of training samples.
     `rate`     learning rate of its local steps.
-    `steps`    local steps of one round, the same in `train` where none are given.
+    `steps`    local steps of one round; the default of `train`.
     """
 
     @property
@@ -85,11 +122,11 @@ class Learner(Protocol):
     def steps(self) -> int: ...
 
     def loss(self, model: Vector) -> float:
-        """The mean loss over all training data."""
+        """Return the mean loss over all training data."""
         ...
 
     def gradient(self, model: Vector) -> Vector:
-        """Of the loss on the next batch; a learner without batches has one with everything."""
+        """Return the gradient of the loss on the next batch, or on all data if there are no batches."""
         ...
 
     def train(
@@ -101,9 +138,9 @@ class Learner(Protocol):
         rate: float | None = None,
         only: Vector | None = None,
     ) -> Vector:
-        """The model after local steps from `start`; where `only` is given, parameters at its zeros stay."""
+        """Return the model after local steps from `start`. Where `only` is zero, parameters stay."""
         ...
 
-    def score(self, model: Vector) -> Scored:
-        """On held-out data."""
+    def score(self, model: Vector) -> Score:
+        """Score the model on held-out data."""
         ...

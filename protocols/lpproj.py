@@ -212,7 +212,7 @@ class LpProjClient(ClientRound[OwnModel]):
         algorithm = self._algorithm
         tie = PenaltyTerm(place=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
         return self._learner.train(
-            own, Steering(tie=tie), steps=algorithm.personal_steps, rate=algorithm.personal_rate
+            own, Steering(penalty=tie), steps=algorithm.personal_steps, rate=algorithm.personal_rate
         )
 
     def memory(self) -> OwnModel:

@@ -64,8 +64,8 @@ def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: floa
         direction = direction + steering.pull * (model - steering.anchor)
     if steering.correction is not None:
         direction = direction + steering.correction
-    if steering.tie is not None:
-        direction = direction + tied(steering.tie, model)
+    if steering.penalty is not None:
+        direction = direction + tied(steering.penalty, model)
     model = model - rate * direction
     if steering.target is None:
         return model

@@ -120,7 +120,7 @@ class RSAClient(ClientRound[OwnModel]):
         assert isinstance(query, Update)
         algorithm = self._algorithm
         tie = PenaltyTerm(place=query.model, pull=algorithm.pull, power=1)
-        own = self._learner.train(self._first(query.model), Steering(tie=tie), steps=algorithm.steps)
+        own = self._learner.train(self._first(query.model), Steering(penalty=tie), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
         # Infinity has a sign, too, but a model that diverged has nothing to say.
         signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)

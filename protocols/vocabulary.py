@@ -109,8 +109,8 @@ class RoundInfo:
 
     Raises `RecordError` for a number or a history that cannot be.
 
-    >>> turn = RoundInfo().next(completed=True)
-    >>> turn.number, turn.completed(0)
+    >>> info = RoundInfo().next(completed=True)
+    >>> info.number, info.completed(0)
     (1, True)
     """
 

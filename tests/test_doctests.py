@@ -33,15 +33,15 @@ PROTOCOLS: Final = {
     protocols.learner: ("Learner", "Score", "Steering"),
     protocols.participant: ("Participant",),
     protocols.serialisation: ("as_vector", "pack", "unpack"),
-    protocols.run: ("Channel", "Report", "Run"),
-    protocols.vocabulary: ("Outcome", "Query", "Turn", "run_round"),
+    protocols.run: ("RoundReport", "Run", "SumChannel"),
+    protocols.vocabulary: ("Outcome", "Query", "RoundInfo", "run_round"),
 }
 # Shapes of arguments, and what other names return or make: their examples are there.
 ELSEWHERE: Final = frozenset(
     {
         *("Answer", "Memory", "Plan", "Preflight"),
         *("Client", "Server", "Session", "open_client", "serve_sums"),
-        *("Channel", "ClientRound", "Learner", "ModelState", "NoMemory", "Participant", "Score"),
+        *("SumChannel", "ClientRound", "Learner", "ModelState", "NoMemory", "Participant", "Score"),
         *("Fate", "Tamper", "Log", "Law", "ObservedChannel", "SessionChannel", "nobody_missing"),
     }
 )

@@ -18,7 +18,7 @@ import numpy as np
 from fl.attacks.wrapper import Wrapper
 from fl.errors import TrainingError
 from fl.samples import Array
-from fl.steering import PLAIN, Steering
+from protocols.learner import NO_STEERING, Steering
 
 
 class Exchange(Protocol):
@@ -51,7 +51,7 @@ class Omniscient(Wrapper):
     def train(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,

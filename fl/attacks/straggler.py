@@ -18,7 +18,7 @@ from fl.attacks.wrapper import Wrapper, generator
 from fl.cohort import Cohort
 from fl.errors import TrainingError
 from fl.samples import Array
-from fl.steering import PLAIN, Steering
+from protocols.learner import NO_STEERING, Steering
 
 
 class Straggler(Wrapper):
@@ -35,7 +35,7 @@ class Straggler(Wrapper):
     def train(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,

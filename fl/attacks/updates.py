@@ -19,7 +19,7 @@ import numpy as np
 from fl.attacks.wrapper import Wrapper
 from fl.errors import TrainingError
 from fl.samples import Array
-from fl.steering import PLAIN, Steering
+from protocols.learner import NO_STEERING, Steering
 
 FIXED: Final = "fixed"
 SPREAD: Final = "spread"
@@ -44,7 +44,7 @@ class CorruptUpdate(Wrapper, ABC):
     def train(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,

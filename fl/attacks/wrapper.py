@@ -10,7 +10,7 @@ import numpy as np
 
 from fl.errors import TrainingError
 from fl.samples import Array
-from fl.steering import PLAIN, Steering
+from protocols.learner import NO_STEERING, Steering
 
 
 class Wrapper:
@@ -47,7 +47,7 @@ class Wrapper:
     def train(
         self,
         start: Array,
-        steering: Steering = PLAIN,
+        steering: Steering = NO_STEERING,
         *,
         steps: int | None = None,
         rate: float | None = None,

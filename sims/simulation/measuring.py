@@ -16,8 +16,8 @@ import numpy as np
 from fl.crowd import Crowd
 from fl.metrics.clients import ClientScores, percentile, worst_share
 from fl.samples import Array
-from fl.trainer import Score
 from protocols.algorithm import AnyAlgorithm
+from protocols.learner import Score
 from sims.simulation.world import World
 
 _DIGITS: Final = 6

@@ -79,7 +79,7 @@ def test_a_matrix_is_made_and_moved_once_for_all_clients() -> None:
     tie = tie_of(2, "dense", crowd.dim)
     _made.cache_clear()
     for _ in range(2):
-        crowd.train(np.zeros(crowd.dim), steering=Steering(tie=tie))
+        crowd.train(np.zeros(crowd.dim), steering=Steering(penalty=tie))
     assert _made.cache_info().misses == 1
 
 
@@ -94,7 +94,7 @@ def test_steps_are_those_that_a_tie_defines(power: int, kind: str, masked: bool)
     tie = tie_of(power, kind, trainer.flat.dim)
     only = np.arange(trainer.flat.dim) % 3 > 0 if masked else None
     model = np.random.default_rng(3).normal(size=trainer.flat.dim)
-    trained = trainer.train(model, Steering(tie=tie), steps=4, rate=0.3, only=only)
+    trained = trainer.train(model, Steering(penalty=tie), steps=4, rate=0.3, only=only)
     for _ in range(4):  # the gradient of a batch is clipped, where it moves anything, and nothing else
         gradient = other.gradient(model) if only is None else other.gradient(model) * only
         gradient = gradient * min(1, 0.05 / np.linalg.norm(gradient)) + 0.1 * model + tied(tie, model)
@@ -115,7 +115,7 @@ def test_together_is_the_same_as_one_by_one(model: str, power: int, kind: str, o
 
         def job(member: Member, start: Any = start) -> Any:
             tie = tie_of(power, kind, member.flat.dim, member.client if own else 0)
-            return lambda: member.train(start, Steering(tie=tie, correction=start / 10))
+            return lambda: member.train(start, Steering(penalty=tie, correction=start / 10))
 
         done = crowd.together({client: job(member) for client, member in crowd.items()})
         found.append(np.array([each.result() for each in done.values()]))
@@ -130,16 +130,18 @@ def test_ties_of_different_kinds_are_not_mixed_up() -> None:
     ties.append(PenaltyTerm(place=np.ones(2), pull=1.0, space=Subspace(dim=dim, size=2)))
     chosen = dict(zip(crowd, ties, strict=True))
     start = np.zeros(dim)
-    tasks = {client: (lambda c=client: crowd[c].train(start, Steering(tie=chosen[c]))) for client in crowd}
+    tasks = {
+        client: (lambda c=client: crowd[c].train(start, Steering(penalty=chosen[c]))) for client in crowd
+    }
     done = crowd.together(tasks)
     for client in crowd:
-        expected = alone[client].train(start, Steering(tie=chosen[client]))
+        expected = alone[client].train(start, Steering(penalty=chosen[client]))
         np.testing.assert_allclose(done[client].result(), expected, atol=1e-11)
 
 
 def test_corrupt_clients_pass_a_tie_on() -> None:
     honest, learner = crowd_of(way=AUTO)[1], crowd_of(way=AUTO)[1]
-    steering = Steering(tie=tie_of(2, "dense", honest.flat.dim))
+    steering = Steering(penalty=tie_of(2, "dense", honest.flat.dim))
     start = np.ones(honest.flat.dim)
     flipped = SignFlip(learner, np.random.default_rng(0), deviation=None).train(start, steering)
     np.testing.assert_allclose(flipped - start, start - honest.train(start, steering), atol=1e-12)
@@ -149,10 +151,10 @@ def test_places_and_subspaces_of_another_size_are_refused() -> None:
     member = crowd_of()[1]
     dim = member.flat.dim
     with pytest.raises(TrainingError, match=f"none for {dim} parameters"):
-        member.train(np.zeros(dim), Steering(tie=tie_of(2, "dense", dim + 1)))
+        member.train(np.zeros(dim), Steering(penalty=tie_of(2, "dense", dim + 1)))
     tie = PenaltyTerm(place=np.zeros(3), pull=1.0, space=Subspace(dim=dim, size=4))
     with pytest.raises(TrainingError, match="a point of 4 parameters cannot be made of shape"):
-        member.train(np.zeros(dim), Steering(tie=tie))
+        member.train(np.zeros(dim), Steering(penalty=tie))
 
 
 def test_nothing_is_asked_of_numpy_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +164,7 @@ def test_nothing_is_asked_of_numpy_in_a_step(monkeypatch: pytest.MonkeyPatch) ->
     _made(tie.space, CPU, torch.float64)
     for name in ("project", "lift", "blocks", "matrix"):
         monkeypatch.delattr(Subspace, name)
-    member.train(np.zeros(member.flat.dim), Steering(tie=tie))
+    member.train(np.zeros(member.flat.dim), Steering(penalty=tie))
     assert projections._made.cache_info().hits
 
 

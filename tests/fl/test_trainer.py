@@ -19,10 +19,10 @@ from fl.flat import FlatModel, flatten
 from fl.models import build
 from fl.samples import Array, Samples
 from fl.schedule import Schedule
-from fl.trainer import Score, Trainer
+from fl.trainer import Trainer
 from fl.training import Training
 from protocols.fedavg import FedAvg
-from protocols.learner import Learner, Steering
+from protocols.learner import Learner, Score, Steering
 from protocols.quadratic_learner import steered_step
 from protocols.run import Run
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
