@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from benchmarks.network import NetworkReport
-from sims.words import counted
+from sims.text_format import counted
 
 
 def show_network(report: NetworkReport, console: Console) -> None:

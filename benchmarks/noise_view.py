@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.noise import NoiseReport
-from sims.words import counted
+from sims.text_format import counted
 
 
 def show_noise(report: NoiseReport, console: Console) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers import PeersReport, Row
-from sims.words import counted
+from sims.text_format import counted
 
 
 def show_peers(report: PeersReport, console: Console) -> None:

@@ -7,8 +7,14 @@ from importlib.util import find_spec
 from math import floor
 
 from benchmarks.options import Benchmark, Choice, Flag, Number, Report
-from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
-from sims.cli.options import TRUST_LEVELS, Whole
+from sims.cli.options import (
+    TRUST_LEVELS,
+    WholeNumberOption,
+    fraction,
+    number_or_proportion,
+    proportion,
+    whole,
+)
 
 
 def progress(text: str) -> None:
@@ -21,10 +27,10 @@ def progress(text: str) -> None:
 
 
 PRIMITIVES_OPTIONS = (
-    Whole("--clients", 3, 1024, 100, "size of the cohort"),
-    Whole("--dim", 1, 1 << 24, 1000, "elements of the vector"),
-    Whole("--sums", 1, 64, 3, "sums in the session"),
-    Whole("--bits", 1, 64, 32, "bits sent for each element"),
+    WholeNumberOption("--clients", 3, 1024, 100, "size of the cohort"),
+    WholeNumberOption("--dim", 1, 1 << 24, 1000, "elements of the vector"),
+    WholeNumberOption("--sums", 1, 64, 3, "sums in the session"),
+    WholeNumberOption("--bits", 1, 64, 32, "bits sent for each element"),
 )
 
 
@@ -87,8 +93,8 @@ MOST_CLIENTS = MOST_NEIGHBOURS = 1 << 20
 MOST_ELEMENTS = 1 << 28
 
 SUM_OPTIONS = (
-    Whole("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
-    Whole("--dim", 1, MOST_ELEMENTS, 1_000_000, "elements of the vector"),
+    WholeNumberOption("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
+    WholeNumberOption("--dim", 1, MOST_ELEMENTS, 1_000_000, "elements of the vector"),
     Number(
         "--neighbours",
         _neighbours,
@@ -97,7 +103,7 @@ SUM_OPTIONS = (
         f"least neighbours of a client on a ring, 2 to {MOST_NEIGHBOURS}, or auto: the graph is chosen from "
         "the size of the cohort, --corrupt and --dropout",
     ),
-    Whole("--bits", 1, 64, 32, "bits sent for each element"),
+    WholeNumberOption("--bits", 1, 64, 32, "bits sent for each element"),
     DROPOUT,
     CORRUPT,
     Choice(
@@ -105,7 +111,7 @@ SUM_OPTIONS = (
         TRUST_LEVELS,
         "what clients guard against: a server that only reads along, or one that also lies",
     ),
-    Whole("--processes", 1, 64, 1, "processes in which the server removes masks"),
+    WholeNumberOption("--processes", 1, 64, 1, "processes in which the server removes masks"),
     Flag("--noise", "clients add noise, and what that costs is set beside its parts"),
     Number(
         "--runs",
@@ -162,8 +168,8 @@ def _dims(text: str) -> tuple[int, ...]:
 
 
 PEERS_OPTIONS = (
-    Whole("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
-    Whole("--neighbours", 2, MOST_NEIGHBOURS, 24, "least neighbours of a client on a ring"),
+    WholeNumberOption("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
+    WholeNumberOption("--neighbours", 2, MOST_NEIGHBOURS, 24, "least neighbours of a client on a ring"),
     DROPOUT,
     CORRUPT,
     Number(
@@ -228,7 +234,7 @@ NOISE_OPTIONS = (
         "SIGMA",
         "standard deviation, a number above 0 and at most 2^58 such as 2, 0.5 or 1/3, read exactly",
     ),
-    Whole("--size", 1, MOST_SAMPLES, 20_000_000, "samples drawn at once"),
+    WholeNumberOption("--size", 1, MOST_SAMPLES, 20_000_000, "samples drawn at once"),
 )
 
 
@@ -253,13 +259,15 @@ def _show_noise(report: Report) -> None:
 
 
 NETWORK_OPTIONS = (
-    Whole("--clients", 3, 1024, 50, "size of the cohort"),
-    Whole("--dim", 1, 1 << 24, 1_000_000, "elements of the vector"),
-    Whole("--sums", 1, 64, 1, "sums in the session"),
-    Whole("--neighbours", 0, 1024, 24, "least neighbours of a client on a ring; with 0, everybody's"),
-    Whole("--workers", 0, 1024, 2, "processes that host the clients; with 0, one for each"),
+    WholeNumberOption("--clients", 3, 1024, 50, "size of the cohort"),
+    WholeNumberOption("--dim", 1, 1 << 24, 1_000_000, "elements of the vector"),
+    WholeNumberOption("--sums", 1, 64, 1, "sums in the session"),
+    WholeNumberOption(
+        "--neighbours", 0, 1024, 24, "least neighbours of a client on a ring; with 0, everybody's"
+    ),
+    WholeNumberOption("--workers", 0, 1024, 2, "processes that host the clients; with 0, one for each"),
     Choice("--trust", TRUST_LEVELS, "what clients guard against; a ring needs a curious_server"),
-    Whole("--runs", 1, MOST_RUNS, TYPICAL_RUNS, "sessions, the medians of which are printed"),
+    WholeNumberOption("--runs", 1, MOST_RUNS, TYPICAL_RUNS, "sessions, the medians of which are printed"),
 )
 
 
@@ -304,9 +312,11 @@ def _features(text: str) -> int:
 
 
 TRAINING_OPTIONS = (
-    Whole("--clients", 1, 1024, 100, "clients that train; at most, where all models are trained"),
-    Whole("--batch", 1, 4096, 10, "samples of a step"),
-    Whole("--steps", 1, 10_000, 5, "local steps of each client; at most, where all models are trained"),
+    WholeNumberOption("--clients", 1, 1024, 100, "clients that train; at most, where all models are trained"),
+    WholeNumberOption("--batch", 1, 4096, 10, "samples of a step"),
+    WholeNumberOption(
+        "--steps", 1, 10_000, 5, "local steps of each client; at most, where all models are trained"
+    ),
     Number("--model", str, None, "NAME", "a single model, by the name that the table of all gives it"),
     Number(
         "--features",
@@ -348,16 +358,18 @@ def _check_training() -> None:
 
 
 OVERHEAD_OPTIONS = (
-    Whole("--clients", 3, 512, 100, "clients, among whom the digits are dealt out"),
-    Whole("--sums", 1, 64, 16, "sums of a session, each of which is a round"),
-    Whole("--steps", 1, 10_000, 5, "local steps of each client"),
+    WholeNumberOption("--clients", 3, 512, 100, "clients, among whom the digits are dealt out"),
+    WholeNumberOption("--sums", 1, 64, 16, "sums of a session, each of which is a round"),
+    WholeNumberOption("--steps", 1, 10_000, 5, "local steps of each client"),
     DROPOUT_ALLOWED,
     CORRUPT,
-    Whole(
+    WholeNumberOption(
         "--runs", 1, MOST_RUNS, 3, "sessions of plain sums and of a ring, the medians of which are printed"
     ),
-    Whole("--flower-clients", 0, 512, 20, "clients of the comparison with Flower; with 0, there is none"),
-    Whole("--flower-rounds", 2, 10_000, 40, "rounds of that comparison that are timed"),
+    WholeNumberOption(
+        "--flower-clients", 0, 512, 20, "clients of the comparison with Flower; with 0, there is none"
+    ),
+    WholeNumberOption("--flower-rounds", 2, 10_000, 40, "rounds of that comparison that are timed"),
     Number(
         "--flower-python",
         str,

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from benchmarks.encoding import EncodingCosts
 from benchmarks.sums import SumReport
-from sims.words import counted
+from sims.text_format import counted
 
 
 def show_sum(report: SumReport, console: Console) -> None:

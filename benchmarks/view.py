@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.balance import Balance
 from benchmarks.costs import AROUND, LABELS, PRIMITIVES, Cost
 from benchmarks.primitives import DROPOUT, PrimitivesReport
-from sims.words import counted
+from sims.text_format import counted
 
 
 def show_primitives(report: PrimitivesReport, console: Console) -> None:

@@ -6,26 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sims.audit.audit import Audit, Growth
-from sims.audit.growth import Load, growth
-from sims.audit.spending import TAIL
+from sims.audit.audit_result import Audit, ByteGrowth
+from sims.audit.byte_counts import Load, growth
+from sims.audit.privacy_cost import TAIL
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """`rows` have a name, and a number for each run; None where it has none."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]
-    growth: Growth | None
+    growth: ByteGrowth | None
 
 
-def compared(audits: Sequence[Audit]) -> Comparison:
+def compared(audits: Sequence[Audit]) -> RunComparison:
     """What one chooses between runs by."""
     names = tuple(_names(audits))
     found = [dict(_measures(audit)) for audit in audits]
     rows = tuple((name, tuple(each[name] for each in found)) for name in found[0])
-    return Comparison(names, rows, growth(_load(audit) for audit in audits if audit.traffic is not None))
+    return RunComparison(names, rows, growth(_load(audit) for audit in audits if audit.traffic is not None))
 
 
 def _names(audits: Sequence[Audit]) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _load(audit: Audit) -> Load:
     return Load(audit.subject.per_round, audit.subject.dim, (traffic.up + traffic.down) / rounds)
 
 
-def as_json(found: Comparison) -> dict[str, Any]:
+def as_json(found: RunComparison) -> dict[str, Any]:
     """For a program: every run by its name."""
     runs = {
         name: {measure: values[place] for measure, values in found.rows}

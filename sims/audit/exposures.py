@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from protocols.algorithm import LEAST_WEIGHT
 from protocols.order_statistics import Below
-from sims.audit.audit import Exposure, Kind, Release
-from sims.audit.evidence import Evidence, Row
-from sims.words import EXACT_TOTAL, counted
+from sims.audit.audit_result import Exposure, Release, SumKind
+from sims.audit.run_files import Evidence, Row
+from sims.text_format import EXACT_TOTAL, counted
 
 
 def exposures(
-    evidence: Evidence, kinds: Sequence[Kind], described: Mapping[str, Row], found: Sequence[Release]
+    evidence: Evidence, kinds: Sequence[SumKind], described: Mapping[str, Row], found: Sequence[Release]
 ) -> tuple[Exposure, ...]:
     released = {release.kind for release in found}
     own = [kind for kind in kinds if kind.kind in released]
@@ -38,7 +38,7 @@ def _whole_run(evidence: Evidence) -> Iterator[Exposure]:
         )
 
 
-def _of_kind(kind: Kind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
+def _of_kind(kind: SumKind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
     bare = [part.name for part in kind.parts if not part.noisy]
     if len(bare) == len(kind.parts):
         yield Exposure(what=kind.reveals, why=f"it has no noise: {EXACT_TOTAL}", kind=kind.kind)
@@ -65,7 +65,7 @@ def _of_kind(kind: Kind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
         )
 
 
-def _of_epsilon(own: Sequence[Kind], found: Sequence[Release]) -> Iterator[Exposure]:
+def _of_epsilon(own: Sequence[SumKind], found: Sequence[Release]) -> Iterator[Exposure]:
     noisy = [release for release in found if release.rho is not None]
     if not noisy:
         return
@@ -85,7 +85,7 @@ def _of_epsilon(own: Sequence[Kind], found: Sequence[Release]) -> Iterator[Expos
         )
 
 
-def _always(evidence: Evidence, own: Sequence[Kind]) -> Iterator[Exposure]:
+def _always(evidence: Evidence, own: Sequence[SumKind]) -> Iterator[Exposure]:
     if own:
         yield Exposure(
             what="how many clients are in every total",

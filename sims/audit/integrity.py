@@ -1,30 +1,40 @@
-"""Whether the records of a run are what its server wrote.
+"""Checks that the records of a run are what its server wrote.
 
-The ledger is a chain of hashes, so that no row can be changed without changing all that follow; its head is
-signed. A signature proves that the holder of a key vouches for the ledger. Whose key it is, it does not say:
-an auditor who knows the server's key from elsewhere gives it, and then a ledger that was written anew and
-signed by somebody else is noticed, too. A key that follows from insecure_seed is everybody's, and its
-signature proves nothing. What is not in the ledger is not signed: see `sims.audit.statements`.
+The ledger is a chain of hashes, so changing a row changes all rows after it; its head is signed. A signature
+proves that the holder of a key vouches for the ledger. It does not prove whose key it is. An auditor who
+knows the server's key from elsewhere passes it, and then a ledger that was rewritten and signed with another
+key is detected. A key that follows from insecure_seed is public, and its signature proves nothing.
+
+The signature covers the ledger's rows and the digest of the settings, and no other file. So the scenario must
+have that digest, and `run.json` must agree with the scenario, above all on whether everything follows from a
+seed. What clients have spent is not in the ledger, but it has limits that are checked here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
+from pydantic import ValidationError
+
+from protocols.evaluation import ErrorHistogram
 from secagg.errors import LedgerError
 from secagg.hashing import digest
 from secagg.ledger import Reading, read_ledger
-from sims.audit.audit import Integrity
-from sims.audit.evidence import HEAD, LEDGER, SEAL, Evidence
-from sims.audit.records import Records, reconciled
-from sims.audit.statements import impossible_spends, misstatements, settings_of
+from secagg.noise.accounting import rho_of
+from sims.audit.audit_result import Integrity
+from sims.audit.reconciliation import MatchedSum, Records, reconciled
+from sims.audit.run_files import HEAD, LEDGER, SEAL, Evidence, Row
+from sims.deploy.config import toml_tables
 from sims.deploy.problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.signing import AlteredLedger, Verified, read_heads, verify
-from sims.scenario.seed import insecure_server
-from sims.words import counted
+from sims.scenario.seed import insecure_seed, insecure_server
+from sims.scenario.settings import Settings
+from sims.sweep.cell import Cell
+from sims.text_format import counted
 
 _FINGERPRINT = 16  # characters; as many as a person compares
 
@@ -156,3 +166,91 @@ def _remarks(
 def _is_everybodys(key: bytes, evidence: Evidence) -> bool:
     settings = settings_of(evidence)
     return settings is not None and settings.seeded and key == insecure_server(settings.seed).public
+
+
+SCENARIO: Final = "scenario.toml"
+_SAME: Final = 1e-6  # clients' costs are told as numbers of Python, and added up in another order
+
+
+def settings_of(evidence: Evidence) -> Settings | None:
+    """The scenario as it was run; None if it is missing, or cannot be understood."""
+    try:
+        tables = toml_tables(evidence.directory / SCENARIO)
+        return Settings.model_validate({name: each for name, each in tables.items() if name != "name"})
+    except (ConfigError, ValidationError):
+        return None
+
+
+def misstatements(evidence: Evidence) -> Iterator[str]:
+    """What `run.json` and the scenario say that cannot be, one sentence each."""
+    settings, path = settings_of(evidence), evidence.directory / SCENARIO
+    if evidence.is_plain:
+        if (evidence.directory / LEDGER).exists():
+            yield "run.json says that the channel was plain, which keeps no ledger, but there is one"
+        if settings is not None and settings.channel.kind != "plain":
+            yield f"run.json says that the channel was plain, but {path} says {settings.channel.kind}"
+    elif settings is None:
+        yield f"{path} is missing or not as it was written: nothing proves what the settings of the run were"
+    elif Cell({}, settings).digest != evidence.run.get("digest"):
+        yield f"{path} is not the scenario of the run that was signed: it was altered, or so was run.json"
+    else:
+        yield from _told_otherwise(evidence.run, settings)
+
+
+def _told_otherwise(run: Row, settings: Settings) -> Iterator[str]:
+    pairs: tuple[tuple[str, Any, Any], ...] = (
+        ("the channel", run["channel"], settings.channel.kind),
+        ("what was trusted", run["trust"], settings.channel.trust),
+        ("the number of rounds", run["rounds"], settings.rounds),
+        ("the algorithm", run["algorithm"], settings.algorithm.name),
+    )
+    for what, told, own in pairs:
+        if told != own:
+            yield f"run.json and the scenario disagree on {what}: {told} and {own}"
+    beside = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
+    if beside != (set() if settings.tail is None else {ErrorHistogram.kind}):
+        yield f"run.json says that {_listed(beside)} beside the training, and the scenario says otherwise"
+    if run.get("insecure_seed") != (insecure_seed(settings.seed).hex() if settings.seeded else None):
+        says = "follow" if settings.seeded else "do not follow"
+        yield f"by the scenario, keys and noise {says} from its insecure_seed, and run.json says otherwise"
+
+
+def _listed(kinds: set[str]) -> str:
+    return f"sums of {' and '.join(sorted(kinds))} were asked" if kinds else "nothing was asked"
+
+
+# --- what clients have spent ---
+
+
+def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
+    """What `spend.json` says of clients that cannot be, whoever was in which sum."""
+    spend: Row = evidence.spend or {}
+    for extra, own in ((False, spend), (True, spend.get("tail") or {})):
+        told = own.get("clients") or {}
+        if not {"most", "least"} <= told.keys():
+            continue
+        entries = [entry for entry in records.entries if entry.asked is not None and entry.extra is extra]
+        yield from _impossible(told, entries, max(int(evidence.run["clients"]), 1))
+
+
+def _impossible(told: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
+    """Nobody pays for what was not asked; and those in a sum have paid for it, so somebody the average."""
+    most, least = (float(told[which]["rho"]) for which in ("most", "least"))
+    upper = sum(_rho(entry) for entry in entries)
+    known = [entry for entry in entries if entry.logged is not None]  # others, a seed may have repeated
+    average = sum((entry.contributors or 0) * _rho(entry) for entry in known) / clients
+    if not least <= most <= upper * (1 + _SAME):
+        yield (
+            f"spend.json cannot be right: it says that a client has spent rho {most:.4g}, and another "
+            f"{least:.4g}, and all that was asked costs {upper:.4g}"
+        )
+    elif most < average * (1 - _SAME):
+        yield (
+            f"spend.json cannot be right: it says that no client has spent more than rho {most:.4g}, and "
+            f"those who were in the sums have spent {average:.4g} on average"
+        )
+
+
+def _rho(entry: MatchedSum) -> float:
+    assert entry.asked is not None  # the caller looked
+    return rho_of(entry.asked["charge"] or 0)

@@ -1,18 +1,25 @@
 """The command ``secagg``."""
 
 import argparse
+import errno
+import os
+import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from sims.cli import grouping, intruders, registry, terminal
-from sims.cli.errors import UserError
-from sims.cli.extras import require
+from sims.cli import intruders, registry
+from sims.cli.registry import UserError, require
 
 __all__ = ["CommandParser", "main", "run_command"]
 
 USER_ERROR = 2
+# Libraries that `secagg version` lists.
+DISTRIBUTIONS = (
+    "secagg", "cryptography", "dp-accounting", "msgpack", "numpy",
+    "pydantic", "rich", "scipy", "torch", "trio",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     """Parse ``argv``, run what it asks for, and turn a `UserError` into a message and an exit status."""
-    return terminal.guarded(lambda: _run(parser, argv))
+    return guarded(lambda: _run(parser, argv))
 
 
 def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
@@ -58,9 +65,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None, extra=None)
     commands = parser.add_subparsers(metavar="COMMAND", prog=parser.prog)
     registry.add_all(commands)
-    parser.epilog = grouping.listing(commands)
+    _add_version(commands)
+    parser.epilog = registry.listing(commands)
     commands.help = argparse.SUPPRESS  # as the listing says more
     return parser
+
+
+def _add_version(subparsers: registry.Subparsers) -> None:
+    """Add ``secagg version``, which prints the versions that belong in a bug report."""
+    parser = subparsers.add_parser("version", help="show the versions of secagg and its libraries")
+    parser.set_defaults(run=_print_versions)
+
+
+def _print_versions(_args: argparse.Namespace) -> int:
+    print(f"python {platform.python_version()}")
+    for name in DISTRIBUTIONS:
+        print(f"{name} {_installed(name)}")
+    return 0
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -80,3 +108,50 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{self.prog}: {message} (try {self.prog} --help)")
+
+
+WRITE_FAILED = 1
+# What a shell reports for a process that a signal ended: 128, and the signal's number.
+INTERRUPTED = 128 + 2
+PIPE_CLOSED = 128 + 13
+
+# A full disk, a quota, a file that may not grow, a terminal that is gone, an output that is not open.
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """The status of `run`, or of what the terminal did to it. Errors of the program pass through."""
+    _replace_unknown_characters()
+    try:
+        try:
+            return run()
+        finally:
+            # Here and not at the interpreter's end, where nobody could catch the error.
+            print(end="", flush=True)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return PIPE_CLOSED
+    except OSError as error:
+        # An error of opening a file names the file; one of writing to an open one does not.
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        _discard_output()
+        print(f"secagg: cannot write the output: {error.strerror}", file=sys.stderr)
+        return WRITE_FAILED
+
+
+def _replace_unknown_characters() -> None:
+    """A question mark in place of a bar is better than a traceback in place of a table."""
+    # Whoever put another kind of stream there takes care of its characters; a closed output has none.
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def _discard_output() -> None:
+    """Let what is still buffered go nowhere: the interpreter flushes it once more when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -9,12 +9,11 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import fraction
-from sims.cli.registry import Subparsers
+from sims.cli.options import fraction
+from sims.cli.registry import Subparsers, UserError
 
 if TYPE_CHECKING:
-    from sims.audit.audit import Audit
+    from sims.audit.audit_result import Audit
 
 WRONG = 1
 _NARROW = 40
@@ -80,13 +79,13 @@ def _paths(args: argparse.Namespace) -> list[Path]:
 
 
 def _audited(path: Path, key: bytes | None, delta: float | None) -> "Audit":
-    from sims.audit.audited import audited
+    from sims.audit.audit_run import audited
 
     return audited(path, server_key=key, delta=delta)
 
 
 def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
-    from sims.audit.audited import as_json
+    from sims.audit.audit_run import as_json
     from sims.cli.audit_text import lines, printable
 
     (audit,) = audits

@@ -5,25 +5,25 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sims.cli.noise import MEANINGS
-from sims.words import counted
+from sims.text_format import counted
 
 if TYPE_CHECKING:
-    from sims.audit.audit import (
+    from sims.audit.audit_result import (
         Audit,
+        ByteGrowth,
+        ByteTraffic,
+        ClientLosses,
         GroupSteps,
-        Growth,
         Integrity,
-        Kind,
-        Losses,
+        PrivacySpending,
         Release,
-        Spending,
+        RunSummary,
         Spent,
         StageBytes,
         Stretch,
-        Subject,
-        Traffic,
+        SumKind,
     )
-    from sims.audit.comparison import Comparison
+    from sims.audit.comparison import RunComparison
 
 MOST_SHOWN = 10
 
@@ -56,7 +56,7 @@ def _section(title: str, content: Iterator[str]) -> Iterator[str]:
         yield f"  {line}"
 
 
-def _subject(found: "Subject") -> Iterator[str]:
+def _subject(found: "RunSummary") -> Iterator[str]:
     lying = f", {found.corrupt:,} of them malicious" if found.corrupt else ""
     drawn = f", {found.per_round:,} a round" if found.per_round < found.clients else ""
     who = f"{found.clients:,} clients{lying}{drawn}"
@@ -106,7 +106,7 @@ def _learned(audit: "Audit", *, everything: bool) -> Iterator[str]:
     yield f"--all lists each of the {len(audit.releases):,} sums"
 
 
-def _kind(kind: "Kind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
+def _kind(kind: "SumKind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
     often = f", up to {counted(kind.times, 'time')} a round" if kind.times and kind.times > 1 else ""
     beside = ", beside the training" if kind.extra else ""
     yield f"{kind.kind}: {counted(times, 'sum')}{often}{beside}; {kind.reveals}"
@@ -115,7 +115,7 @@ def _kind(kind: "Kind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
         yield f"  {part.name:<14} {size}; of each client, {part.bound}; {sigma}"
 
 
-def _sigmas(kind: "Kind", releases: "Sequence[Release]") -> list[str]:
+def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
     """The noise of every part, over all its releases."""
     own = [release.sigmas for release in releases if release.kind == kind.kind and release.sigmas]
     texts = []
@@ -154,7 +154,7 @@ def _so_far(rho: float, epsilon: float | None) -> str:
 # --- what it cost -----------------------------------------------------------------------------------
 
 
-def _spending(found: "Spending") -> Iterator[str]:
+def _spending(found: "PrivacySpending") -> Iterator[str]:
     noisy = found.server.rho or (found.most is not None and found.most.rho)
     if noisy:
         meaning = MEANINGS[found.adjacency]
@@ -198,7 +198,7 @@ def _group(found: "GroupSteps") -> Iterator[str]:
         yield f"  and {len(found.cut_short) - MOST_SHOWN} more rounds were cut short"
 
 
-def _losses(found: "Losses", *, everything: bool) -> Iterator[str]:
+def _losses(found: "ClientLosses", *, everything: bool) -> Iterator[str]:
     if not (found.missed or found.refused or found.failed):
         yield "none"
         return
@@ -225,7 +225,7 @@ def _rounds(rounds: Sequence[int]) -> str:
 # --- bytes ------------------------------------------------------------------------------------------
 
 
-def _bytes(found: "Traffic | None", subject: "Subject") -> Iterator[str]:
+def _bytes(found: "ByteTraffic | None", subject: "RunSummary") -> Iterator[str]:
     if found is None:
         return
     yield f"{'stage':<10} {'up':>14} {'closed form':>14} {'down':>14} {'closed form':>14}"
@@ -251,7 +251,7 @@ def _bytes(found: "Traffic | None", subject: "Subject") -> Iterator[str]:
         yield growth_line(found.growth)
 
 
-def growth_line(found: "Growth") -> str:
+def growth_line(found: "ByteGrowth") -> str:
     sizes = ", ".join(f"{size:,}" for size in sorted(set(found.sizes)))
     few = len(found.sizes) <= 2
     error = "which any two sizes would fit" if few else f"off by {found.worst:.1%} at most"
@@ -283,7 +283,7 @@ def _canaries(audit: "Audit") -> Iterator[str]:
 # --- several runs -----------------------------------------------------------------------------------
 
 
-def table(found: "Comparison") -> Iterator[str]:
+def table(found: "RunComparison") -> Iterator[str]:
     """Runs as columns."""
     rows = [("", found.names), *((name, tuple(map(_cell, values))) for name, values in found.rows)]
     first = max(len(name) for name, _ in rows)

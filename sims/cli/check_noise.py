@@ -4,10 +4,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.numbers import fraction, whole
-from sims.cli.options import Whole, add_choice
+from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
 from sims.cli.registry import Subparsers
-from sims.words import counted
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from sims.noise_audit.trial import Outcome, Trial
@@ -26,11 +25,13 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
         "otherwise, and 2 if an argument is wrong.",
     )
-    Whole("--clients", 2, 1024, 20, "clients in a sum over zeros").add(parser)
-    Whole("--dim", 1, 1 << 24, 1 << 16, "elements of a vector over zeros").add(parser)
-    Whole("--sums", 1, 1 << 16, 16, "sums over zeros; times the elements, at least 100").add(parser)
-    Whole("--dropouts", 0, 1022, 0, "most clients that may drop out").add(parser)
-    Whole("--dropped", 0, 1022, 0, "clients that do").add(parser)
+    WholeNumberOption("--clients", 2, 1024, 20, "clients in a sum over zeros").add(parser)
+    WholeNumberOption("--dim", 1, 1 << 24, 1 << 16, "elements of a vector over zeros").add(parser)
+    WholeNumberOption("--sums", 1, 1 << 16, 16, "sums over zeros; times the elements, at least 100").add(
+        parser
+    )
+    WholeNumberOption("--dropouts", 0, 1022, 0, "most clients that may drop out").add(parser)
+    WholeNumberOption("--dropped", 0, 1022, 0, "clients that do").add(parser)
     parser.add_argument(
         "--removable", action="store_true", help="surplus noise is removed (default: it stays)"
     )
@@ -41,8 +42,8 @@ def add(subparsers: Subparsers) -> None:
         metavar="NUMBER",
         help="standard deviation of the noise over what one client can move, 1/64 to 64 (default 1.0)",
     )
-    Whole("--canaries", 1, 10**8, 2000, "sums with a canary, and as many without").add(parser)
-    Whole("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
+    WholeNumberOption("--canaries", 1, 10**8, 2000, "sums with a canary, and as many without").add(parser)
+    WholeNumberOption("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
     parser.add_argument(
         "--delta",
         type=_delta,
@@ -80,7 +81,7 @@ def _delta(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
-    from sims.cli.errors import UserError
+    from sims.cli.registry import UserError
     from sims.console import bar
     from sims.noise_audit.trial import run_trial
 

@@ -5,9 +5,8 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from sims.cli.errors import UserError
-from sims.cli.options import Whole, add_trust
-from sims.cli.registry import Subparsers
+from sims.cli.options import WholeNumberOption, add_trust
+from sims.cli.registry import Subparsers, UserError
 
 BROKEN_PROMISE = 1
 SUMS, LEARNING = "sums", "learning"
@@ -23,11 +22,15 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 1 if anything came out otherwise than promised.",
     )
     parser.add_argument("--only", choices=(SUMS, LEARNING), help="one of the two acts (default None)")
-    Whole("--clients", 10, 1024, 50, "size of the cohort in the first act").add(parser)
-    Whole("--dim", 4, 1 << 24, 1000, "elements of the vectors there").add(parser)
-    Whole("--sums", 2, 62, 3, "sums in the session, a mean and then steps of a median").add(parser)
+    WholeNumberOption("--clients", 10, 1024, 50, "size of the cohort in the first act").add(parser)
+    WholeNumberOption("--dim", 4, 1 << 24, 1000, "elements of the vectors there").add(parser)
+    WholeNumberOption("--sums", 2, 62, 3, "sums in the session, a mean and then steps of a median").add(
+        parser
+    )
     add_trust(parser)
-    Whole("--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs of the first act").add(parser)
+    WholeNumberOption("--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs of the first act").add(
+        parser
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -52,11 +55,11 @@ def _sums(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
     from sims.console import Console
-    from sims.demo.story import Setting
-    from sims.demo.view import show, watch
+    from sims.demo.session_demo import DemoSetting
+    from sims.demo.session_view import show, watch
 
     console = Console()
-    setting = Setting(args.clients, args.dim, args.sums, Trust.parse(args.trust), args.seed)
+    setting = DemoSetting(args.clients, args.dim, args.sums, Trust.parse(args.trust), args.seed)
     try:
         story = watch(setting, console)
     except LocalError as error:
@@ -69,8 +72,15 @@ def _learning(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
     from sims import cli
     from sims.console import Console
-    from sims.demo.learning import SCENARIO, Cast, free_directory, outcome, runs_in
-    from sims.demo.learning_view import announce, show
+    from sims.demo.training_demo import (
+        SCENARIO,
+        TrainingSetting,
+        announce,
+        free_directory,
+        outcome,
+        runs_in,
+        show,
+    )
     from sims.report import write_report
 
     console, out = Console(), free_directory(args.out)
@@ -83,7 +93,7 @@ def _learning(args: argparse.Namespace) -> int:
         directory = out / (f"{SCENARIO}-quick" if args.quick else SCENARIO)
         runs = runs_in(directory)
         report = write_report(directory)
-        show(console, Cast.of(runs[0]), [outcome(run) for run in runs], report)
+        show(console, TrainingSetting.of(runs[0]), [outcome(run) for run in runs], report)
     except LocalError as error:
         raise UserError(f"secagg demo: {error}") from None
     return 0

@@ -3,10 +3,8 @@
 import argparse
 import json
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import proportion
-from sims.cli.options import Whole, add_trust
-from sims.cli.registry import Subparsers
+from sims.cli.options import WholeNumberOption, add_trust, proportion
+from sims.cli.registry import Subparsers, UserError
 
 BROKEN_PROMISE = 1
 
@@ -18,9 +16,9 @@ def add(subparsers: Subparsers) -> None:
         description="Starts a process for each client, connects them to a server over TLS, and kills some at "
         "random points of the protocol. Exits with 1 if any sum was not as it must be.",
     )
-    Whole("--clients", 3, 1024, 30, "size of the cohort").add(parser)
-    Whole("--sums", 1, 64, 5, "sums in the session").add(parser)
-    Whole("--dim", 1, 1 << 24, 50_000, "elements of the vectors").add(parser)
+    WholeNumberOption("--clients", 3, 1024, 30, "size of the cohort").add(parser)
+    WholeNumberOption("--sums", 1, 64, 5, "sums in the session").add(parser)
+    WholeNumberOption("--dim", 1, 1 << 24, 50_000, "elements of the vectors").add(parser)
     parser.add_argument(
         "--kill",
         type=proportion,
@@ -36,9 +34,13 @@ def add(subparsers: Subparsers) -> None:
         metavar="X",
         help="part of the clients that may collude with the server (default 1/10)",
     )
-    Whole("--workers", 0, 1024, 0, "processes that host all clients; with 0, one for each client").add(parser)
-    Whole("--neighbours", 0, 1024, 0, "least neighbours on a ring; with 0, everybody's").add(parser)
-    Whole("--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh").add(parser)
+    WholeNumberOption(
+        "--workers", 0, 1024, 0, "processes that host all clients; with 0, one for each client"
+    ).add(parser)
+    WholeNumberOption("--neighbours", 0, 1024, 0, "least neighbours on a ring; with 0, everybody's").add(
+        parser
+    )
+    WholeNumberOption("--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh").add(parser)
     parser.add_argument(
         "--insecure-plain-tcp", action="store_true", help="without TLS, to see what TLS costs"
     )

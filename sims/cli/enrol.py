@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import whole
-from sims.cli.registry import Subparsers
-from sims.words import counted
+from sims.cli.options import whole
+from sims.cli.registry import Subparsers, UserError
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from sims.deploy.enrolment import Changes, Enrolled

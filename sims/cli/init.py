@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sims.cli.errors import UserError
-from sims.cli.registry import Subparsers
+from sims.cli.registry import Subparsers, UserError
 
 CHANNELS = ("plain", "secure", "processes")
 

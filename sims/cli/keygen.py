@@ -5,9 +5,8 @@ import re
 import time
 from pathlib import Path
 
-from sims.cli.errors import UserError
-from sims.cli.options import Whole
-from sims.cli.registry import Subparsers
+from sims.cli.options import WholeNumberOption
+from sims.cli.registry import Subparsers, UserError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -28,7 +27,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--directory", type=Path, default=Path("."), metavar="DIR", help="where to put them (default .)"
     )
-    Whole("--days", 1, 36500, 3650, "how long the certificate is valid").add(parser)
+    WholeNumberOption("--days", 1, 36500, 3650, "how long the certificate is valid").add(parser)
     parser.set_defaults(run=run)
 
 

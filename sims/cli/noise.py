@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import fraction, whole
-from sims.cli.options import Whole, add_choice
-from sims.cli.registry import Subparsers
-from sims.words import counted
+from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
+from sims.cli.registry import Subparsers, UserError
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from secagg.noise.plan import Plan
@@ -39,8 +37,10 @@ def add(subparsers: Subparsers) -> None:
         'JSON then is {"ok": false, "problem": ..., "bits_needed": ...}, with null where bits are not what '
         "is missing.",
     )
-    Whole("--clients", 1, 1 << 20, 100, "clients in a sum").add(parser)
-    Whole("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(parser)
+    WholeNumberOption("--clients", 1, 1 << 20, 100, "clients in a sum").add(parser)
+    WholeNumberOption("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(
+        parser
+    )
     _Real("--clip", Fraction(1), "bound of a vector's Euclidean norm, above 0").add(parser)
     _Real("--epsilon", Fraction(1), "privacy loss of all sums together, 1e-9 to 1e6").add(parser)
     _Real("--delta", Fraction(1, 100_000), "probability that it is exceeded, above 0 and below 1").add(parser)
@@ -69,9 +69,9 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_people(parser: argparse.ArgumentParser) -> None:
-    Whole("--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum").add(parser)
-    Whole("--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows").add(parser)
-    Whole("--sums", 1, 1 << 16, 1, "sums that share epsilon").add(parser)
+    WholeNumberOption("--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum").add(parser)
+    WholeNumberOption("--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows").add(parser)
+    WholeNumberOption("--sums", 1, 1 << 16, 1, "sums that share epsilon").add(parser)
     parser.add_argument(
         "--removable",
         action="store_true",

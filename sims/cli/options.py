@@ -1,15 +1,15 @@
 """Options that commands share. The help of each tells its range and its default."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from sims.cli.numbers import whole
+from fractions import Fraction
 
 TRUST_LEVELS = ("curious_server", "malicious_server")
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeNumberOption:
     """A whole number from `least` to `most`."""
 
     name: str
@@ -43,3 +43,50 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         default="malicious_server",
         text="what clients guard against: a server that only reads along, or one that also lies",
     )
+
+
+_MOST_DIGITS = 1000
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return number
+
+    return parse
+
+
+def fraction(text: str) -> Fraction:
+    """A type for argparse: 0.1 is one tenth, not the nearest binary number."""
+    try:
+        # The exponent is looked at first: an exact 1e999999999 would take all the memory there is.
+        if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS or len(text) > _MOST_DIGITS:
+            raise ValueError
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.1 or 1/10") from None
+
+
+def proportion(text: str) -> Fraction:
+    """A type for argparse: a fraction from 0 up to, but not including, 1."""
+    share = fraction(text)
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not at least 0 and below 1")
+    return share
+
+
+def number_or_proportion(text: str) -> int | Fraction:
+    """A type for argparse: a whole number as it stands, or a proportion such as 0.1 or 1/10."""
+    try:
+        return int(text) if text.isdecimal() else proportion(text)
+    except (argparse.ArgumentTypeError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a whole number nor a part of all such as 0.1 or 1/10"
+        ) from None

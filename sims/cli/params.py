@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import number_or_proportion, proportion
-from sims.cli.options import Whole, add_choice
-from sims.cli.registry import Subparsers
-from sims.words import counted
+from sims.cli.options import WholeNumberOption, add_choice, number_or_proportion, proportion
+from sims.cli.registry import Subparsers, UserError
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from secagg.finder import GraphParameters
@@ -33,7 +31,7 @@ def add(subparsers: Subparsers) -> None:
         "withstands corrupt clients and drop-outs.",
         epilog="The exit status is 0 if there are such, and 2 if there are none or an argument is wrong.",
     )
-    Whole("--clients", 2, MAX_CLIENTS, 1000, "size of the cohort").add(parser)
+    WholeNumberOption("--clients", 2, MAX_CLIENTS, 1000, "size of the cohort").add(parser)
     parser.add_argument(
         "--corrupt",
         type=number_or_proportion,
@@ -50,7 +48,7 @@ def add(subparsers: Subparsers) -> None:
         help="part of the clients that may leave in each sum, from 0 to below 1, such as 0.1 or 1/10 "
         "(default 1/10)",
     )
-    Whole("--sums", 1, 64, 1, "sums in which clients leave, none of whom comes back").add(parser)
+    WholeNumberOption("--sums", 1, 64, 1, "sums in which clients leave, none of whom comes back").add(parser)
     add_choice(
         parser,
         "--trust",
@@ -60,9 +58,13 @@ def add(subparsers: Subparsers) -> None:
         "does anything",
     )
     _add_graph_and_form(parser)
-    Whole("--neighbours", 2, MAX_NEIGHBOURS, 2, "least neighbours wanted").add(parser)
-    Whole("--sigma", 1, MAX_BITS, 40, "the graph fails to protect with probability 2^-N at most").add(parser)
-    Whole("--eta", 1, MAX_BITS, 30, "drop-outs stop the sum with probability 2^-N at most").add(parser)
+    WholeNumberOption("--neighbours", 2, MAX_NEIGHBOURS, 2, "least neighbours wanted").add(parser)
+    WholeNumberOption(
+        "--sigma", 1, MAX_BITS, 40, "the graph fails to protect with probability 2^-N at most"
+    ).add(parser)
+    WholeNumberOption("--eta", 1, MAX_BITS, 30, "drop-outs stop the sum with probability 2^-N at most").add(
+        parser
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 

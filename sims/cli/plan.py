@@ -6,10 +6,16 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
-from sims.cli.options import TRUST_LEVELS, Whole, add_choice
-from sims.cli.registry import Subparsers
+from sims.cli.options import (
+    TRUST_LEVELS,
+    WholeNumberOption,
+    add_choice,
+    fraction,
+    number_or_proportion,
+    proportion,
+    whole,
+)
+from sims.cli.registry import Subparsers, UserError
 
 if TYPE_CHECKING:
     from sims.plan.cost_plan import Outlook
@@ -30,8 +36,8 @@ def add(subparsers: Subparsers) -> None:
         action="store_true",
         help="list what can be set of the algorithm, and plan nothing (default: plan)",
     )
-    Whole("--clients", 2, 1 << 20, 100, "most clients of a sum").add(parser)
-    Whole("--dim", 1, 1 << 32, 1000, "parameters of the model").add(parser)
+    WholeNumberOption("--clients", 2, 1 << 20, 100, "most clients of a sum").add(parser)
+    WholeNumberOption("--dim", 1, 1 << 32, 1000, "parameters of the model").add(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -61,7 +67,9 @@ def add(subparsers: Subparsers) -> None:
         text="what clients guard against: a server that only reads along, or one that also lies",
     )
     _add_budget(parser)
-    Whole("--session-sums", 1, 64, 64, "most sums of one session, whose keys are exchanged once").add(parser)
+    WholeNumberOption(
+        "--session-sums", 1, 64, 64, "most sums of one session, whose keys are exchanged once"
+    ).add(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 

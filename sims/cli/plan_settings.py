@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.errors import UserError
+from sims.cli.registry import UserError
 
 if TYPE_CHECKING:
     from protocols.algorithm import AnyAlgorithm

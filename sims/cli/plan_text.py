@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from secagg.terms import LIVENESS_BITS
-from sims.words import EXACT_TOTAL, counted
+from sims.text_format import EXACT_TOTAL, counted
 
 if TYPE_CHECKING:
     from protocols.catalogue import Parameter

@@ -6,11 +6,16 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.errors import UserError
-from sims.cli.numbers import fraction, number_or_proportion, proportion
-from sims.cli.options import Whole, add_choice, add_trust
-from sims.cli.registry import Subparsers
-from sims.words import counted
+from sims.cli.options import (
+    WholeNumberOption,
+    add_choice,
+    add_trust,
+    fraction,
+    number_or_proportion,
+    proportion,
+)
+from sims.cli.registry import Subparsers, UserError
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from secagg import Preflight
@@ -30,7 +35,7 @@ def add(subparsers: Subparsers) -> None:
         description="Check quorum, bits and drop-out margin of a session before anyone enrols.",
         epilog="The exit status is 0 if the session can work, and 2 if it cannot or an argument is wrong.",
     )
-    Whole("--clients", 1, 1 << 20, 50, "size of the cohort").add(parser)
+    WholeNumberOption("--clients", 1, 1 << 20, 50, "size of the cohort").add(parser)
     parser.add_argument(
         "--corrupt",
         type=number_or_proportion,
@@ -56,9 +61,9 @@ def add(subparsers: Subparsers) -> None:
         text="who shares with whom: everybody with everybody, or on a ring with some neighbours, which "
         "large cohorts need and a curious_server is trusted to draw",
     )
-    Whole("--sums", 1, 64, 3, "sums in the session").add(parser)
-    Whole("--dim", 1, 1 << 32, 1000, "elements of the vector").add(parser)
-    Whole("--bits", 1, 64, 32, "bits sent for each element").add(parser)
+    WholeNumberOption("--sums", 1, 64, 3, "sums in the session").add(parser)
+    WholeNumberOption("--dim", 1, 1 << 32, 1000, "elements of the vector").add(parser)
+    WholeNumberOption("--bits", 1, 64, 32, "bits sent for each element").add(parser)
     parser.add_argument(
         "--bound",
         type=fraction,

@@ -16,7 +16,11 @@ is imported inside ``run``.
 """
 
 import argparse
+import shutil
+import sys
+import textwrap
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TypeAlias
 
 # argparse offers no public name for what add_subparsers returns.
@@ -33,6 +37,68 @@ COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 
 
 def add_all(subparsers: Subparsers) -> None:
-    """Add every command's parser to ``subparsers``."""
+    """Add the parser of every command that has a module (all but ``version``) to ``subparsers``."""
     for name in COMMANDS:
+        if name == "version":
+            continue
         import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)
+
+
+class UserError(Exception):
+    """Something the user can put right: its text is the one sentence that the user sees."""
+
+
+# The modules that each extra of pyproject.toml brings.
+MODULES = {
+    "deploy": ("pydantic",),
+    "fl": ("torch",),
+    "sims": ("dp_accounting", "matplotlib", "pydantic", "rich", "scipy"),
+}
+
+
+def require(extra: str) -> None:
+    """Raise ``UserError`` unless the modules of ``extra`` are there.
+
+    This comes before the command runs, so that nobody waits for a result only to learn that the
+    library to show it with is missing.
+    """
+    if not all(_is_there(module) for module in MODULES[extra]):
+        raise UserError(f"this command needs the extra '{extra}': pip install 'secagg[{extra}]'")
+
+
+def _is_there(module: str) -> bool:
+    """Looked for and not imported: few commands use all modules of an extra, and some are slow to import."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return find_spec(module) is not None
+
+
+_INDENT = 4
+_NARROWEST = 40
+
+
+def listing(commands: Subparsers) -> str:
+    """All commands that were added, in their groups; those of no group come last."""
+    # argparse keeps the help of commands in actions that have no public name.
+    helps = {str(each.dest): str(each.help) for each in commands._choices_actions}
+    grouped = {title: [name for name in names if name in helps] for title, names in GROUPS.items()}
+    known = {name for names in grouped.values() for name in names}
+    grouped["more"] = [name for name in helps if name not in known]
+    column = _INDENT + 2 + max(map(len, helps), default=0)
+    blocks = [_block(title, names, helps, column) for title, names in grouped.items() if names]
+    return "\n\n".join([*blocks, "secagg COMMAND --help says more about each."])
+
+
+def _block(title: str, names: list[str], helps: dict[str, str], column: int) -> str:
+    return "\n".join([f"{title}:", *(_line(name, helps[name], column) for name in names)])
+
+
+def _line(name: str, text: str, column: int) -> str:
+    width = max(shutil.get_terminal_size().columns - 2, column + _NARROWEST)
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=f"{' ' * _INDENT}{name}".ljust(column),
+        subsequent_indent=" " * column,
+        break_on_hyphens=False,
+    )

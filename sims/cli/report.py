@@ -5,8 +5,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from sims.cli.errors import UserError
-from sims.cli.registry import Subparsers
+from sims.cli.registry import Subparsers, UserError
 
 
 def add(subparsers: Subparsers) -> None:

@@ -6,8 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from sims.cli.errors import UserError
-from sims.cli.registry import Subparsers
+from sims.cli.registry import Subparsers, UserError
 
 if TYPE_CHECKING:
     from sims.scenario.shipped import Shipped

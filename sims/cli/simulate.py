@@ -11,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sims.cli.errors import UserError
-from sims.cli.extras import require
-from sims.cli.options import Whole
-from sims.cli.registry import Subparsers
-from sims.cli.terminal import INTERRUPTED
+from sims.cli import INTERRUPTED
+from sims.cli.options import WholeNumberOption
+from sims.cli.registry import Subparsers, UserError, require
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario
@@ -50,7 +48,9 @@ def add(subparsers: Subparsers) -> None:
         help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2], or the label of a case "
         "of its sweep, such as sweep.method=FedAvg; may be given several times (default None)",
     )
-    Whole("--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own").add(parser)
+    WholeNumberOption(
+        "--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own"
+    ).add(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -163,7 +163,7 @@ def _swept(
     from sims.sweep.progress import shown
     from sims.sweep.signals import stopped_by_signals
     from sims.sweep.tasks import Stopping
-    from sims.words import counted
+    from sims.text_format import counted
 
     own, stopping = cells(scenario), Stopping()
     kept = any(task.place is not None for task in tasks.values())
@@ -230,7 +230,7 @@ def _tell_kept(
 ) -> None:
     """Where runs are; and of which results there is no run, so that nobody takes another for it."""
     from sims.sweep.places import without_run
-    from sims.words import counted
+    from sims.text_format import counted
 
     kept = [cell for cell in summary.cells if cell.settings.output.keep == "run"]
     gone = without_run(args.out, scenario.name, kept)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sims.drill.config import DrillConfig
-from sims.words import counted
+from sims.text_format import counted
 
 
 def fingerprint(values: ArrayLike) -> str:

@@ -1,9 +1,15 @@
-"""Whether the noise of a total follows the law that was promised, from inputs that are all zero.
+"""Statistical tests of noise: its distribution over zero inputs, and a lower bound on epsilon from canaries.
 
-The total then is noise and nothing else: whole numbers whose variance and distribution are known. A sum of
-discrete Gaussians with at least four grid points of standard deviation each is a discrete Gaussian again, but
-for less than 2^-200. So the test is an ordinary one: chi-square of the values, and their variance. Each is
-two-sided in effect: too much noise is an error like too little.
+Over zero inputs the total is noise alone: integers with a known variance and distribution. A sum of discrete
+Gaussians with a standard deviation of at least four grid points each is again a discrete Gaussian, up to
+2^-200. So chi-square and the variance test it. Both are two-sided in effect: too much noise fails like too
+little.
+
+The lower bound compares scores of sums with and without a canary at a threshold that is fixed beforehand.
+Clopper and Pearson bound both error rates from above; the resulting bound on epsilon holds with the stated
+confidence for any mechanism. The bound by Gaussian differential privacy ("Tight Auditing of Differentially
+Private Machine Learning") also uses that the noise is Gaussian: two error rates then fix the trade-off curve,
+and the bound is tight.
 """
 
 from __future__ import annotations

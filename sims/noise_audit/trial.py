@@ -1,4 +1,9 @@
-"""One audit of the noise: conformance over zeros, then canaries."""
+"""One test of the noise of a sum: conformance over zeros, then canaries.
+
+A canary is one client whose vector has the largest allowed norm, or is zero. That is the pair of neighbours
+for which the privacy of a sum is stated (zero-out). All other clients send zeros, so nothing else hides the
+canary.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from secagg.spec import SumSpec, Table
 from sims.console import OnProgress, quiet
 from sims.noise_audit.statistical_tests import Finding, LowerBound, conform, gaussian_epsilon, lower_bound
 from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, Rehearsal, audited_spec
-from sims.words import counted
+from sims.text_format import counted
 
 _CONFIDENCE: Final = 0.9999
 _LEAST_SAMPLES: Final = 100

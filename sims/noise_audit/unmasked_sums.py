@@ -1,7 +1,8 @@
-"""A noisy sum without its masks: everybody encodes, residues are added, surplus noise is removed.
+"""Noisy sums without masks: clients encode, residues are added, surplus noise is removed.
 
-Masks change nothing about a total, so what is measured here holds for the machines too, at a cost that allows
-a hundred thousand sums. A fault may be built in: an audit that finds none of them is worth nothing.
+Masks do not change a total, so a measurement here also holds for the machines, at a cost that allows a
+hundred thousand sums. A fault can be built in: the tests of noise must detect each of them. `audited_spec`
+describes the sum under test: one vector, with noise of a given multiple of one client's reach.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from secagg.noise.layers import Layers
 from secagg.noise.promise import Noise, Promise
 from secagg.ring import Residues
 from secagg.spec import L2, Part, SumSpec, Total
-from sims.words import counted
+from sims.text_format import counted
 
 _SEEDS_AT_ONCE: Final = 1024
 

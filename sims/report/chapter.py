@@ -1,15 +1,21 @@
-"""What a page tells of one run: its audit, and the numbers that its plots show."""
+"""One run of a report: its audit, the numbers that plots show, and how it is read from a run directory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from secagg.noise.conversion import epsilon
-from sims.audit.audit import Audit, Spent
-from sims.records.sums import SumRecord
+from sims.audit.audit_result import Audit, Spent
+from sims.audit.audit_run import audited
+from sims.records import RunDirectory, find_runs
+from sims.records.files import read_file
+from sims.records.sums import SumHistory, SumRecord
+from sims.text_format import values_of
 
 _BENIGN: Final = "_benign"
 # In words, and in the order in which a reader cares.
@@ -168,3 +174,53 @@ def judged(chapters: Sequence[Chapter]) -> list[str]:
     attacked = any(each.attacked for each in chapters)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]
     return [name for name in shown if not all(each.is_copy(name) for each in chapters)] or ["common"]
+
+
+def read_chapters(path: Path) -> tuple[Chapter, ...]:
+    """One for every run in the directory. Raises `ConfigError` if there is none, or one is not understood."""
+    found = [(run, run.facts()) for run in find_runs(path)]
+    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))  # as they were run
+    runs, facts = [run for run, _ in found], [own for _, own in found]
+    return tuple(
+        _chapter(run, own, title) for run, own, title in zip(runs, facts, _titles(facts), strict=True)
+    )
+
+
+def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter:
+    result = _optional(run, "result.json")
+    return Chapter(
+        title=title,
+        audit=audited(run),
+        cell=facts.get("cell") or {},
+        metrics=run.read_lines("metrics.jsonl"),
+        sums=SumHistory.of(run.read_lines("sums.jsonl"), str(run / "sums.jsonl")).sums,
+        clients=_optional(run, "clients.json"),
+        corrupt=frozenset(result.get("corrupt") or ()),
+        scenario=_text(run / "scenario.toml"),
+        versions={
+            name: str(facts[key])
+            for name, key in {"secagg": "secagg", "Python": "python"}.items()
+            if facts.get(key)
+        },
+    )
+
+
+def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What tells the runs apart: the values that were swept, or the algorithm of a single one."""
+    names = [" · ".join(values_of(own.get("cell") or {})) or _algorithm(own) for own in facts]
+    often = Counter(names)
+    for name, own in zip(names, facts, strict=True):
+        yield name if often[name] == 1 else f"{name} ({str(own.get('digest'))[:6]})"
+
+
+def _algorithm(facts: Mapping[str, Any]) -> str:
+    name = str(facts.get("algorithm"))
+    return ALGORITHMS.get(name, name)
+
+
+def _optional(run: RunDirectory, name: str) -> dict[str, Any]:
+    return run.read_json(name) if (run / name).exists() else {}
+
+
+def _text(path: Path) -> str:
+    return read_file(path, "").decode(errors="replace") if path.exists() else ""

@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
+from sims.deploy.problems import ConfigError
+from sims.records.files import replace_file
 from sims.report import sections
-from sims.report.chapter import Chapter
-from sims.report.markup import Markup, element, joined, verbatim
-from sims.report.story import sentence
-from sims.words import counted
+from sims.report.chapter import Chapter, read_chapters
+from sims.report.headline import sentence
+from sims.report.html_tables import Markup, element, joined, verbatim
+from sims.text_format import counted
 
 MOST_BYTES: Final = 1_000_000
 # Of long runs, and of many, less is drawn until the page is small enough.
@@ -111,3 +114,18 @@ def _style() -> str:
 
 def _script() -> str:
     return f"<script>{_content('page.js')}</script>"
+
+
+REPORT: Final = "report.html"
+
+
+def write_report(path: Path, output: Path | None = None) -> Path:
+    """Write the page of the run, or of all runs, in a directory, and say where it is.
+
+    Raises `ConfigError` if there is no run, if its files cannot be understood, or if nothing can be written.
+    """
+    where = path / REPORT if output is None else output
+    if where.is_dir():
+        raise ConfigError(f"{where} is a directory: give the name of a file, such as {where / REPORT}")
+    replace_file(where, page(read_chapters(path)).encode())
+    return where

@@ -7,17 +7,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from sims.audit.audit import Exposure, Integrity
-from sims.report import numbers
+from sims import text_format
+from sims.audit.audit_result import Exposure, Integrity
+from sims.report.accuracy_plots import plots
+from sims.report.audit_tables import compared, findings
 from sims.report.chapter import Chapter
-from sims.report.figure import figure
-from sims.report.findings import compared, findings
-from sims.report.markup import NOTHING, Child, Markup, element
-from sims.report.plots import plots
-from sims.report.story import Figure, figures, sentence
-from sims.report.tables import tabulated
-from sims.report.wording import sentence_of
-from sims.words import counted
+from sims.report.headline import KeyFigure, figures, sentence
+from sims.report.html_tables import NOTHING, Child, Markup, element, tabulated
+from sims.report.svg_plots import figure
+from sims.text_format import counted, sentence_of
 
 _CHANNELS: Final = {
     "plain": "plain sums, no protection",
@@ -66,7 +64,7 @@ def _summary(chapters: Sequence[Chapter], left: int) -> str:
         counted(subject.dim, "parameter"),
         _CHANNELS.get(subject.channel, subject.channel),
         "" if subject.channel == "plain" else f"against {_TRUST.get(subject.trust, subject.trust)}",
-        numbers.duration(sum(each.audit.subject.seconds for each in chapters)),
+        text_format.duration(sum(each.audit.subject.seconds for each in chapters)),
     ]
     return " · ".join(filter(None, parts))
 
@@ -130,7 +128,7 @@ def cards(chapters: Sequence[Chapter]) -> Markup:
     )
 
 
-def _card(shown: Figure) -> Markup:
+def _card(shown: KeyFigure) -> Markup:
     return element(
         "div",
         element("dt", shown.name),

@@ -17,7 +17,7 @@ from secagg.thresholds import Trust
 from sims.deploy.problems import Problems, nearest
 from sims.scenario import cohorts, servers, tails
 from sims.scenario.settings import PrivacySection, Settings
-from sims.words import counted
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from torch import nn

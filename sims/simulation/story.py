@@ -19,7 +19,7 @@ from sims.simulation.observers import OBSERVERS
 from sims.simulation.spending import Spending, delta_of
 from sims.simulation.streams import insecure_seed
 from sims.simulation.world import World
-from sims.words import counted
+from sims.text_format import counted
 
 Line: TypeAlias = dict[str, Any]
 

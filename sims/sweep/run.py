@@ -10,7 +10,7 @@ from sims.console import OnProgress, quiet
 from sims.sweep.cell import Cell
 from sims.sweep.results import Record, Results
 from sims.sweep.tasks import Function, Stopping, run_tasks
-from sims.words import counted
+from sims.text_format import counted
 
 Tell: TypeAlias = Callable[[Cell, str], None]  # (what failed, and why)
 

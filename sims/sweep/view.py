@@ -10,7 +10,7 @@ import rich.table
 
 from sims.sweep.cell import Cell
 from sims.sweep.run import Summary
-from sims.words import counted
+from sims.text_format import counted
 
 _PERCENT: Final = {"mean_accuracy", "pooled_accuracy", "worst_tenth", "error_90"}
 _SHOWN: Final = {

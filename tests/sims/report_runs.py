@@ -8,26 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sims.audit.audit import (
+from sims.audit.audit_result import (
     Achieved,
     Audit,
+    ByteTraffic,
     Canary,
+    ClientDropouts,
+    ClientLosses,
+    ClientRefusal,
     CutShort,
     Exposure,
-    Failed,
+    FailedSum,
     GroupSteps,
     Integrity,
-    Kind,
-    Losses,
-    Missed,
-    Part,
-    Refused,
+    PrivacySpending,
     Release,
-    Spending,
+    RunSummary,
     Spent,
     StageBytes,
-    Subject,
-    Traffic,
+    SumKind,
+    SumPart,
 )
 from sims.records.sums import SumRecord
 from sims.report import Chapter
@@ -155,7 +155,7 @@ def _audit(
         delta=DELTA,
     )
     return Audit(
-        subject=Subject(
+        subject=RunSummary(
             path=f"results/{name}/{algorithm}",
             name=name,
             label=f"method={title}",
@@ -179,13 +179,13 @@ def _audit(
         ),
         integrity=_integrity(plain, problems, len(sums)),
         kinds=(
-            Kind(
+            SumKind(
                 kind="step",
                 group="model",
                 times=STEPS,
                 parts=(
-                    Part(name="directions", size=4810, bits=32, bound="norm 1 at most", noisy=noise),
-                    Part(name="weight", size=1, bits=32, bound="0 to 1,000,000", noisy=noise),
+                    SumPart(name="directions", size=4810, bits=32, bound="norm 1 at most", noisy=noise),
+                    SumPart(name="weight", size=1, bits=32, bound="0 to 1,000,000", noisy=noise),
                 ),
                 reveals="the sum of directions towards the clients' models, and of inverse distances",
                 private=noise,
@@ -193,7 +193,7 @@ def _audit(
         ),
         releases=tuple(_release(place, line, noise) for place, line in enumerate(released, 1)),
         stretches=(),
-        spending=Spending(
+        spending=PrivacySpending(
             adjacency="zero-out",
             delta=DELTA,
             server=spent,
@@ -213,14 +213,17 @@ def _audit(
                 cut_short=(CutShort(round=5, steps=2, why="client 7 left"),),
             ),
         ),
-        losses=Losses(
+        losses=ClientLosses(
             missed=tuple(
-                Missed(round=k + 1, kind="step", stage="mask", clients=k % 5 + 1) for k in range(rounds)
+                ClientDropouts(round=k + 1, kind="step", stage="mask", clients=k % 5 + 1)
+                for k in range(rounds)
             ),
             refused=(
-                Refused(round=3, kind="step", member=7, error="GroupChanged", sentence="the roster differs"),
+                ClientRefusal(
+                    round=3, kind="step", member=7, error="GroupChanged", sentence="the roster differs"
+                ),
             ),
-            failed=(Failed(round=5, kind="step", why="somebody left the group"),),
+            failed=(FailedSum(round=5, kind="step", why="somebody left the group"),),
         ),
         traffic=None if plain else _traffic(rounds),
         canaries=(
@@ -278,7 +281,7 @@ def _exposures(noise: bool, plain: bool) -> tuple[Exposure, ...]:
     )
 
 
-def _traffic(rounds: int) -> Traffic:
+def _traffic(rounds: int) -> ByteTraffic:
     stages = tuple(
         StageBytes(
             stage=stage,
@@ -292,7 +295,7 @@ def _traffic(rounds: int) -> Traffic:
         for stage, count in _BYTES.items()
     )
     up, down = sum(each.up for each in stages), sum(each.down for each in stages)
-    return Traffic(
+    return ByteTraffic(
         stages=stages,
         sums=STEPS * rounds,
         exact=STEPS * rounds,

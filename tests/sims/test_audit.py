@@ -14,8 +14,8 @@ from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.rfa import RFA
 from secagg.local import Stage
 from secagg.noise.conversion import epsilon
-from sims.audit.audit import Audit
-from sims.audit.audited import as_json, audited
+from sims.audit.audit_result import Audit
+from sims.audit.audit_run import as_json, audited
 from sims.audit.comparison import compared
 from sims.deploy.problems import ConfigError
 from sims.runtime import Setting

@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import minimize_scalar
 
 from secagg.spec import SumSpec
-from sims.audit.audited import audited
+from sims.audit.audit_run import audited
 from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate

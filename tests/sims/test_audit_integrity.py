@@ -16,9 +16,9 @@ from protocols.rfa import RFA
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local import Stage
-from sims.audit.audited import audited
-from sims.audit.evidence import Evidence
+from sims.audit.audit_run import audited
 from sims.audit.integrity import examined, fingerprint
+from sims.audit.run_files import Evidence
 from sims.records import RunDirectory
 from sims.records.signing import SignedHead, write_head
 from sims.runtime import Setting

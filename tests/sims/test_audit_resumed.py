@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sims.audit.audited import audited
+from sims.audit.audit_run import audited
 from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate

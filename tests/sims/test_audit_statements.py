@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from secagg.ledger import Head
-from sims.audit.audited import as_json, audited
+from sims.audit.audit_run import as_json, audited
 from sims.cli import main
 from sims.deploy.problems import ConfigError
 from sims.records import RunDirectory

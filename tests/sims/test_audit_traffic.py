@@ -15,11 +15,10 @@ from protocols.order_statistics import MedianByCounts
 from protocols.rfa import RFA
 from secagg.local import Stage
 from secagg.thresholds import Trust
-from sims.audit.audit import Audit
-from sims.audit.audited import audited
-from sims.audit.expectation import set_up, sizes_of
-from sims.audit.growth import Load, growth
-from sims.audit.sizes import Sizes, blob, number
+from sims.audit.audit_result import Audit
+from sims.audit.audit_run import audited
+from sims.audit.byte_counts import Load, growth
+from sims.audit.expected_bytes import Sizes, blob, number, set_up, sizes_of
 from sims.records.sums import SessionRecord
 from sims.runtime import Fate, Setting
 from tests.sims.audit_run import DIM, make_run, noisy

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from sims.cli import _parser, main, registry
-from sims.cli.errors import UserError
+from sims.cli.registry import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -242,7 +242,7 @@ def test_version_option(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version_command_tells_what_is_and_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sims.cli.version.DISTRIBUTIONS", ("secagg", "no-such-distribution"))
+    monkeypatch.setattr("sims.cli.DISTRIBUTIONS", ("secagg", "no-such-distribution"))
 
     assert main(["version"]) == 0
 

@@ -9,18 +9,18 @@ import pytest
 from secagg import Stage, Trust
 from secagg.errors import GroupChanged, SpecError, TooFewClients
 from sims.cli import main
-from sims.demo.people import People
-from sims.demo.story import Setting, Story, tell
+from sims.demo.session_demo import DemoResult, DemoSetting, run_session
+from sims.demo.simulated_clients import SimulatedClients
 
 SMALL = ("--only", "sums", "--clients", "10", "--dim", "40")
 
 
-def small_story(*, sums: int = 3, seed: int = 0, trust: Trust = Trust.MALICIOUS) -> Story:
-    return tell(Setting(clients=10, dim=40, sums=sums, trust=trust, seed=seed), lambda: None)
+def small_story(*, sums: int = 3, seed: int = 0, trust: Trust = Trust.MALICIOUS) -> DemoResult:
+    return run_session(DemoSetting(clients=10, dim=40, sums=sums, trust=trust, seed=seed), lambda: None)
 
 
 @pytest.fixture(scope="module")
-def story() -> Story:
+def story() -> DemoResult:
     return small_story()
 
 
@@ -44,11 +44,11 @@ def test_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 def test_broken_promise_is_told_and_exit_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], story: Story
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], story: DemoResult
 ) -> None:
     wrong = dataclasses.replace(story.sums[0], error=1.0)
     broken = dataclasses.replace(story, sums=(wrong, *story.sums[1:]), failure=None, refusal=None)
-    monkeypatch.setattr("sims.demo.view.watch", lambda setting, console: broken)
+    monkeypatch.setattr("sims.demo.session_view.watch", lambda setting, console: broken)
 
     assert main(["demo"]) == 1
 
@@ -58,7 +58,7 @@ def test_broken_promise_is_told_and_exit_1(
     assert "went along" in text
 
 
-def test_each_promise_counts(story: Story) -> None:
+def test_each_promise_counts(story: DemoResult) -> None:
     wrong = dataclasses.replace(story.sums[0], error=1.0)
 
     assert story.as_promised
@@ -67,13 +67,13 @@ def test_each_promise_counts(story: Story) -> None:
     assert not dataclasses.replace(story, sums=(wrong, *story.sums[1:])).as_promised
 
 
-def test_story_ends_with_a_clean_abort_and_a_refusal(story: Story) -> None:
+def test_story_ends_with_a_clean_abort_and_a_refusal(story: DemoResult) -> None:
     assert isinstance(story.failure, TooFewClients)
     assert isinstance(story.refusal, GroupChanged)
     assert story.left_out != story.refuser
 
 
-def test_some_leave_before_masking_and_some_before_revealing(story: Story) -> None:
+def test_some_leave_before_masking_and_some_before_revealing(story: DemoResult) -> None:
     mean, first, last = story.sums
 
     for each in story.sums:
@@ -87,14 +87,14 @@ def test_some_leave_before_masking_and_some_before_revealing(story: Story) -> No
     assert last.contributors == first.contributors, "one group, one company"
 
 
-def test_server_saw_other_numbers_than_the_clients_have(story: Story) -> None:
+def test_server_saw_other_numbers_than_the_clients_have(story: DemoResult) -> None:
     # Equal by chance with probability 2^-32 per element.
     assert not np.any(story.glimpse.seen == story.glimpse.residues)
     assert story.masked.total == story.true.total == 40 * len(story.sums[0].contributors)
     assert story.true.p_value < 1e-12
 
 
-def test_seed_fixes_data_and_absences_but_no_keys(story: Story) -> None:
+def test_seed_fixes_data_and_absences_but_no_keys(story: DemoResult) -> None:
     again, other = small_story(), small_story(seed=1)
 
     assert [each.contributors for each in again.sums] == [each.contributors for each in story.sums]
@@ -112,24 +112,24 @@ def test_any_number_of_sums(sums: int) -> None:
 
 
 def test_nobody_leaves_in_the_midst_of_the_median() -> None:
-    absences = People(clients=50, dim=4, seed=3).absences(5, 23)
+    absences = SimulatedClients(clients=50, dim=4, seed=3).absences(5, 23)
 
     assert all(not absences.get((number, stage)) for number in (2, 3) for stage in Stage)
     assert not absences[4, Stage.REVEAL] & absences[1, Stage.MASK]
     assert len(absences[5, Stage.MASK]) == 23
 
 
-def test_bytes_are_those_that_preflight_promised(story: Story) -> None:
+def test_bytes_are_those_that_preflight_promised(story: DemoResult) -> None:
     assert story.setup.up.total() == story.outlook.setup_bytes_up
 
 
 def test_setting_that_cannot_work_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(_setting: Setting, _console: object) -> Story:
+    def refuse(_setting: DemoSetting, _console: object) -> DemoResult:
         raise SpecError("it does not fit")
 
-    monkeypatch.setattr("sims.demo.view.watch", refuse)
+    monkeypatch.setattr("sims.demo.session_view.watch", refuse)
 
     assert main(["demo"]) == 2
 

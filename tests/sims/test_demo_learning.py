@@ -12,8 +12,7 @@ import pytest
 
 from sims.cli import main
 from sims.console import Console
-from sims.demo.learning import Cast, Outcome, free_directory, outcome, runs_in
-from sims.demo.learning_view import show
+from sims.demo.training_demo import TrainingOutcome, TrainingSetting, free_directory, outcome, runs_in, show
 from sims.records import RunDirectory
 
 
@@ -81,8 +80,8 @@ def test_without_noise_nothing_is_said_to_be_private(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
 
-    bare = Outcome("FedAvg", 0.5, 0.5, 2, 2, 2, (3, 4), 1e6, 1e6, None, None, None)
-    show(Console(), Cast(4, 1, 10, "curious_server", 3), [bare], tmp_path / "report.html")
+    bare = TrainingOutcome("FedAvg", 0.5, 0.5, 2, 2, 2, (3, 4), 1e6, 1e6, None, None, None)
+    show(Console(), TrainingSetting(4, 1, 10, "curious_server", 3), [bare], tmp_path / "report.html")
     text = " ".join(capsys.readouterr().out.split())
     assert "nothing here is differentially private" in text
     assert "50.0 % 50.0 % - 2 of 2 2 3 to 4 1.00" in text

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from sims.cli.numbers import fraction, number_or_proportion, proportion, whole
-from sims.words import counted
+from sims.cli.options import fraction, number_or_proportion, proportion, whole
+from sims.text_format import counted
 
 
 @pytest.mark.parametrize(("text", "number"), [("2", 2), ("5", 5), ("9", 9)])

@@ -14,11 +14,11 @@ import pytest
 
 from sims.cli import main
 from sims.report import Chapter, page, read_chapters
-from sims.report.markup import element, joined
-from sims.report.plots import plots
-from sims.report.scale import around
-from sims.report.series import Plot, Series, Stack
-from sims.report.story import figures, sentence
+from sims.report.accuracy_plots import plots
+from sims.report.headline import figures, sentence
+from sims.report.html_tables import element, joined
+from sims.report.plot_data import Plot, Series, StackedBars
+from sims.report.svg_plots import around
 from tests.sims.audit_run import make_run, noisy
 from tests.sims.report_runs import CLIENTS, CORRUPT, chapter, write_run
 
@@ -276,7 +276,7 @@ def test_sums_that_released_nothing_are_gaps_and_marked() -> None:
 
 def test_bars_of_a_client_add_up_to_what_it_sent() -> None:
     made = chapter()
-    (stack,) = [each for each in plots([made]) if isinstance(each, Stack)]
+    (stack,) = [each for each in plots([made]) if isinstance(each, StackedBars)]
     assert made.audit.traffic is not None
     assert stack.rows == ("Sent", "Received", "Plain FedAvg, sent", "Plain FedAvg, received")
     assert stack.total(0) == pytest.approx(made.audit.traffic.up_per_client)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sims.report import page
-from sims.report.story import figures
+from sims.report.headline import figures
 from tests.sims.report_runs import chapter
 
 REFUTED = "The measurements of this run do not hold"

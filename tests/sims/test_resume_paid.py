@@ -11,7 +11,7 @@ from secagg.errors import GroupReopened
 from secagg.groups import GroupBook
 from secagg.ledger import read_ledger
 from secagg.memory import AnswerEntry
-from sims.audit.audited import audited
+from sims.audit.audit_run import audited
 from sims.records import RunDirectory
 from sims.runtime.clientstate import SimulatedMemory
 from sims.scenario.settings import Settings

@@ -3,20 +3,16 @@
 import numpy as np
 import pytest
 
-from sims.demo.uniformity import BUCKETS, Histogram, chi_square_tail
+from sims.demo.simulated_clients import BUCKETS, Histogram
 
 
-@pytest.mark.parametrize(
-    ("value", "degrees", "tail"),
-    # Critical values from the printed tables.
-    [(3.841, 1, 0.05), (11.070, 5, 0.05), (44.985, 31, 0.05), (52.191, 31, 0.01), (14.458, 31, 0.995)],
-)
-def test_tail_of_chi_square(value: float, degrees: int, tail: float) -> None:
-    assert chi_square_tail(value, degrees) == pytest.approx(tail, rel=1e-3)
+def test_p_value_agrees_with_the_printed_table() -> None:
+    counts = (115, 85) * 10 + (100,) * 12
 
+    off = Histogram(counts)
 
-def test_tail_at_zero_is_everything() -> None:
-    assert chi_square_tail(0.0, 31) == 1.0
+    assert off.chi_square == pytest.approx(45.0)  # the table: 5 % at 44.985 with 31 degrees of freedom
+    assert off.p_value == pytest.approx(0.05, rel=5e-3)
 
 
 def test_equal_counts_are_not_suspicious() -> None:

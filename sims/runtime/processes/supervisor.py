@@ -42,7 +42,7 @@ from sims.runtime.processes.messages import (
     WorkerReply,
     pack_algorithm,
 )
-from sims.words import counted
+from sims.text_format import counted
 from sims.workers import (
     WorkerEvent,
     WorkerExited,

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sims.audit.audit import StageBytes, Traffic
+from sims import text_format
+from sims.audit.audit_result import ByteTraffic, StageBytes
 from sims.records.sums import SumRecord
-from sims.report import numbers
 from sims.report.chapter import Chapter
-from sims.report.figure import Drawable
-from sims.report.rounds import over_rounds
-from sims.report.series import Plot, Series, Stack, Way
+from sims.report.plot_data import Plot, Series, StackedBars, Way, over_rounds
+from sims.report.svg_plots import Drawable
 
 STAGES: Final = {
     "advertise": "Keys",
@@ -92,7 +91,7 @@ def _or_gap(count: int | None) -> float:
 # --- bytes ---
 
 
-def traffic(chapters: Sequence[Chapter]) -> Stack:
+def traffic(chapters: Sequence[Chapter]) -> StackedBars:
     """What one client sends and receives in the whole run, by stage, beside plain federated averaging."""
     shown = [(each, each.audit.traffic) for each in chapters if each.audit.traffic is not None]
     rows: dict[str, dict[str, float]] = {}
@@ -110,7 +109,7 @@ def traffic(chapters: Sequence[Chapter]) -> Stack:
         for look, name in enumerate((*STAGES.values(), _MODEL))
         if any(row.get(name) for row in rows.values())
     )
-    return Stack(
+    return StackedBars(
         key="bytes",
         title="Bytes of one client, by stage",
         note="In the whole run, beside federated averaging with no protection (4 bytes for each parameter).",
@@ -120,7 +119,7 @@ def traffic(chapters: Sequence[Chapter]) -> Stack:
     )
 
 
-def _bars(title: str, sent: Traffic, *, both: bool) -> dict[str, dict[str, float]]:
+def _bars(title: str, sent: ByteTraffic, *, both: bool) -> dict[str, dict[str, float]]:
     up = {_stage(each): each.up * _share(sent.up_per_client, sent.up) for each in sent.stages}
     down = {_stage(each): each.down * _share(sent.down_per_client, sent.down) for each in sent.stages}
     if both:
@@ -129,7 +128,7 @@ def _bars(title: str, sent: Traffic, *, both: bool) -> dict[str, dict[str, float
 
 
 def _references(up: float, down: float, *, both: bool, named: bool) -> dict[str, dict[str, float]]:
-    name = f"Plain FedAvg ({numbers.size(up)})" if named else "Plain FedAvg"
+    name = f"Plain FedAvg ({text_format.size(up)})" if named else "Plain FedAvg"
     if both:
         return {_row(name, "sent"): {_MODEL: up}, _row(name, "received"): {_MODEL: down}}
     return {name: {_MODEL: up + down}}
@@ -204,8 +203,8 @@ def _no_epsilon(chapters: Sequence[Chapter]) -> str:
     text = "No sum of the training carries noise, so there is no epsilon to show: what protects a client is "
     text += "that only totals are seen."
     if beside is not None:
-        text += f" The histogram of errors does, at an epsilon of {numbers.short(beside.epsilon)}"
-        text += f" and a delta of {numbers.delta(beside.delta)}."
+        text += f" The histogram of errors does, at an epsilon of {text_format.short(beside.epsilon)}"
+        text += f" and a delta of {text_format.delta(beside.delta)}."
     return text
 
 

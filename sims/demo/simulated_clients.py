@@ -1,17 +1,20 @@
-"""The simulated clients: their private vectors, what they answer, and when they drop out.
+"""Simulated clients of the demo: private vectors, answers, drop-outs; and a test that residues look uniform.
 
-All of it follows from a seed, so that a run can be repeated. The machines' keys and masks do not.
+All of it follows from a seed, so a run can be repeated. The machines' keys and masks do not follow from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chisquare
 
 from secagg import L2, Count, LInf, Part, Stage, SumSpec, Table
+from secagg.ring import Residues
 
 MEAN: Final = "mean"
 MEDIAN: Final = "median"
@@ -41,7 +44,7 @@ def demo_table(dim: int, steps: int) -> Table:
     return Table({MEAN: mean, MEDIAN: median})
 
 
-class People:
+class SimulatedClients:
     """`clients` people with a vector of `dim` elements and a number of examples each."""
 
     def __init__(self, *, clients: int, dim: int, seed: int) -> None:
@@ -90,3 +93,40 @@ class People:
             (number, Stage.MASK): frozenset(drawn[:mask]),
             (number, Stage.REVEAL): frozenset(drawn[mask:]),
         }
+
+
+BUCKETS: Final = 32
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many residues fell into each of `BUCKETS` equal ranges."""
+
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, residues: Residues, bits: int) -> Histogram:
+        """Buckets by the leading five of `bits` bits."""
+        buckets = residues.astype(np.uint64) >> np.uint64(bits - BUCKETS.bit_length() + 1)
+        return cls(tuple(int(n) for n in np.bincount(buckets.astype(np.int64), minlength=BUCKETS)))
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def bars(self) -> str:
+        """One character per bucket, the fullest one as a full block."""
+        most = max(self.counts)
+        return "".join(_BARS[round(count / most * (len(_BARS) - 1))] for count in self.counts)
+
+    @property
+    def chi_square(self) -> float:
+        """Distance from equal counts; about `BUCKETS - 1` for uniform residues."""
+        return float(chisquare(self.counts).statistic)
+
+    @property
+    def p_value(self) -> float:
+        """How often uniform residues would be at least that far off."""
+        return float(chisquare(self.counts).pvalue)

@@ -13,14 +13,14 @@ from typing import Any
 
 from secagg.ledger import Reading
 from secagg.ledger import Row as LedgerRow
-from sims.audit.evidence import Evidence, Row
+from sims.audit.run_files import Evidence, Row
 from sims.records.sums import TRAINING, SumRecord
 
 Key = tuple[str, int]  # a session's id, and the index of the sum in it
 
 
 @dataclass(frozen=True)
-class Entry:
+class MatchedSum:
     """One sum: as it was asked by the ledger, as it was logged, and what the ledger says was released.
 
     Of a plain channel there is the log alone; of a round that was lost to a kill, the ledger alone.
@@ -76,7 +76,7 @@ class Records:
     A run that was killed has sums in its ledger of a round that was never over.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MatchedSum, ...]
     problems: tuple[str, ...]
     lost: int
 
@@ -84,7 +84,7 @@ class Records:
 def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
     """Every sum of either record. Without a ledger, the log is all there is."""
     if reading is None:
-        return Records(tuple(Entry(None, row, None) for row in evidence.sums), (), 0)
+        return Records(tuple(MatchedSum(None, row, None) for row in evidence.sums), (), 0)
     problems = list(_unfounded(evidence))
     logged = _logged(evidence, reading)
     entries = list(_entries(evidence, reading, logged))
@@ -100,7 +100,7 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
         for entry in lost
         if not (_was_cut_off(entry.place, evidence) or (entry.place > last and not evidence.finished))
     ]
-    unasked = [Entry(None, replace(row, count=None), None) for row in evidence.sums if row.index is None]
+    unasked = [MatchedSum(None, replace(row, count=None), None) for row in evidence.sums if row.index is None]
     return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
 
 
@@ -115,7 +115,7 @@ def _unfounded(evidence: Evidence) -> Iterator[str]:
             yield f"{name} is in sums.jsonl more than once"
 
 
-def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[Entry]:
+def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[MatchedSum]:
     """Every sum of the ledger; its line is taken out of `logged`."""
     beside = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
     number = 0
@@ -123,7 +123,7 @@ def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord])
         extra = asked.body["kind"] in beside
         number = number if extra else int(asked.body["round"]) + 1
         line = None if _was_cut_off(asked.number, evidence) else logged.pop(_key(asked), None)
-        yield Entry(asked.body, line, released, asked.number, number, extra)
+        yield MatchedSum(asked.body, line, released, asked.number, number, extra)
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
@@ -171,7 +171,9 @@ def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
     }
 
 
-def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) -> tuple[Entry, ...]:
+def _in_order(
+    evidence: Evidence, entries: list[MatchedSum], unasked: list[MatchedSum]
+) -> tuple[MatchedSum, ...]:
     """As in the ledger; a sum that was given up before anybody was asked is where the log has it."""
     if not unasked:
         return tuple(entries)
@@ -185,7 +187,7 @@ def _in_order(evidence: Evidence, entries: list[Entry], unasked: list[Entry]) ->
     return tuple(found)
 
 
-def _disagreements(entry: Entry) -> Iterator[str]:
+def _disagreements(entry: MatchedSum) -> Iterator[str]:
     asked, logged = entry.asked, entry.logged
     if asked is None or logged is None:
         return

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sims.report import numbers
+from sims import text_format
 from sims.report.chapter import MEASURES, Chapter, judged
-from sims.report.figure import Drawable
-from sims.report.rounds import Curve, over_rounds
-from sims.report.series import Plot, Series
-from sims.report.traffic import privacy, steps, survivors, traffic
+from sims.report.plot_data import Curve, Plot, Series, over_rounds
+from sims.report.svg_plots import Drawable
+from sims.report.traffic_plots import privacy, steps, survivors, traffic
 
 _BINS: Final = 20
 
@@ -35,9 +34,9 @@ def plots(chapters: Sequence[Chapter]) -> tuple[Drawable, ...]:
 
 def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
     if any(each.classifies for each in chapters):
-        kind, key, y, scale, form = "Accuracy", "mean_accuracy", "Accuracy, %", 100.0, numbers.hundredths
+        kind, key, y, scale, form = "Accuracy", "mean_accuracy", "Accuracy, %", 100.0, text_format.hundredths
     else:
-        kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, numbers.plain
+        kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, text_format.plain
     if len(chapters) == 1:
         told = (name for name in chapters[0].measures if not chapters[0].is_copy(name))
         curves = {MEASURES.get(name, name): chapters[0].curve(name, key) for name in told}
@@ -188,7 +187,7 @@ def _errors_by_round(key: str, title: str, note: str, curves: Mapping[str, Curve
         "Error, %",
         shown,
         scale=100.0,
-        form=numbers.hundredths,
+        form=text_format.hundredths,
         least=0.0,
         order=tuple(curves),
     )

@@ -7,12 +7,12 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from secagg.noise.accounting import Adjacency
-from sims.audit.audit import Release, Spending, Spent
-from sims.audit.evidence import Evidence, Row
-from sims.audit.learned import Accounts, Books
-from sims.audit.records import Records
+from sims.audit.audit_result import PrivacySpending, Release, Spent
+from sims.audit.reconciliation import Records
+from sims.audit.released_sums import Accounts, Books
+from sims.audit.run_files import Evidence, Row
 from sims.records.sums import SumRecord
-from sims.words import counted
+from sims.text_format import counted
 
 ALGORITHM: Final = "algorithm"
 TAIL: Final = "tail"
@@ -42,7 +42,7 @@ def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
 
 def spending(
     evidence: Evidence, records: Records, extra: Container[str], found: Sequence[Release], books: Books
-) -> Spending:
+) -> PrivacySpending:
     """`extra` kinds are beside the training, and have a budget of their own."""
     accounts = books.algorithm
     own = [release for release in found if release.kind not in extra]
@@ -53,7 +53,7 @@ def spending(
     budgets = {ALGORITHM: server}
     if beside:
         budgets |= {TAIL: _spent(beside, books.tail), TOGETHER: _spent(found, accounts)}
-    return Spending(
+    return PrivacySpending(
         adjacency=str(adjacency_of(evidence, records)),
         delta=accounts.delta,
         server=server,

@@ -1,9 +1,18 @@
-"""Numbers as a reader of the page meets them."""
-
-from __future__ import annotations
+"""Numbers, counts and sentences as a person reads them in texts, tables and pages."""
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: 1 sum, 3 sums."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# Why a sum without noise is not private.
+EXACT_TOTAL = "the total is exact, and whoever knows all other inputs knows the last one"
+
 
 MISSING: Final = "–"  # noqa: RUF001  # an en dash, as in a printed table
 _SPACE: Final = "\N{NO-BREAK SPACE}"
@@ -66,3 +75,17 @@ def duration(seconds: float | None) -> str:
 
 def _three(value: float) -> str:
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+
+
+def sentence_of(text: str) -> str:
+    """With a capital and a full stop."""
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+
+
+def values_of(cell: Mapping[str, Any]) -> list[str]:
+    """What was swept, one by one: a label says enough by itself, and a number needs its name."""
+    return [
+        value if isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
+        for key, value in cell.items()
+    ]

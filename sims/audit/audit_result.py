@@ -1,6 +1,6 @@
 """What an audit of a run found: values that a person, a program and a report read alike.
 
-All of it comes from a run directory and nothing else. `sims.audit.audited` puts it together.
+All of it comes from a run directory and nothing else. `sims.audit.audit_run` puts it together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class RunSummary:
     """What this run was. `graph`, `neighbours` and `threshold` are those of its last session, if any."""
 
     path: str
@@ -63,7 +63,7 @@ class Integrity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SumPart:
     """A vector of which a server learned the sum. `bound` says in words what one client could add."""
 
     name: str
@@ -74,7 +74,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class SumKind:
     """One kind of sum: what it reveals, in words, and with which noise.
 
     `group`  the kinds with the same one are sums of the same private vectors.
@@ -84,7 +84,7 @@ class Kind:
     kind: str
     group: str
     times: int | None
-    parts: tuple[Part, ...]
+    parts: tuple[SumPart, ...]
     reveals: str
     private: bool
     extra: bool = False
@@ -140,7 +140,7 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spending:
+class PrivacySpending:
     """What the sums of the algorithm have cost, by who keeps count. Epsilons are at `delta`.
 
     `server`         of a client that was in every released sum.
@@ -197,7 +197,7 @@ class GroupSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Missed:
+class ClientDropouts:
     """Clients that were lost in one stage of a sum, or of a session's set-up (`kind` is then empty)."""
 
     round: int
@@ -207,7 +207,7 @@ class Missed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class ClientRefusal:
     """A client that refused, and what it said."""
 
     round: int
@@ -218,7 +218,7 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed:
+class FailedSum:
     """A sum, or a session (`kind` is then empty), of which nothing was released."""
 
     round: int
@@ -227,10 +227,10 @@ class Failed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Losses:
-    missed: tuple[Missed, ...]
-    refused: tuple[Refused, ...]
-    failed: tuple[Failed, ...]
+class ClientLosses:
+    missed: tuple[ClientDropouts, ...]
+    refused: tuple[ClientRefusal, ...]
+    failed: tuple[FailedSum, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,7 @@ class StageBytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
+class ByteGrowth:
     """Bytes of a whole round over cohort sizes m, as `a m log2 m + b m d` by least squares."""
 
     sizes: tuple[int, ...]
@@ -258,7 +258,7 @@ class Growth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class ByteTraffic:
     """What was sent, and what the protocol says that it should have been.
 
     `sums`, `exact`     sums and sessions that were compared, and those that agree to the byte.
@@ -279,7 +279,7 @@ class Traffic:
     down_per_client: float
     fedavg_up: float
     fedavg_down: float
-    growth: Growth | None
+    growth: ByteGrowth | None
     wrong: int = 0
 
 
@@ -316,16 +316,16 @@ class Achieved:
 class Audit:
     """Everything. `remarks` say which files were missing, or not complete."""
 
-    subject: Subject
+    subject: RunSummary
     integrity: Integrity
-    kinds: tuple[Kind, ...]
+    kinds: tuple[SumKind, ...]
     releases: tuple[Release, ...]
     stretches: tuple[Stretch, ...]
-    spending: Spending
+    spending: PrivacySpending
     exposures: tuple[Exposure, ...]
     groups: tuple[GroupSteps, ...]
-    losses: Losses
-    traffic: Traffic | None
+    losses: ClientLosses
+    traffic: ByteTraffic | None
     canaries: tuple[Canary, ...]
     achieved: Achieved
     remarks: tuple[str, ...] = ()

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
-from sims.report.markup import Markup, element, joined
-from sims.report.scale import Scale, around
-from sims.report.series import Plot, Series, Stack
+from sims.report.html_tables import Markup, boxed, element, joined
+from sims.report.plot_data import Plot, Series, StackedBars
 
 WIDTH: Final = 440.0
 HEIGHT: Final = 275.0
@@ -50,7 +50,7 @@ def plotted(plot: Plot) -> Markup:
     )
 
 
-def stacked(stack: Stack) -> Markup:
+def stacked(stack: StackedBars) -> Markup:
     """Bars from left to right, one below the other."""
     height = _ROW * len(stack.rows)
     longest = max(stack.total(row) for row in range(len(stack.rows)))
@@ -246,7 +246,7 @@ def _fitted(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _bar(stack: Stack, row: int, x: Scale) -> Markup:
+def _bar(stack: StackedBars, row: int, x: Scale) -> Markup:
     top, right = _ROW * row + 20, x(0.0)
     parts = []
     for series in stack.series:
@@ -259,3 +259,100 @@ def _bar(stack: Stack, row: int, x: Scale) -> Markup:
             right += width
     total = element("text", stack.form(stack.total(row)), class_="total", x=right + 6, y=top + 12.5)
     return joined(element("text", _fitted(stack.rows[row]), class_="row", x=2.0, y=top - 5), parts, total)
+
+
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Linear: `low` is drawn at `start`, and `high` at `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, most: int = 6, *, whole: bool = False) -> tuple[float, ...]:
+        """Round numbers within the scale, `most` of them at most."""
+        step = _step((self.high - self.low) / max(1, most - 1), whole=whole)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return tuple(round(step * place, 12) for place in range(first, last + 1))
+
+
+def around(low: float, high: float, *, start: float, end: float, whole: bool = False, most: int = 5) -> Scale:
+    """A scale whose ends are round and have all values between them."""
+    if high <= low:
+        high = low + (1.0 if whole or low == 0 else abs(low) * 0.5)
+    step = _step((high - low) / max(1, most - 1), whole=whole)
+    low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return Scale(round(low, 12), round(high, 12), start, end)
+
+
+def _step(least: float, *, whole: bool) -> float:
+    """The smallest round number that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * each for each in _STEPS if power * each >= least * (1 - 1e-9))
+    return max(1.0, math.ceil(step)) if whole else step
+
+
+Drawable: TypeAlias = Plot | StackedBars
+
+
+def figure(shown: Drawable, *, places: int) -> Markup:
+    """With at most so many `places`: of a long run, evenly spread ones are drawn."""
+    if isinstance(shown, Plot):
+        shown = shown.thinned(places)
+    title = element("h3", shown.title, id=f"{shown.key}-title")
+    note = element("p", shown.note if shown.drawn else shown.empty, id=f"{shown.key}-note", class_="note")
+    if not shown.drawn:
+        return element("div", title, note, class_="figure empty")
+    drawing = plotted(shown) if isinstance(shown, Plot) else stacked(shown)
+    return element(
+        "figure",
+        element("figcaption", title, note),
+        element("div", drawing, class_="canvas"),
+        _legend(shown.series) if len(shown.series) > 1 else None,
+        _number_table(shown),
+        class_="figure",
+        id=shown.key,
+    )
+
+
+def _legend(series: Sequence[Series]) -> Markup:
+    """Names with keys; the script makes switches of them."""
+    entries = (
+        element("li", key_of(each), element("span", each.name), data_series=each.name) for each in series
+    )
+    return element("ul", entries, class_="legend")
+
+
+def _number_table(shown: Drawable) -> Markup:
+    head = _head(shown)
+    caption = f"The numbers of: {shown.title}"
+    table = element(
+        "table",
+        element("caption", caption, class_="unseen"),
+        element("thead", element("tr", (element("th", name, scope="col") for name in head))),
+        element("tbody", _number_rows(shown)),
+        class_="numbers",
+    )
+    return element("details", element("summary", "The numbers"), boxed(table, caption), class_="data")
+
+
+def _head(shown: Drawable) -> list[str]:
+    first = shown.x if isinstance(shown, Plot) else "what"
+    return [first, *(each.name for each in shown.series)]
+
+
+def _number_rows(shown: Drawable) -> Iterator[Markup]:
+    count = len(shown.places) if isinstance(shown, Plot) else len(shown.rows)
+    for at in range(count):
+        name = shown.named(at) if isinstance(shown, Plot) else shown.rows[at]
+        cells = (element("td", shown.form(each.values[at])) for each in shown.series)
+        yield element("tr", element("th", name, scope="row"), cells)

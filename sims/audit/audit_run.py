@@ -7,17 +7,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sims.audit.achieved import achieved, canaries, tail
-from sims.audit.audit import Audit, Integrity, Subject
-from sims.audit.evidence import Evidence, Row
+from sims.audit.audit_result import Audit, Integrity, RunSummary
+from sims.audit.byte_counts import traffic
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
-from sims.audit.kinds import kinds_of
-from sims.audit.learned import Accounts, Books, releases, stretches, wrong_charges
-from sims.audit.losses import losses
-from sims.audit.spending import adjacency_of, delta_of, spending
-from sims.audit.steps import groups
-from sims.audit.traffic import traffic
+from sims.audit.privacy_cost import adjacency_of, delta_of, spending
+from sims.audit.released_sums import Accounts, Books, kinds_of, releases, stretches, wrong_charges
+from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
+from sims.audit.run_files import Evidence, Row
 from sims.deploy.config import toml_tables
 from sims.deploy.problems import ConfigError
 from sims.records import RunDirectory
@@ -94,11 +91,11 @@ def _missing(evidence: Evidence) -> tuple[str, ...]:
     return tuple(f"{name} is missing; what follows from it is left out" for name in evidence.missing)
 
 
-def _subject(evidence: Evidence) -> Subject:
+def _subject(evidence: Evidence) -> RunSummary:
     run = evidence.run
     sessions = [row for row in evidence.sessions if row.failure is None]
     graph: Mapping[str, Any] = sessions[-1].to_json() if sessions else run.get("graph") or {}
-    return Subject(
+    return RunSummary(
         path=str(evidence.directory.path),
         name=run["name"],
         label=run.get("label") or run["name"],

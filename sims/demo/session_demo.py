@@ -17,8 +17,16 @@ from secagg.encoding import Encoding
 from secagg.errors import GroupChanged, SumFailed
 from secagg.events import Asked, SessionReady, SumReleased
 from secagg.ring import Residues
-from sims.demo.people import BITS, MEAN, MEDIAN, Absences, People, Vector, demo_table
-from sims.demo.uniformity import Histogram
+from sims.demo.simulated_clients import (
+    BITS,
+    MEAN,
+    MEDIAN,
+    Absences,
+    Histogram,
+    SimulatedClients,
+    Vector,
+    demo_table,
+)
 
 SHOWN: Final = 4  # elements of a vector that fit on the screen
 _ROUND: Final = 0
@@ -27,7 +35,7 @@ Tick: TypeAlias = Callable[[], None]  # called for each frame that the server re
 
 
 @dataclass(frozen=True)
-class Setting:
+class DemoSetting:
     """What the user chose. `seed` is that of the simulated data and drop-outs only."""
 
     clients: int
@@ -42,7 +50,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Glimpse:
+class MaskedExample:
     """One client's input as it is, and as the server saw it."""
 
     member: int
@@ -52,7 +60,7 @@ class Glimpse:
 
 
 @dataclass(frozen=True, eq=False)
-class SumStory:
+class SumResult:
     """One sum: who was in it, what came out, and how far that is from the plain sum."""
 
     kind: str
@@ -75,7 +83,7 @@ class SumStory:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class StageTraffic:
     """Mean bytes of a client by stage; those of the sums are per sum."""
 
     up: Counter[Stage]
@@ -83,17 +91,17 @@ class Traffic:
 
 
 @dataclass(frozen=True, eq=False)
-class Story:
+class DemoResult:
     """Everything the demo has to tell."""
 
-    setting: Setting
+    setting: DemoSetting
     outlook: Preflight
-    glimpse: Glimpse
+    glimpse: MaskedExample
     masked: Histogram
     true: Histogram
-    sums: tuple[SumStory, ...]
-    setup: Traffic
-    each_sum: Traffic
+    sums: tuple[SumResult, ...]
+    setup: StageTraffic
+    each_sum: StageTraffic
     vanished: int
     failure: SumFailed | None
     left_out: int
@@ -107,21 +115,21 @@ class Story:
         return totals and self.failure is not None and self.refusal is not None
 
 
-def frames(setting: Setting) -> int:
+def frames(setting: DemoSetting) -> int:
     """About how many frames the server receives: the length of a progress bar."""
     stages = 3 if setting.trust is Trust.MALICIOUS else 2
     return setting.clients * (2 + stages * setting.sums)
 
 
-def tell(setting: Setting, tick: Tick) -> Story:
+def run_session(setting: DemoSetting, tick: Tick) -> DemoResult:
     """Run the session. Raises `LocalError` where the setting cannot work."""
-    return _Teller(setting, tick).tell()
+    return _DemoSession(setting, tick).run()
 
 
-class _Teller:
+class _DemoSession:
     """Plays all parts: the people, the honest server, and at last the cheating one."""
 
-    def __init__(self, setting: Setting, tick: Tick) -> None:
+    def __init__(self, setting: DemoSetting, tick: Tick) -> None:
         self._setting = setting
         self._tick = tick
         self._table = demo_table(setting.dim, setting.sums)
@@ -135,7 +143,7 @@ class _Teller:
             table=self._table, trust=setting.trust, members=range(setting.clients),
             corrupt=setting.corrupt, dropout=0.1, sums=planned,
         )  # fmt: skip
-        self._people = People(clients=setting.clients, dim=setting.dim, seed=setting.seed)
+        self._people = SimulatedClients(clients=setting.clients, dim=setting.dim, seed=setting.seed)
         self._vanished = setting.clients - self._outlook.quorum + 1
         self._absences: Absences = self._people.absences(setting.sums, self._vanished)
         self._asking = -1
@@ -144,10 +152,10 @@ class _Teller:
             server, self._clients, self._answer, absent=self._absent, observer=self._observe
         )
 
-    def tell(self) -> Story:
+    def run(self) -> DemoResult:
         session = self._session
         session.open()
-        setup = self._traffic(Traffic(Counter(), Counter()), 1)
+        setup = self._traffic(StageTraffic(Counter(), Counter()), 1)
         before = self._snapshot()
         sums = self._sums()
         each_sum = self._traffic(before, len(sums))
@@ -155,7 +163,7 @@ class _Teller:
         left_out, refuser, refusal = self._cheat(sums[-1])
         session.end()
         masked, true = self._residues(sums[0])
-        return Story(
+        return DemoResult(
             setting=self._setting,
             outlook=self._outlook,
             glimpse=self._glimpse(sums[0], masked, true),
@@ -188,7 +196,7 @@ class _Teller:
 
     # --- sums ---
 
-    def _sums(self) -> list[SumStory]:
+    def _sums(self) -> list[SumResult]:
         """A mean, then the steps of a geometric median, each from where the last one ended."""
         stories = [self._sum(MEAN, b"")]
         centre = np.zeros(self._setting.dim)
@@ -198,14 +206,14 @@ class _Teller:
             centre = centre + story.total["influence"] / story.total["weight"]
         return stories
 
-    def _sum(self, kind: str, payload: bytes) -> SumStory:
+    def _sum(self, kind: str, payload: bytes) -> SumResult:
         self._asking += 1
         total = self._session.ask(kind, payload, round_number=_ROUND)
         released = self._session.events[-1]
         assert isinstance(released, SumReleased)
         plain = self._people.plain_sum(released.contributors, kind, payload)
         part = self._table[kind].parts[0]
-        return SumStory(
+        return SumResult(
             kind=kind,
             total=total,
             contributors=released.contributors,
@@ -229,7 +237,7 @@ class _Teller:
         events = self._session.events
         return any(isinstance(event, SumReleased) and event.sum_index == number for event in events)
 
-    def _cheat(self, last: SumStory) -> tuple[int, int, GroupChanged | None]:
+    def _cheat(self, last: SumResult) -> tuple[int, int, GroupChanged | None]:
         """Ask one client for the median's next sum without another: the difference would be its vector."""
         ready = next(event for event in self._session.events if isinstance(event, SessionReady))
         left_out, refuser = [k for k in last.contributors if k not in last.before_revealing][:2]
@@ -244,7 +252,7 @@ class _Teller:
 
     # --- what was seen ---
 
-    def _residues(self, first: SumStory) -> tuple[dict[int, Residues], dict[int, Residues]]:
+    def _residues(self, first: SumResult) -> tuple[dict[int, Residues], dict[int, Residues]]:
         """The masked update of each contributor to the first sum, and the one behind the mask.
 
         Clients round at random and tell nobody which way, so the latter is right to within one.
@@ -261,22 +269,24 @@ class _Teller:
     def _values(self, member: int) -> NDArray[np.float64]:
         return self._people.answer(member, MEAN, b"")["update"]
 
-    def _glimpse(self, first: SumStory, masked: dict[int, Residues], true: dict[int, Residues]) -> Glimpse:
+    def _glimpse(
+        self, first: SumResult, masked: dict[int, Residues], true: dict[int, Residues]
+    ) -> MaskedExample:
         member = first.contributors[len(first.contributors) // 2]
         values = self._values(member)[:SHOWN]
-        return Glimpse(member, values, true[member][:SHOWN], masked[member][:SHOWN])
+        return MaskedExample(member, values, true[member][:SHOWN], masked[member][:SHOWN])
 
     # --- bytes ---
 
-    def _snapshot(self) -> Traffic:
-        return Traffic(Counter(self._session.bytes_up), Counter(self._session.bytes_down))
+    def _snapshot(self) -> StageTraffic:
+        return StageTraffic(Counter(self._session.bytes_up), Counter(self._session.bytes_down))
 
-    def _traffic(self, before: Traffic, times: int) -> Traffic:
+    def _traffic(self, before: StageTraffic, times: int) -> StageTraffic:
         """Bytes since `before`, per client and time."""
         now, each = self._snapshot(), self._setting.clients * times
         up = Counter({stage: count // each for stage, count in (now.up - before.up).items()})
         down = Counter({stage: count // each for stage, count in (now.down - before.down).items()})
-        return Traffic(up, down)
+        return StageTraffic(up, down)
 
 
 def _nearest(scaled: NDArray[np.float64]) -> Residues:

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sims.audit.audit import Audit, Kind, Release, Spent
-from sims.report import numbers, tables
+from sims import text_format
+from sims.audit.audit_result import Audit, Release, Spent, SumKind
+from sims.report import html_tables
 from sims.report.chapter import MEASURES, Chapter, judged
-from sims.report.tables import Cell, Table
-from sims.report.traffic import STAGES
-from sims.report.wording import sentence_of
-from sims.words import counted
+from sims.report.html_tables import ReportTable, TableCell
+from sims.report.traffic_plots import STAGES
+from sims.text_format import counted, sentence_of
 
 _SET_UP: Final = "set-up"
 
 
-def findings(chapter: Chapter, prefix: str, *, rows: int) -> tuple[Table, ...]:
+def findings(chapter: Chapter, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
     """All tables that have something to show. Of long ones, `rows` at most are in the page."""
     audit = chapter.audit
     made = (
@@ -32,15 +32,15 @@ def findings(chapter: Chapter, prefix: str, *, rows: int) -> tuple[Table, ...]:
     return tuple(_prefixed(table, prefix) for table in made if table.rows)
 
 
-def _prefixed(table: Table, prefix: str) -> Table:
+def _prefixed(table: ReportTable, prefix: str) -> ReportTable:
     return replace(table, key=f"{prefix}{table.key}")
 
 
 # --- what was learned ---
 
 
-def _kinds(audit: Audit) -> Table:
-    return Table(
+def _kinds(audit: Audit) -> ReportTable:
+    return ReportTable(
         key="kinds",
         caption="What the server learns from each kind of sum",
         columns=("Kind", "What it reveals", "Parts", "Group", "Noise"),
@@ -48,19 +48,35 @@ def _kinds(audit: Audit) -> Table:
     )
 
 
-def _kind(kind: Kind) -> tuple[Cell, ...]:
+def _kind(kind: SumKind) -> tuple[TableCell, ...]:
     parts = "; ".join(f"{part.name}: {part.size:,} of {part.bits} bits, {part.bound}" for part in kind.parts)
-    noise = Cell("on every part", tone="good") if kind.private else Cell("no", tone="bad")
-    return (Cell(kind.kind), Cell(kind.reveals), Cell(parts), tables.words(kind.group or None), noise)
+    noise = TableCell("on every part", tone="good") if kind.private else TableCell("no", tone="bad")
+    return (
+        TableCell(kind.kind),
+        TableCell(kind.reveals),
+        TableCell(parts),
+        html_tables.text_cell(kind.group or None),
+        noise,
+    )
 
 
-def _releases(audit: Audit, rows: int) -> Table:
+def _releases(audit: Audit, rows: int) -> ReportTable:
     shown = audit.releases[:rows]
     left = len(audit.releases) - len(shown)
-    return Table(
+    return ReportTable(
         key="releases",
         caption="Every sum that was released, in order",
-        columns=("Sum", "Round", "Kind", "Elements", "Bits", "Invited", "Contributors", "Epsilon", "So far"),
+        columns=(
+            "Sum",
+            "Round",
+            "SumKind",
+            "Elements",
+            "Bits",
+            "Invited",
+            "Contributors",
+            "Epsilon",
+            "So far",
+        ),
         rows=tuple(_release(each, audit) for each in shown),
         note=f"{left:,} further sums are left out here; secagg audit --json has them." if left else "",
         folded=True,
@@ -68,28 +84,28 @@ def _releases(audit: Audit, rows: int) -> Table:
     )
 
 
-def _release(each: Release, audit: Audit) -> tuple[Cell, ...]:
+def _release(each: Release, audit: Audit) -> tuple[TableCell, ...]:
     kind = next((kind for kind in audit.kinds if kind.kind == each.kind), None)
     elements = None if kind is None else sum(part.size for part in kind.parts)
     bits = None if kind is None else sum(part.size * part.bits for part in kind.parts)
-    none = Cell("no noise", tone="bad")
+    none = TableCell("no noise", tone="bad")
     return (
-        tables.number(each.number),
-        tables.number(each.round),
-        Cell(each.kind),
-        tables.number(elements),
-        tables.number(bits),
-        tables.number(each.invited),
-        tables.number(each.contributors),
-        none if each.rho is None else tables.number(each.epsilon),
-        tables.number(each.epsilon_so_far if each.rho_so_far else None),
+        html_tables.number_cell(each.number),
+        html_tables.number_cell(each.round),
+        TableCell(each.kind),
+        html_tables.number_cell(elements),
+        html_tables.number_cell(bits),
+        html_tables.number_cell(each.invited),
+        html_tables.number_cell(each.contributors),
+        none if each.rho is None else html_tables.number_cell(each.epsilon),
+        html_tables.number_cell(each.epsilon_so_far if each.rho_so_far else None),
     )
 
 
 # --- what it cost ---
 
 
-def _spending(audit: Audit) -> Table:
+def _spending(audit: Audit) -> ReportTable:
     spending, several = audit.spending, len(audit.spending.of_budgets) > 1
     parties: list[tuple[str, Spent | None]] = [
         ("The server's ledger: a client in every sum", spending.server),
@@ -98,7 +114,7 @@ def _spending(audit: Audit) -> Table:
         *((_budget(name), spent) for name, spent in spending.of_budgets.items() if several),
     ]
     budget = "" if spending.max_rho is None else f" Clients refuse more than a rho of {spending.max_rho:.4g}."
-    return Table(
+    return ReportTable(
         key="spending",
         caption="What privacy has cost",
         columns=("Who keeps count", "rho", "Epsilon", "Delta", "Sums without noise"),
@@ -107,10 +123,16 @@ def _spending(audit: Audit) -> Table:
     )
 
 
-def _spent(name: str, spent: Spent) -> tuple[Cell, ...]:
-    epsilon = Cell("no noise", tone="bad") if not spent.rho else tables.number(spent.epsilon)
-    delta = tables.number(spent.delta if spent.rho else None)
-    return (Cell(name), tables.number(spent.rho), epsilon, delta, tables.number(spent.unnoised))
+def _spent(name: str, spent: Spent) -> tuple[TableCell, ...]:
+    epsilon = TableCell("no noise", tone="bad") if not spent.rho else html_tables.number_cell(spent.epsilon)
+    delta = html_tables.number_cell(spent.delta if spent.rho else None)
+    return (
+        TableCell(name),
+        html_tables.number_cell(spent.rho),
+        epsilon,
+        delta,
+        html_tables.number_cell(spent.unnoised),
+    )
 
 
 def _budget(name: str) -> str:
@@ -118,8 +140,8 @@ def _budget(name: str) -> str:
     return (words | {"together": "Both together, for a client in all of it"}).get(name, name)
 
 
-def _canaries(audit: Audit) -> Table:
-    return Table(
+def _canaries(audit: Audit) -> ReportTable:
+    return ReportTable(
         key="canaries",
         caption="Epsilon as canaries measured it: a lower bound",
         columns=(
@@ -133,13 +155,13 @@ def _canaries(audit: Audit) -> Table:
         ),
         rows=tuple(
             (
-                Cell(each.kind),
-                tables.number(each.runs),
-                tables.number(each.bound),
-                tables.number(each.bound_of_any_noise),
-                tables.number(each.claimed),
-                tables.number(each.delta),
-                Cell("yes", tone="good") if each.holds else Cell("no", tone="bad"),
+                TableCell(each.kind),
+                html_tables.number_cell(each.runs),
+                html_tables.number_cell(each.bound),
+                html_tables.number_cell(each.bound_of_any_noise),
+                html_tables.number_cell(each.claimed),
+                html_tables.number_cell(each.delta),
+                TableCell("yes", tone="good") if each.holds else TableCell("no", tone="bad"),
             )
             for each in audit.canaries
         ),
@@ -149,40 +171,40 @@ def _canaries(audit: Audit) -> Table:
 # --- who went missing ---
 
 
-def _groups(audit: Audit) -> Table:
-    return Table(
+def _groups(audit: Audit) -> ReportTable:
+    return ReportTable(
         key="groups",
         caption="Groups: sums of the same private vectors, round by round",
         columns=("Group", "Planned steps", "Mean", "Rounds by steps achieved", "Cut short"),
         rows=tuple(
             (
-                Cell(each.group),
-                tables.number(each.planned),
-                tables.number(each.mean),
-                Cell(
+                TableCell(each.group),
+                html_tables.number_cell(each.planned),
+                html_tables.number_cell(each.mean),
+                TableCell(
                     ", ".join(
                         f"{steps}: {counted(often, 'round')}" for steps, often in sorted(each.rounds.items())
                     )
                 ),
-                tables.number(len(each.cut_short)),
+                html_tables.number_cell(len(each.cut_short)),
             )
             for each in audit.groups
         ),
     )
 
 
-def _losses(audit: Audit, rows: int) -> Iterable[Table]:
+def _losses(audit: Audit, rows: int) -> Iterable[ReportTable]:
     losses = audit.losses
-    yield Table(
+    yield ReportTable(
         key="missed",
         caption="Clients that dropped out",
-        columns=("Round", "Kind", "Stage", "Clients"),
+        columns=("Round", "SumKind", "Stage", "Clients"),
         rows=tuple(
             (
-                tables.number(each.round),
-                Cell(each.kind or _SET_UP),
-                Cell(_stage(each.stage)),
-                tables.number(each.clients),
+                html_tables.number_cell(each.round),
+                TableCell(each.kind or _SET_UP),
+                TableCell(_stage(each.stage)),
+                html_tables.number_cell(each.clients),
             )
             for each in losses.missed[:rows]
         ),
@@ -190,17 +212,17 @@ def _losses(audit: Audit, rows: int) -> Iterable[Table]:
         folded=True,
         noun="drop-outs",
     )
-    yield Table(
+    yield ReportTable(
         key="refused",
         caption="Clients that refused",
-        columns=("Round", "Kind", "Client", "Error", "What it said"),
+        columns=("Round", "SumKind", "Client", "Error", "What it said"),
         rows=tuple(
             (
-                tables.number(each.round),
-                Cell(each.kind or _SET_UP),
-                tables.number(each.member),
-                Cell(each.error),
-                Cell(each.sentence),
+                html_tables.number_cell(each.round),
+                TableCell(each.kind or _SET_UP),
+                html_tables.number_cell(each.member),
+                TableCell(each.error),
+                TableCell(each.sentence),
             )
             for each in losses.refused[:rows]
         ),
@@ -208,12 +230,12 @@ def _losses(audit: Audit, rows: int) -> Iterable[Table]:
         folded=True,
         noun="refusals",
     )
-    yield Table(
+    yield ReportTable(
         key="failed",
         caption="Sums of which nothing was released",
-        columns=("Round", "Kind", "Why"),
+        columns=("Round", "SumKind", "Why"),
         rows=tuple(
-            (tables.number(each.round), Cell(each.kind or _SET_UP), Cell(each.why))
+            (html_tables.number_cell(each.round), TableCell(each.kind or _SET_UP), TableCell(each.why))
             for each in losses.failed[:rows]
         ),
         note=_left(len(losses.failed), rows),
@@ -233,25 +255,25 @@ def _stage(name: str) -> str:
 # --- what was sent ---
 
 
-def _stages(audit: Audit) -> Table:
+def _stages(audit: Audit) -> ReportTable:
     sent = audit.traffic
     rows = (
         ()
         if sent is None
         else tuple(
             (
-                Cell(_stage(each.stage)),
-                tables.number(each.up),
-                tables.number(each.expected_up),
-                tables.number(each.down),
-                tables.number(each.expected_down),
-                tables.number(each.frames_up),
-                tables.number(each.frames_down),
+                TableCell(_stage(each.stage)),
+                html_tables.number_cell(each.up),
+                html_tables.number_cell(each.expected_up),
+                html_tables.number_cell(each.down),
+                html_tables.number_cell(each.expected_down),
+                html_tables.number_cell(each.frames_up),
+                html_tables.number_cell(each.frames_down),
             )
             for each in sent.stages
         )
     )
-    return Table(
+    return ReportTable(
         key="stages",
         caption="Bytes of all clients together, measured and as the closed form says",
         columns=("Stage", "Up", "Up, closed form", "Down", "Down, closed form", "Frames up", "Frames down"),
@@ -278,68 +300,82 @@ def _agreement(audit: Audit) -> str:
 # --- several runs beside each other ---
 
 
-def compared(chapters: Sequence[Chapter]) -> Table:
+def compared(chapters: Sequence[Chapter]) -> ReportTable:
     """One column for every run."""
-    lines: list[tuple[str, list[Cell]]] = [
-        ("Algorithm", [Cell(each.algorithm) for each in chapters]),
-        ("Channel", [Cell(f"{each.audit.subject.channel}, {each.audit.subject.trust}") for each in chapters]),
+    lines: list[tuple[str, list[TableCell]]] = [
+        ("Algorithm", [TableCell(each.algorithm) for each in chapters]),
+        (
+            "Channel",
+            [TableCell(f"{each.audit.subject.channel}, {each.audit.subject.trust}") for each in chapters],
+        ),
         ("Status", [_status(each) for each in chapters]),
         ("Rounds completed", [_completed(each) for each in chapters]),
         *_accuracies(chapters),
-        ("90th percentile of errors", [tables.percent(each.final("error_90")) for each in chapters]),
-        ("Accuracy of the worst tenth", [tables.percent(each.final("worst_tenth")) for each in chapters]),
-        ("Loss", [tables.number(each.final("pooled_loss")) for each in chapters]),
-        ("Sums released", [tables.number(len(each.audit.releases)) for each in chapters]),
-        ("Sums without noise", [tables.number(each.audit.spending.server.unnoised) for each in chapters]),
+        (
+            "90th percentile of errors",
+            [html_tables.percent_cell(each.final("error_90")) for each in chapters],
+        ),
+        (
+            "Accuracy of the worst tenth",
+            [html_tables.percent_cell(each.final("worst_tenth")) for each in chapters],
+        ),
+        ("Loss", [html_tables.number_cell(each.final("pooled_loss")) for each in chapters]),
+        ("Sums released", [html_tables.number_cell(len(each.audit.releases)) for each in chapters]),
+        (
+            "Sums without noise",
+            [html_tables.number_cell(each.audit.spending.server.unnoised) for each in chapters],
+        ),
         *_epsilons(chapters),
         ("Sent by a client", [_sent(each.audit) for each in chapters]),
         ("Received by a client", [_sent(each.audit, down=True) for each in chapters]),
-        ("Time", [Cell(numbers.duration(each.audit.subject.seconds)) for each in chapters]),
+        ("Time", [TableCell(text_format.duration(each.audit.subject.seconds)) for each in chapters]),
         ("Records", [_intact(each.audit) for each in chapters]),
     ]
-    shown = [(name, cells) for name, cells in lines if any(cell.text != numbers.MISSING for cell in cells)]
-    return Table(
+    shown = [
+        (name, cells) for name, cells in lines if any(cell.text != text_format.MISSING for cell in cells)
+    ]
+    return ReportTable(
         key="compared",
         caption="The runs beside each other",
         columns=("What", *(each.title for each in chapters)),
-        rows=tuple((Cell(name), *cells) for name, cells in shown),
+        rows=tuple((TableCell(name), *cells) for name, cells in shown),
         sortable=False,
     )
 
 
-def _accuracies(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[Cell]]]:
+def _accuracies(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[TableCell]]]:
     for measure in judged(chapters):
         name = MEASURES.get(measure, measure)
-        cells = [tables.percent(each.final("mean_accuracy", measure)) for each in chapters]
+        cells = [html_tables.percent_cell(each.final("mean_accuracy", measure)) for each in chapters]
         yield f"Accuracy: {name[:1].lower()}{name[1:]}", cells
 
 
-def _status(chapter: Chapter) -> Cell:
+def _status(chapter: Chapter) -> TableCell:
     status = chapter.audit.subject.status
-    return Cell(status, tone="" if status == "finished" else "bad")
+    return TableCell(status, tone="" if status == "finished" else "bad")
 
 
-def _completed(chapter: Chapter) -> Cell:
-    return Cell(f"{chapter.audit.achieved.completed:,} of {chapter.audit.subject.rounds:,}")
+def _completed(chapter: Chapter) -> TableCell:
+    return TableCell(f"{chapter.audit.achieved.completed:,} of {chapter.audit.subject.rounds:,}")
 
 
-def _epsilons(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[Cell]]]:
+def _epsilons(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[TableCell]]]:
     yield "Epsilon of the training", [_epsilon(each.training_spent) for each in chapters]
     if any(each.tail_spent for each in chapters):
         yield "Epsilon of the histogram of errors", [_epsilon(each.tail_spent) for each in chapters]
 
 
-def _epsilon(spent: Spent | None) -> Cell:
-    return Cell("no noise", tone="bad") if spent is None else tables.number(spent.epsilon)
+def _epsilon(spent: Spent | None) -> TableCell:
+    return TableCell("no noise", tone="bad") if spent is None else html_tables.number_cell(spent.epsilon)
 
 
-def _sent(audit: Audit, *, down: bool = False) -> Cell:
+def _sent(audit: Audit, *, down: bool = False) -> TableCell:
     if audit.traffic is None or not audit.traffic.up:
-        return tables.words(None)
-    return tables.size(audit.traffic.down_per_client if down else audit.traffic.up_per_client)
+        return html_tables.text_cell(None)
+    return html_tables.size_cell(audit.traffic.down_per_client if down else audit.traffic.up_per_client)
 
 
-def _intact(audit: Audit) -> Cell:
+def _intact(audit: Audit) -> TableCell:
     if not audit.intact:
-        return Cell("altered", tone="bad")
-    return Cell("intact", tone="good") if audit.integrity.key else Cell("no ledger", tone="quiet")
+        return TableCell("altered", tone="bad")
+    return TableCell("intact", tone="good") if audit.integrity.key else TableCell("no ledger", tone="quiet")

@@ -1,13 +1,13 @@
-"""What a plot shows, before anybody draws it: places on an axis, and series of values there."""
+"""The data of a plot before it is drawn: positions on an axis, series of values, and curves over rounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from sims.report import numbers
+from sims import text_format
 
 T = TypeVar("T")
 # How the values of a series are shown.
@@ -63,7 +63,7 @@ class Plot:
     series: tuple[Series, ...]
     place: str = "{}"
     names: tuple[str, ...] = ()
-    form: Form = numbers.plain
+    form: Form = text_format.plain
     least: float | None = None
     most: float | None = None
     whole: bool = False
@@ -82,7 +82,7 @@ class Plot:
 
     def named(self, index: int) -> str:
         """A place as a reader calls it."""
-        return self.names[index] if self.names else self.place.format(numbers.plain(self.places[index]))
+        return self.names[index] if self.names else self.place.format(text_format.plain(self.places[index]))
 
     def thinned(self, most: int) -> Plot:
         """With about `most` places at most, the first and the last among them, and a remark if some went."""
@@ -99,7 +99,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackedBars:
     """Horizontal bars, each of several parts: one row for each name, one value for each part of it."""
 
     key: str
@@ -107,7 +107,7 @@ class Stack:
     note: str
     rows: tuple[str, ...]
     series: tuple[Series, ...]
-    form: Form = numbers.size
+    form: Form = text_format.size
     empty: str = ""
 
     @property
@@ -128,3 +128,51 @@ def spread(count: int, most: int) -> tuple[int, ...]:
 
 def _at(values: Sequence[T], kept: Sequence[int]) -> tuple[T, ...]:
     return tuple(values[index] for index in kept)
+
+
+Curve: TypeAlias = Mapping[float, float]
+
+_ROUND: Final = "Round {}"
+_NOBODY: Final = "Nothing was measured in this run."
+
+
+def over_rounds(
+    key: str,
+    title: str,
+    note: str,
+    y: str,
+    curves: Mapping[str, Curve],
+    *,
+    scale: float = 1.0,
+    form: Callable[[float | None], str] = text_format.plain,
+    least: float | None = None,
+    empty: str = _NOBODY,
+    order: Sequence[str] = (),
+) -> Plot:
+    """One line for each curve. Rounds that only some of them have are places of the others, too.
+
+    `order` are the names of all curves of a page: with it, each looks the same in all plots.
+    """
+    names = list(order) or list(curves)
+    places = tuple(sorted({place for curve in curves.values() for place in curve}))
+    series = tuple(
+        Series(name, tuple(_scaled(curve.get(place), scale) for place in places), names.index(name))
+        for name, curve in curves.items()
+    )
+    return Plot(
+        key=key,
+        title=title,
+        note=note,
+        x="Round",
+        y=y,
+        places=places,
+        series=series,
+        place=_ROUND,
+        form=form,
+        least=least,
+        empty=empty,
+    )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale

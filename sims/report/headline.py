@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from sims.report import numbers
+from sims import text_format
 from sims.report.chapter import MEASURES, Chapter
-from sims.report.wording import values_of
-from sims.words import counted
+from sims.text_format import counted, values_of
 
 _APART: Final = 0.05  # accuracies that differ by less tell no story of one falling behind
 _SEED: Final = "seed"
 
 
 @dataclass(frozen=True)
-class Figure:
+class KeyFigure:
     """A key figure: what it is, its value, and a few words beside it."""
 
     name: str
@@ -52,9 +51,9 @@ def _of_one(chapter: Chapter) -> str:
     verb = "kept" if chapter.attacked else "reached"
     if accuracy is None:
         loss = chapter.final("pooled_loss")
-        done = f"came to a loss of {numbers.plain(loss)}" if loss is not None else "diverged"
+        done = f"came to a loss of {text_format.plain(loss)}" if loss is not None else "diverged"
     else:
-        done = f"{verb} {numbers.percent(accuracy)}"
+        done = f"{verb} {text_format.percent(accuracy)}"
     return f"{chapter.algorithm} {done} {_with(chapter)}; {_privacy(chapter)}."
 
 
@@ -67,13 +66,13 @@ def _of_several(chapters: Sequence[Chapter]) -> str:
     over = _over_seeds(methods)
     if best - worst < _APART:
         return (
-            f"{_names(methods)} ended between {numbers.percent(worst)} and {numbers.percent(best)} "
+            f"{_names(methods)} ended between {text_format.percent(worst)} and {text_format.percent(best)} "
             f"{_with(chapters[0])}{over}."
         )
     verbs = ("kept", "fell to") if chapters[0].attacked else ("reached", "came to")
     return (
-        f"{first.name} {verbs[0]} {numbers.percent(best)} {_with(chapters[0])}; {last.name} {verbs[1]} "
-        f"{numbers.percent(worst)}{over}."
+        f"{first.name} {verbs[0]} {text_format.percent(best)} {_with(chapters[0])}; {last.name} {verbs[1]} "
+        f"{text_format.percent(worst)}{over}."
     )
 
 
@@ -114,13 +113,13 @@ def _privacy(chapter: Chapter) -> str:
         return f"{totals}, and whoever has the insecure_seed could see everything"
     seen = f"{totals} and nobody's own vector"
     spent = chapter.all_spent or chapter.training_spent
-    return seen if spent is None else f"{seen}, at an epsilon of {numbers.short(spent.epsilon)}"
+    return seen if spent is None else f"{seen}, at an epsilon of {text_format.short(spent.epsilon)}"
 
 
 # --- figures ---
 
 
-def figures(chapters: Sequence[Chapter]) -> tuple[Figure, ...]:
+def figures(chapters: Sequence[Chapter]) -> tuple[KeyFigure, ...]:
     """The cards at the top: of one run, or of several together, where the best one speaks for itself."""
     best = max(chapters, key=lambda each: each.final("mean_accuracy") or -1.0)
     of = f"{best.title}; " if len(chapters) > 1 else ""
@@ -128,33 +127,33 @@ def figures(chapters: Sequence[Chapter]) -> tuple[Figure, ...]:
     asked = sum(len(each.sums) for each in chapters)
     return (
         *_results(best, of),
-        Figure("Sums released", f"{released:,}", f"of {asked:,} that were asked"),
+        KeyFigure("Sums released", f"{released:,}", f"of {asked:,} that were asked"),
         _epsilon(chapters),
         *_sent(best, of),
         _integrity(chapters),
     )
 
 
-def _results(best: Chapter, of: str) -> list[Figure]:
+def _results(best: Chapter, of: str) -> list[KeyFigure]:
     if (accuracy := best.final("mean_accuracy")) is None:
-        return [Figure("Loss", numbers.plain(best.final("pooled_loss")), of.removesuffix("; "))]
+        return [KeyFigure("Loss", text_format.plain(best.final("pooled_loss")), of.removesuffix("; "))]
     name = MEASURES.get(best.headline or "", "")
     worst = best.final("worst_tenth")
     return [
-        Figure("Accuracy", numbers.percent(accuracy), f"{of}{name[:1].lower()}{name[1:]}"),
-        Figure("Worst tenth", numbers.percent(worst), f"{of}mean accuracy of these clients"),
+        KeyFigure("Accuracy", text_format.percent(accuracy), f"{of}{name[:1].lower()}{name[1:]}"),
+        KeyFigure("Worst tenth", text_format.percent(worst), f"{of}mean accuracy of these clients"),
     ]
 
 
-def _sent(best: Chapter, of: str) -> list[Figure]:
+def _sent(best: Chapter, of: str) -> list[KeyFigure]:
     sent = best.audit.traffic
     if sent is None or not sent.up:
         return []
-    remark = f"{of}plain FedAvg: {numbers.size(sent.fedavg_up)}"
-    return [Figure("Sent by a client", numbers.size(sent.up_per_client), remark)]
+    remark = f"{of}plain FedAvg: {text_format.size(sent.fedavg_up)}"
+    return [KeyFigure("Sent by a client", text_format.size(sent.up_per_client), remark)]
 
 
-def _epsilon(chapters: Sequence[Chapter]) -> Figure:
+def _epsilon(chapters: Sequence[Chapter]) -> KeyFigure:
     """Of the training, and what it comes to with the histogram of errors, which alone says nothing of it."""
     trained = [spent for each in chapters if (spent := each.training_spent) is not None]
     tails = [spent for each in chapters if (spent := each.tail_spent) is not None]
@@ -164,21 +163,23 @@ def _epsilon(chapters: Sequence[Chapter]) -> Figure:
         bare = sum(each.audit.spending.server.unnoised for each in chapters)
         beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
         if whole:
-            both = numbers.short(max(whole, key=lambda spent: spent.rho).epsilon)
+            both = text_format.short(max(whole, key=lambda spent: spent.rho).epsilon)
             beside += f"; {both} with the histogram of errors"
-        remark = f"{'of the training, ' if whole else ''}at a delta of {numbers.delta(most.delta)}{beside}"
-        return Figure("Epsilon", numbers.short(most.epsilon), remark)
+        remark = (
+            f"{'of the training, ' if whole else ''}at a delta of {text_format.delta(most.delta)}{beside}"
+        )
+        return KeyFigure("Epsilon", text_format.short(most.epsilon), remark)
     if tails:
         most = max(tails, key=lambda spent: spent.rho)
         remark = "of the histogram of errors alone: the training carries no noise"
-        return Figure("Epsilon", numbers.short(most.epsilon), remark)
-    return Figure("Epsilon", "none", "no sum carries noise")
+        return KeyFigure("Epsilon", text_format.short(most.epsilon), remark)
+    return KeyFigure("Epsilon", "none", "no sum carries noise")
 
 
-def _integrity(chapters: Sequence[Chapter]) -> Figure:
+def _integrity(chapters: Sequence[Chapter]) -> KeyFigure:
     if broken := [each for each in chapters if not each.audit.intact]:
-        return Figure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
+        return KeyFigure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
     signed = sum(each.audit.integrity.key is not None for each in chapters)
     if not signed:
-        return Figure("Records", "no ledger", "a plain channel keeps none")
-    return Figure("Records", "intact", "ledger and signature fit")
+        return KeyFigure("Records", "no ledger", "a plain channel keeps none")
+    return KeyFigure("Records", "intact", "ledger and signature fit")

@@ -12,22 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 from secagg import Stage
-from sims.demo.people import MEDIAN
-from sims.demo.story import Setting, Story, SumStory, Traffic, frames, tell
-from sims.demo.uniformity import BUCKETS
+from sims.demo.session_demo import DemoResult, DemoSetting, StageTraffic, SumResult, frames, run_session
+from sims.demo.simulated_clients import BUCKETS, MEDIAN
 
 _SETUP: Final = (Stage.ADVERTISE, Stage.SHARE)
 _NAMED: Final = 3  # clients that fit into a column
 
 
-def watch(setting: Setting, console: Console) -> Story:
+def watch(setting: DemoSetting, console: Console) -> DemoResult:
     """Run the demo behind a progress bar, where there is a terminal to draw one."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{setting.clients} clients, {setting.sums} sums", total=frames(setting))
-        return tell(setting, lambda: progress.advance(task))
+        return run_session(setting, lambda: progress.advance(task))
 
 
-def show(story: Story, console: Console) -> None:
+def show(story: DemoResult, console: Console) -> None:
     """Print the whole story."""
     _show_setting(story, console)
     _show_glimpse(story, console)
@@ -48,7 +47,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _show_setting(story: Story, console: Console) -> None:
+def _show_setting(story: DemoResult, console: Console) -> None:
     setting, outlook = story.setting, story.outlook
     console.print(
         f"[bold]One session, {setting.sums} secure sums[/bold] of {setting.dim:,} elements among "
@@ -57,7 +56,7 @@ def _show_setting(story: Story, console: Console) -> None:
     )
 
 
-def _show_glimpse(story: Story, console: Console) -> None:
+def _show_glimpse(story: DemoResult, console: Console) -> None:
     glimpse = story.glimpse
     _heading(console, f"What client {glimpse.member} sent in the first sum")
     table = _table("its value", "as a residue", "what the server saw")
@@ -75,7 +74,7 @@ def _show_glimpse(story: Story, console: Console) -> None:
     )
 
 
-def _show_sums(story: Story, console: Console) -> None:
+def _show_sums(story: DemoResult, console: Console) -> None:
     _heading(console, "The sums")
     table = _table("sum", "invited", "left before\nmasking", "left before\nrevealing", "in total",
                    "total begins", "error in\nsteps")  # fmt: skip
@@ -91,13 +90,13 @@ def _show_sums(story: Story, console: Console) -> None:
     )
 
 
-def _verdict(story: Story) -> str:
+def _verdict(story: DemoResult) -> str:
     if all(each.exact for each in story.sums):
         return "[green]less than a step for each contributor[/green]"
     return "[red]more than rounding explains[/red]"
 
 
-def _row(number: int, each: SumStory) -> tuple[str, ...]:
+def _row(number: int, each: SumResult) -> tuple[str, ...]:
     kind = f"{each.kind} {number - 1}" if each.kind == MEDIAN else each.kind
     return (
         kind,
@@ -116,7 +115,7 @@ def _names(members: Collection[int]) -> str:
     return " ".join(map(str, sorted(members)[:_NAMED])) + more or "-"
 
 
-def _show_bytes(story: Story, console: Console) -> None:
+def _show_bytes(story: DemoResult, console: Console) -> None:
     _heading(console, "Bytes per client")
     table = _table("", *(stage.value for stage in Stage))
     table.add_row("up", *_bytes(story, "up"))
@@ -125,15 +124,15 @@ def _show_bytes(story: Story, console: Console) -> None:
     console.print("advertise and share happen once in a session, the others in each sum.", style="dim")
 
 
-def _bytes(story: Story, direction: str) -> list[str]:
-    def count(traffic: Traffic, stage: Stage) -> int:
+def _bytes(story: DemoResult, direction: str) -> list[str]:
+    def count(traffic: StageTraffic, stage: Stage) -> int:
         return traffic.up[stage] if direction == "up" else traffic.down[stage]
 
     cells = [count(story.setup if stage in _SETUP else story.each_sum, stage) for stage in Stage]
     return [f"{cell:,}" if cell else "-" for cell in cells]
 
 
-def _show_knowledge(story: Story, console: Console) -> None:
+def _show_knowledge(story: DemoResult, console: Console) -> None:
     _heading(console, "What the server learned")
     console.print(
         f"The {len(story.sums)} totals, who was in each of them, and who left when. Nothing else: no single "
@@ -143,7 +142,7 @@ def _show_knowledge(story: Story, console: Console) -> None:
     )
 
 
-def _show_endings(story: Story, console: Console) -> None:
+def _show_endings(story: DemoResult, console: Console) -> None:
     _heading(console, "When it must not work")
     text = f"{story.vanished} of {story.setting.clients} clients vanish before masking in one more sum:"
     _show_outcome(console, text, story.failure, "nothing was released", "a total was released")

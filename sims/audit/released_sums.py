@@ -1,21 +1,26 @@
-"""What a server learned: every sum that was released, its noise, and what it cost."""
+"""Sums that were released: what each kind reveals, the noise in every total, and its privacy cost.
+
+A ledger states what was in a sum. Only the algorithm knows what the sum means for clients, and an auditor may
+not have it. So `run.json` describes the kinds of sums in words, beside the ledger.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import L2, Bound, Count, LInf, Residue, SumSpec
 from secagg.spec import Part as SpecPart
-from sims.audit.audit import Release, Stretch
-from sims.audit.evidence import Row
-from sims.audit.records import Entry, Records
-from sims.audit.sizes import promise_of, variance_of
+from sims.audit.audit_result import Release, Stretch, SumKind, SumPart
+from sims.audit.expected_bytes import promise_of, variance_of
+from sims.audit.reconciliation import MatchedSum, Records
+from sims.audit.run_files import Row
 
 _BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
 
@@ -116,7 +121,7 @@ def releases(records: Records, described: Mapping[str, Row], books: Books) -> tu
 
 
 def _release(
-    entry: Entry, number: int, described: Mapping[str, Row], accounts: Accounts, costs: list[float]
+    entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: Accounts, costs: list[float]
 ) -> Release:
     """One of them; `costs` are those before it, to which its own is added."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
@@ -140,7 +145,7 @@ def _release(
     )
 
 
-def _index(entry: Entry) -> int:
+def _index(entry: MatchedSum) -> int:
     if entry.asked is not None:
         return int(entry.asked["sum index"])
     assert entry.logged is not None  # it is in the ledger or the log
@@ -208,3 +213,52 @@ def _joined(one: Stretch, other: Stretch) -> Stretch:
         rho_so_far=other.rho_so_far,
         epsilon_so_far=other.epsilon_so_far,
     )
+
+
+_UNKNOWN = "nothing is written down about what it reveals"
+
+
+def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]) -> tuple[SumKind, ...]:
+    """All kinds that are written down, or were asked: of the latter, parts are as the ledger has them."""
+    found = {row["kind"]: dict(row) for row in written}
+    for entry in entries:
+        if entry.asked is not None:
+            new = {"group": entry.kind, "times": None, "reveals": _UNKNOWN, "extra": entry.extra}
+            found.setdefault(entry.kind, new)["parts"] = entry.asked["parts"]
+    return tuple(_kind(name, row) for name, row in found.items())
+
+
+def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
+    parts = tuple(_sum_part(part) for part in row["parts"])
+    return SumKind(
+        kind=name,
+        group=row["group"],
+        times=row["times"],
+        parts=parts,
+        reveals=row["reveals"],
+        private=all(part.noisy for part in parts),
+        extra=bool(row.get("extra", False)),
+    )
+
+
+def _sum_part(row: Mapping[str, Any]) -> SumPart:
+    noisy = row["noise"] is not None
+    return SumPart(
+        name=row["name"], size=row["size"], bits=row["bits"], bound=_bound_text(row["bound"]), noisy=noisy
+    )
+
+
+def _bound_text(bound: Mapping[str, Any]) -> str:
+    """What one honest client can add, in words."""
+    limit = bound["limit"]
+    match bound["type"]:
+        case "L2":
+            return f"a norm of at most {limit:g}"
+        case "LInf":
+            return f"every number within +-{limit:g}"
+        case "Count":
+            most = bound.get("total")
+            together = "" if most is None else f", together at most {most:,}"
+            return f"whole numbers from 0 to {limit:,}{together}"
+        case _:
+            return "residues, which wrap around"

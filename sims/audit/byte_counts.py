@@ -1,17 +1,24 @@
-"""Bytes by stage: what was counted, what the protocol says, what plain federated averaging would take."""
+"""Measured bytes by stage, beside what the protocol predicts and what plain federated averaging would take.
+
+`growth` fits the bytes of a round to a m log2 m + b m d over cohort sizes m. That form holds on a ring, where
+each of m clients deals shares to about log m others and sends vectors of d numbers. On the complete graph
+shares grow with m^2, and the error of the fit shows it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sims.audit.audit import StageBytes, Traffic
-from sims.audit.evidence import Evidence
-from sims.audit.expectation import STAGES, Expected, OneSum, set_up, sizes_of
-from sims.audit.growth import Load, growth
-from sims.audit.records import Records
+import numpy as np
+
+from sims.audit.audit_result import ByteGrowth, ByteTraffic, StageBytes
+from sims.audit.expected_bytes import STAGES, Expected, OneSum, set_up, sizes_of
+from sims.audit.reconciliation import Records
+from sims.audit.run_files import Evidence
 from sims.records.sums import TRAINING, SumRecord, TrafficCounts
 
 _PARAMETER: Final = 4  # bytes of a parameter in plain federated averaging
@@ -77,7 +84,7 @@ class _Sheet:
         return None if (way, stage) in self.unknown else self.expected[way][stage]
 
 
-def traffic(evidence: Evidence, records: Records) -> Traffic | None:
+def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
     """None where nothing was sent, as over a plain channel."""
     if evidence.is_plain:
         return None
@@ -96,14 +103,14 @@ def traffic(evidence: Evidence, records: Records) -> Traffic | None:
     return _traffic(evidence, sheet, _loads(evidence))
 
 
-def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> Traffic:
+def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> ByteTraffic:
     up, down = (sum(sheet.measured[way].values()) for way in ("up", "down"))
     clients = max(int(evidence.run["per_round"]), 1)
     plain = float(_PARAMETER * evidence.run["dim"] * _rounds(evidence))
     told = sheet.differences[:_MOST_TOLD]
     if len(sheet.differences) > _MOST_TOLD:
         told.append(f"and {len(sheet.differences) - _MOST_TOLD} more")
-    return Traffic(
+    return ByteTraffic(
         stages=tuple(sheet.stages()),
         sums=sheet.compared,
         exact=sheet.exact,
@@ -136,3 +143,39 @@ def _loads(evidence: Evidence) -> Iterator[Load]:
         total = session.total_bytes + sum(row.total_bytes for row in rows)
         if rounds:
             yield Load(session.members, int(evidence.run["dim"]), total / rounds)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Bytes of all clients in a round, both ways."""
+
+    clients: int
+    dim: int
+    bytes: float
+
+
+def growth(loads: Iterable[Load]) -> ByteGrowth | None:
+    """None with fewer than two sizes: through one point goes every line."""
+    means = _means(load for load in loads if load.clients > 1)
+    if len({load.clients for load in means}) < 2:
+        return None
+    terms = np.array([[m.clients * math.log2(m.clients), m.clients * m.dim] for m in means], np.float64)
+    measured = np.array([m.bytes for m in means])
+    weights = 1 / measured  # relative errors count the same at every size
+    found = np.linalg.lstsq(terms * weights[:, None], measured * weights, rcond=None)[0]
+    errors = np.abs(terms @ found / measured - 1)
+    return ByteGrowth(
+        sizes=tuple(m.clients for m in means),
+        dims=tuple(m.dim for m in means),
+        log_coefficient=float(found[0]),
+        size_coefficient=float(found[1]),
+        worst=float(errors.max()),
+    )
+
+
+def _means(loads: Iterable[Load]) -> list[Load]:
+    """One for each size."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for load in loads:
+        found.setdefault((load.clients, load.dim), []).append(load.bytes)
+    return [Load(*size, sum(rows) / len(rows)) for size, rows in sorted(found.items())]

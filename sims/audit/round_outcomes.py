@@ -1,0 +1,163 @@
+"""What came of the rounds: accuracy, canaries, drop-outs, refusals, failed sums, steps of each group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from secagg.thresholds import Trust
+from sims.audit.audit_result import (
+    Achieved,
+    Canary,
+    ClientDropouts,
+    ClientLosses,
+    ClientRefusal,
+    CutShort,
+    FailedSum,
+    GroupSteps,
+    SumKind,
+)
+from sims.audit.reconciliation import MatchedSum, Records
+from sims.audit.run_files import Evidence, Row
+from sims.records.sums import SessionRecord, SumRecord
+
+# Of several models, the one that people mean; where some clients attack, what it does for the others.
+_MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")
+
+
+def achieved(evidence: Evidence) -> Achieved:
+    last: Row = next((row["measured"] for row in reversed(evidence.metrics) if row.get("measured")), {})
+    own: Row = next((last[name] for name in _MEASURED if name in last), {})
+    return Achieved(
+        accuracy=own.get("mean_accuracy"),
+        error_90=own.get("error_90"),
+        worst_tenth=own.get("worst_tenth"),
+        completed=sum(bool(row.get("completed")) for row in evidence.metrics if row.get("round", 0) > 0),
+        seconds=float((evidence.run.get("seconds") or {}).get("wall", 0.0)),
+    )
+
+
+def tail(evidence: Evidence) -> Mapping[str, Any]:
+    """The last private histogram, if there is one."""
+    return next((row["tail"] for row in reversed(evidence.metrics) if row.get("tail")), {})
+
+
+def canaries(evidence: Evidence) -> tuple[Canary, ...]:
+    """One for every kind of noisy sum for which canaries were on."""
+    return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
+
+
+def _canaries(content: Row) -> Iterator[Canary]:
+    for row in content.get("specs") or ():
+        yield Canary(
+            kind=row["kind"],
+            runs=2 * row["runs_per_arm"],
+            bound=row["epsilon_gaussian"],
+            bound_of_any_noise=row["epsilon_clopper_pearson"],
+            claimed=row["epsilon"],
+            delta=row["delta"],
+            confidence=row["confidence"],
+            holds=bool(row["holds"]) and not _refutes(row),
+        )
+
+
+def _refutes(row: Row) -> bool:
+    """Whether a bound is above what is claimed, whatever verdict was written down beside it."""
+    bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
+    return any(bound is not None and bound > row["epsilon"] for bound in bounds)
+
+
+def losses(evidence: Evidence) -> ClientLosses:
+    signed = not evidence.is_plain and Trust.parse(evidence.run["trust"]) is Trust.MALICIOUS
+    return ClientLosses(
+        missed=(*_in_set_up(evidence), *_in_sums(evidence, signed=signed)),
+        refused=tuple(_refused(evidence)),
+        failed=tuple(_failed(evidence)),
+    )
+
+
+def _in_set_up(evidence: Evidence) -> Iterator[ClientDropouts]:
+    for row in evidence.sessions:
+        advertised, dealt = (row.frames_up.get(stage, 0) for stage in ("advertise", "share"))
+        yield from _missed(row, "", "advertise", row.members - advertised)
+        yield from _missed(row, "", "share", advertised - dealt)
+
+
+def _in_sums(evidence: Evidence, *, signed: bool) -> Iterator[ClientDropouts]:
+    for row in evidence.sums:
+        yield from _missed(row, row.kind, "mask", row.invited - row.masked)
+        stayed = row.masked
+        if signed and "confirm" in row.frames_down:
+            confirmed = row.frames_up.get("confirm", 0)
+            yield from _missed(row, row.kind, "confirm", stayed - confirmed)
+            stayed = confirmed
+        if row.count is not None or "reveal" in row.frames_down:
+            yield from _missed(row, row.kind, "reveal", stayed - row.revealed)
+
+
+def _missed(row: SessionRecord | SumRecord, kind: str, stage: str, clients: int) -> Iterator[ClientDropouts]:
+    if clients > 0:
+        yield ClientDropouts(round=row.training_round, kind=kind, stage=stage, clients=clients)
+
+
+def _refused(evidence: Evidence) -> Iterator[ClientRefusal]:
+    for row in evidence.sums:
+        for member, error, sentence in row.refusals:
+            yield ClientRefusal(
+                round=row.training_round, kind=row.kind, member=member, error=error, sentence=sentence
+            )
+
+
+def _failed(evidence: Evidence) -> Iterator[FailedSum]:
+    for session in evidence.sessions:
+        if session.failure is not None:
+            yield FailedSum(round=session.training_round, kind="", why=session.failure)
+    for row in evidence.sums:
+        if row.failure is not None:
+            yield FailedSum(round=row.training_round, kind=row.kind, why=row.failure)
+
+
+def groups(evidence: Evidence, kinds: Iterable[SumKind], records: Records) -> tuple[GroupSteps, ...]:
+    """Of groups with more than one sum; a single one is released, or its round fails."""
+    members: dict[str, list[SumKind]] = {}
+    for kind in kinds:
+        if kind.times is not None and not kind.extra:
+            members.setdefault(kind.group, []).append(kind)
+    planned = {name: sum(kind.times or 0 for kind in own) for name, own in members.items()}
+    return tuple(
+        _group(name, planned[name], _rounds({kind.kind for kind in own}, records), evidence)
+        for name, own in members.items()
+        if planned[name] > 1
+    )
+
+
+def _rounds(kinds: set[str], records: Records) -> dict[int, list[MatchedSum]]:
+    found: dict[int, list[MatchedSum]] = {}
+    for entry in records.entries:
+        if entry.kind in kinds and entry.logged is not None:
+            found.setdefault(entry.round, []).append(entry)
+    return found
+
+
+def _group(name: str, planned: int, rounds: dict[int, list[MatchedSum]], evidence: Evidence) -> GroupSteps:
+    achieved = {number: sum(each.contributors is not None for each in own) for number, own in rounds.items()}
+    return GroupSteps(
+        group=name,
+        planned=planned,
+        rounds=dict(sorted(Counter(achieved.values()).items(), reverse=True)),
+        cut_short=tuple(_cut_short(rounds, achieved, evidence)),
+    )
+
+
+def _cut_short(
+    rounds: dict[int, list[MatchedSum]], achieved: dict[int, int], evidence: Evidence
+) -> Iterator[CutShort]:
+    """Rounds that had to stop: others may take fewer steps as they came close enough."""
+    given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
+    for number, own in rounds.items():
+        failures = [entry.logged.failure for entry in own if entry.logged is not None]
+        why = next((failure for failure in failures if failure is not None), None)
+        if why is not None:
+            lost = ", and the round was given up" if number in given_up else ""
+            yield CutShort(round=number, steps=achieved[number], why=why + lost)

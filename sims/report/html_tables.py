@@ -1,0 +1,167 @@
+"""HTML elements that are escaped by default, and tables built from them.
+
+A page shows names, labels and error texts from other sources. They cannot become elements: the content of an
+element is escaped unless it is `Markup`, and only this module turns text into `Markup`. A table has a
+caption, row and column heads, and a sort value in every cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final, Literal, TypeAlias
+
+from sims import text_format
+
+Tone: TypeAlias = Literal["", "good", "bad", "quiet"]
+FEW: Final = 12  # rows that are shown before somebody asks for all
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """`value` is what it is sorted by, if it is not its text."""
+
+    text: str
+    value: float | None = None
+    tone: Tone = ""
+
+    @property
+    def is_number(self) -> bool:
+        return self.value is not None
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """The first cell of a row is its head. `folded` shows a few rows until somebody asks for all."""
+
+    key: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
+    note: str = ""
+    folded: bool = False
+    noun: str = "rows"
+    sortable: bool = True
+
+
+def number_cell(value: float | None) -> TableCell:
+    return TableCell(text_format.plain(value), value)
+
+
+def size_cell(value: float | None) -> TableCell:
+    return TableCell(text_format.size(value), value)
+
+
+def percent_cell(value: float | None) -> TableCell:
+    return TableCell(text_format.percent(value), value)
+
+
+def text_cell(text: str | None) -> TableCell:
+    return TableCell(text_format.MISSING, tone="quiet") if text is None else TableCell(text)
+
+
+def tabulated(table: ReportTable) -> Markup:
+    """The table, in a box that scrolls on its own where the page is narrow."""
+    right = _numeric(table)
+    content = element(
+        "table",
+        element("caption", table.caption, element("span", table.note, class_="note") if table.note else None),
+        element("thead", element("tr", (_head(name, right[at]) for at, name in enumerate(table.columns)))),
+        element("tbody", (_row(row, right) for row in table.rows)),
+        id=table.key,
+        class_="sortable" if table.sortable else None,
+        data_fold=FEW if table.folded and len(table.rows) > FEW else None,
+        data_noun=table.noun,
+    )
+    return boxed(content, table.caption)
+
+
+def boxed(content: Child, label: str) -> Markup:
+    """What may be wider than a phone, reachable by the keyboard to be scrolled."""
+    return element("div", content, class_="scroll", role="region", aria_label=label, tabindex=0)
+
+
+def _numeric(table: ReportTable) -> Sequence[bool]:
+    """Columns of numbers alone, which stand to the right; heads of rows never do."""
+    return [
+        at > 0
+        and any(row[at].is_number for row in table.rows)
+        and all(row[at].is_number or row[at].text == text_format.MISSING for row in table.rows)
+        for at in range(len(table.columns))
+    ]
+
+
+def _head(name: str, right: bool) -> Markup:
+    return element("th", name, scope="col", class_="n" if right else None)
+
+
+def _row(cells: Iterable[TableCell], right: Sequence[bool]) -> Markup:
+    return element("tr", (_cell(cell, at, right[at]) for at, cell in enumerate(cells)))
+
+
+def _cell(cell: TableCell, at: int, right: bool) -> Markup:
+    value = None if cell.value is None else repr(round(cell.value, 9))
+    style = " ".join(filter(None, ("n" if right else "", cell.tone))) or None
+    if at == 0:
+        return element("th", cell.text, scope="row", class_=style, data_v=value)
+    return element("td", cell.text, class_=style, data_v=value)
+
+
+# Elements that have no content and no end: of a page, and of a drawing, where a slash has to say so.
+_VOID: Final = frozenset({"meta", "br", "hr"})
+_SHAPES: Final = frozenset({"circle", "path", "rect"})
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | Iterable[Child] | None"
+Value: TypeAlias = str | int | float | bool | None
+
+NOTHING: Final = Markup("")
+
+
+def element(tag: str, /, *children: Child, **attributes: Value) -> Markup:
+    """An element. Underscores at the end of an attribute's name go, others become hyphens.
+
+    An attribute that is None or False is left out, and one that is True has no value.
+    """
+    start = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}"
+    if tag in _VOID or tag in _SHAPES:
+        return Markup(f"{start}/>" if tag in _SHAPES else f"{start}>")
+    return Markup(f"{start}>{joined(*children)}</{tag}>")
+
+
+def joined(*children: Child) -> Markup:
+    """One after another, escaped unless they are markup. None is nothing."""
+    return Markup("".join(map(_escaped, children)))
+
+
+def verbatim(text: str) -> Markup:
+    """What this package has written itself, such as its style sheet. Never for what comes from a run."""
+    return Markup(text)
+
+
+def _escaped(child: Child) -> str:
+    if child is None or isinstance(child, Markup):
+        return child or ""
+    if isinstance(child, str):
+        return escape(child, quote=True)
+    return joined(*child)
+
+
+def _attribute(name: str, value: Value) -> str:
+    if value is None or value is False:
+        return ""
+    name = name.rstrip("_").replace("_", "-")
+    name = "viewBox" if name == "viewbox" else name
+    return f" {name}" if value is True else f' {name}="{escape(_text(value), quote=True)}"'
+
+
+def _text(value: str | float) -> str:
+    """Numbers of a drawing need one decimal at most."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
