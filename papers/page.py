@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 
 TOPICS: Final = ("digits", "rfa", "simplicial", "fedbc", "fedplus", "splitting", "lpproj", "partial")
 _MARKED: Final = re.compile(

@@ -145,7 +145,8 @@ class CatalogueEntry:
                 if not missing:
                     raise
             if missing:
-                raise ParameterError("; ".join(map(str, missing)))
+                alone = missing[0].parameter if len(missing) == 1 else None
+                raise ParameterError("; ".join(map(str, missing)), parameter=alone)
             return found
 
     def _no_such(self, name: str) -> str:

@@ -63,12 +63,13 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         checks.positive("loss_floor", self.loss_floor)
         assert self.loss_cap is not None  # checked above
         if self.loss_floor >= self.loss_cap:
-            raise ParameterError("loss_floor must be below loss_cap")
+            raise ParameterError("loss_floor must be below loss_cap", parameter="loss_floor")
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
         if not self._largest <= checks.LARGEST:  # nor if it is no number at all
             raise ParameterError(
                 "q * clip^2 / (rate * loss_floor) is too large for any sum: set a smaller clip or q, or a "
-                "larger rate or loss_floor"
+                "larger rate or loss_floor",
+                parameter="q",
             )
 
     @property

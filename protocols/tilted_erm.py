@@ -80,7 +80,9 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         checks.positive("least", self.least)
         checks.positive("most", self.largest)
         if not self.least < 1 < self.largest:
-            raise ParameterError("least must be below 1 and most above: the average weight is 1")
+            raise ParameterError(
+                "least must be below 1 and most above: the average weight is 1", parameter="least"
+            )
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
 
     @property

@@ -15,8 +15,7 @@ from sims.audit.privacy_cost import adjacency_of, delta_of, spending
 from sims.audit.released_sums import Accounts, Books, kinds_of, releases, stretches, wrong_charges
 from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
 from sims.audit.run_files import Evidence, Row
-from sims.deploy.config import toml_tables
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 
 

@@ -27,13 +27,11 @@ from secagg.noise.accounting import rho_of
 from sims.audit.audit_result import Integrity
 from sims.audit.reconciliation import MatchedSum, Records, reconciled
 from sims.audit.run_files import HEAD, LEDGER, SEAL, Evidence, Row
-from sims.deploy.config import toml_tables
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.signing import AlteredLedger, Verified, read_heads, verify
-from sims.scenario.seed import insecure_seed, insecure_server
-from sims.scenario.settings import Settings
-from sims.sweep.cell import Cell
+from sims.scenario.scenario import Variant
+from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.text_format import counted
 
 _FINGERPRINT = 16  # characters; as many as a person compares
@@ -191,7 +189,7 @@ def misstatements(evidence: Evidence) -> Iterator[str]:
             yield f"run.json says that the channel was plain, but {path} says {settings.channel.kind}"
     elif settings is None:
         yield f"{path} is missing or not as it was written: nothing proves what the settings of the run were"
-    elif Cell({}, settings).digest != evidence.run.get("digest"):
+    elif Variant({}, settings).digest != evidence.run.get("digest"):
         yield f"{path} is not the scenario of the run that was signed: it was altered, or so was run.json"
     else:
         yield from _told_otherwise(evidence.run, settings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 

@@ -27,7 +27,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sims.deploy.problems import ConfigError
+    from sims.config_problems import ConfigError
     from sims.scenario.shipped import all_described, described
 
     try:

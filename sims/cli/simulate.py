@@ -17,8 +17,8 @@ from sims.cli.registry import Subparsers, UserError, require
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario
-    from sims.sweep import Results, Summary
-    from sims.sweep.places import Task
+    from sims.sweep import Results, SweepSummary
+    from sims.sweep.cell_runs import CellTask
 
 CELLS_FAILED = 1
 DATA_VARIABLE = "SECAGG_DATA"
@@ -95,10 +95,10 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     require("fl")
     from secagg.errors import LocalError
-    from sims.sweep.view import in_vain
+    from sims.sweep.summary_view import in_vain
 
     if args.prune and args.set:
-        raise UserError("secagg simulate: --prune goes by the scenario as it is in its file: leave out --set")
+        raise UserError("secagg simulate: --prune needs the scenario as it is in its file: remove --set")
     try:
         scenario, results = _prepared(args)
         tasks = _planned(args, scenario, results)
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     except LocalError as error:
         raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
     if summary.stopped:
-        return _tell_stopped(args, summary, tasks)
+        return _say_stopped(args, summary, tasks)
     _show(args, scenario, results, summary)
     return CELLS_FAILED if not summary.complete or in_vain(summary) else 0
 
@@ -114,39 +114,38 @@ def run(args: argparse.Namespace) -> int:
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     from secagg.errors import LocalError
     from sims.scenario import check_files, load
-    from sims.scenario.document import parsed
+    from sims.scenario.assignments import parsed
     from sims.scenario.shipped import find
-    from sims.sweep import Results, cells
+    from sims.sweep import Results
 
     path, changes, data = find(args.scenario), parsed(args.set or ()), _data(args)
     try:
         scenario = load(path, changes, quick=args.quick)
     except LocalError:
-        load(path, changes, quick=args.quick, data=data)  # which says what is missing as well
+        load(path, changes, quick=args.quick, data=data)  # also reports missing files
         raise
     known = _known(args.out / f"{scenario.name}.jsonl")
-    check_files(scenario, (each.settings for each in cells(scenario) if each.digest not in known), data)
+    check_files(scenario, (each.settings for each in scenario.variants if each.digest not in known), data)
     return scenario, Results(args.out, scenario.name, needed=("series", "completed"))
 
 
 def _known(kept: Path) -> set[str]:
-    """Cells that have results, and so need no data any more. Nothing is made yet."""
+    """Return the digests of cells that have results, and so need no data. Creates nothing."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()
 
 
 def _data(args: argparse.Namespace) -> Path:
-    """Where directories of data are."""
+    """Return the directory that holds directories of data."""
     return args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
 
 
-def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "dict[str, Task]":
-    from sims.sweep import cells
-    from sims.sweep.places import plan_tasks
+def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "dict[str, CellTask]":
+    from sims.sweep.cell_runs import plan_tasks
 
     return plan_tasks(
-        cells(scenario),
+        scenario.variants,
         results,
         out=args.out,
         name=scenario.name,
@@ -156,21 +155,20 @@ def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results")
 
 
 def _swept(
-    args: argparse.Namespace, scenario: "Scenario", results: "Results", tasks: "Mapping[str, Task]"
-) -> "Summary":
-    from sims.simulation.running import run_task
-    from sims.sweep import cells, run_sweep
-    from sims.sweep.progress import shown
-    from sims.sweep.signals import stopped_by_signals
+    args: argparse.Namespace, scenario: "Scenario", results: "Results", tasks: "Mapping[str, CellTask]"
+) -> "SweepSummary":
+    from sims.sweep import run_sweep
+    from sims.sweep.cell_runs import run_task
+    from sims.sweep.run import shown_progress, stopped_by_signals
     from sims.sweep.tasks import Stopping
     from sims.text_format import counted
 
-    own, stopping = cells(scenario), Stopping()
-    kept = any(task.place is not None for task in tasks.values())
+    own, stopping = scenario.variants, Stopping()
+    kept = any(task.directory is not None for task in tasks.values())
     try:
         with (
-            stopped_by_signals(stopping, _tell_stopping) if kept else nullcontext(),
-            shown(_say) as progress,
+            stopped_by_signals(stopping, _say_stopping) if kept else nullcontext(),
+            shown_progress(_say) as progress,
         ):
             return run_sweep(
                 own,
@@ -178,7 +176,7 @@ def _swept(
                 function=partial(run_task, root=_data(args)),
                 jobs=args.jobs,
                 progress=progress,
-                tell=lambda cell, failure: _say(f"{cell}: {failure}"),
+                on_failure=lambda cell, failure: _say(f"{cell}: {failure}"),
                 prune=args.prune,
                 task=lambda cell: tasks[cell.digest],
                 stopping=stopping,
@@ -189,28 +187,28 @@ def _swept(
         how = "the same command with --resume" if kept else "the same command"
         _say(
             f"interrupted; {finished} of {counted(len(own), 'cell')} are in {results.path}, and {how} "
-            "goes on with the rest"
+            "runs the rest"
         )
         raise
 
 
-def _tell_stopping() -> None:
-    _say("stopping after this round; once more stops at once, and loses the round")
+def _say_stopping() -> None:
+    _say("stopping after this round; press again to stop at once and lose the round")
 
 
-def _tell_stopped(args: argparse.Namespace, summary: "Summary", tasks: "Mapping[str, Task]") -> int:
-    """Where everything is, and how to go on."""
+def _say_stopped(args: argparse.Namespace, summary: "SweepSummary", tasks: "Mapping[str, CellTask]") -> int:
+    """Say where the runs are kept, and which command resumes them."""
     for cell in summary.stopped:
-        place = tasks[cell.digest].place
-        assert place is not None  # only these can be stopped
-        facts = place.facts()
-        _say(f"{cell}: stopped after {facts['done']} of {facts['rounds']} rounds, and saved in {place}")
-    _say(f"to go on: {_again(args)}")
+        directory = tasks[cell.digest].directory
+        assert directory is not None  # only these can be stopped
+        facts = directory.facts()
+        _say(f"{cell}: stopped after {facts['done']} of {facts['rounds']} rounds, and saved in {directory}")
+    _say(f"to resume: {_again(args)}")
     return INTERRUPTED
 
 
 def _again(args: argparse.Namespace) -> str:
-    """The command that goes on."""
+    """Return the command that resumes the sweep."""
     words = ["secagg", "simulate", str(args.scenario), "--resume"]
     for change in args.set or ():
         words += ["--set", change]
@@ -225,11 +223,11 @@ def _say(text: str) -> None:
     print(f"secagg simulate: {text}", file=sys.stderr)
 
 
-def _tell_kept(
-    args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary"
+def _say_kept(
+    args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
 ) -> None:
-    """Where runs are; and of which results there is no run, so that nobody takes another for it."""
-    from sims.sweep.places import without_run
+    """Say where the runs are, and which results have no run there."""
+    from sims.sweep.cell_runs import without_run
     from sims.text_format import counted
 
     kept = [cell for cell in summary.cells if cell.settings.output.keep == "run"]
@@ -239,14 +237,13 @@ def _tell_kept(
         _say(f"kept in {where}: see {_page(where)}, and check it with secagg audit {where}")
     if known := sum(cell.digest in summary.records for cell in gone):
         _say(
-            f"the runs of {known} of {counted(len(kept), 'cell')} are not in {where} any more, where there "
-            f"is nothing now, or another run: numbers are those of {results.path}; take another --out to run "
-            "again"
+            f"the runs of {known} of {counted(len(kept), 'cell')} are no longer in {where}: "
+            f"the numbers are those of {results.path}; use another --out to run them again"
         )
 
 
 def _page(where: Path) -> str:
-    """Write the page of every run that has none yet, and the one of all together; say where that is."""
+    """Write the missing reports of single runs, and the report of all; return where that one is."""
     from secagg.errors import LocalError
     from sims.records import find_runs
     from sims.report import write_report
@@ -257,17 +254,19 @@ def _page(where: Path) -> str:
                 write_report(run.path)
         return str(write_report(where))
     except LocalError as error:
-        _say(f"there is no report: {error}")
+        _say(f"no report was written: {error}")
         return f"it with secagg report {where}"
 
 
-def _show(args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "Summary") -> None:
+def _show(
+    args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
+) -> None:
     from sims.console import Console
-    from sims.sweep.view import as_json, lines, remarks, table, troubles
+    from sims.sweep.summary_view import as_json, lines, remarks, table, troubles
 
     for remark in remarks(summary):
         _say(remark)
-    _tell_kept(args, scenario, results, summary)
+    _say_kept(args, scenario, results, summary)
     if args.json:
         print(json.dumps({"name": scenario.name, "results": str(results.path), **as_json(summary)}, indent=2))
     elif sys.stdout.isatty():

@@ -18,12 +18,12 @@ from secagg.refusals import check_registry_is_current
 from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.thresholds import Trust
+from sims.config_problems import Problems
 from sims.deploy.config import JoinConfig, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.distinct import check_client_files
 from sims.deploy.inputs import Source, open_source
 from sims.deploy.log import check_log
-from sims.deploy.problems import Problems
 from sims.deploy.sums import read_table
 
 NEW_LEDGER: Final = "secagg join --new-ledger"

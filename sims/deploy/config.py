@@ -6,23 +6,20 @@ limit. Names of files are relative to the file that they are in.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
 
 from secagg.errors import LocalError
 from secagg.net.address import Address
-from secagg.net.files import Kind
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.noise.accounting import Adjacency
 from secagg.policy import Policy
 from secagg.terms import LIVENESS_BITS, SECURITY_BITS
 from secagg.thresholds import Trust
-from sims.deploy.problems import ConfigError, Problems, shown
+from sims.config_problems import Problems, shown, toml_tables
 
-CONFIG: Final = Kind("a configuration", "write one, or correct the path", ConfigError)
 STDOUT: Final = "-"
 
 
@@ -224,13 +221,3 @@ def load(path: Path, model: type[M]) -> M:
         problems = Problems(path)
         problems.add_all(error, model)
         raise problems.error() from None
-
-
-def toml_tables(path: Path) -> dict[str, Any]:
-    """The tables in a file. Raises `ConfigError`."""
-    try:
-        return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not TOML: it is not even UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None

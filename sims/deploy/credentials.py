@@ -17,8 +17,8 @@ from secagg.net.certificates import certificate_key, check_dates, expiry
 from secagg.net.keyfiles import read_certificate, read_key
 from secagg.net.registryfile import read_bundle, read_registry
 from secagg.registry import MAX_ID, Registry
+from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ClientSection, ServerSection
-from sims.deploy.problems import ConfigError, Problems
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from secagg.ledger.seal import seal_path
 from secagg.net.registryfile import bundle_path
+from sims.config_problems import Problems
 from sims.deploy.config import JoinConfig, ServeConfig
-from sims.deploy.problems import Problems
 
 # What a file is called in a message, and where it is.
 Named: TypeAlias = tuple[str, Path]

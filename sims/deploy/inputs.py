@@ -21,8 +21,8 @@ from secagg.errors import InputError
 from secagg.events import Asked
 from secagg.inputs import checked
 from secagg.spec import SumSpec
+from sims.config_problems import ConfigError
 from sims.deploy.config import InputSection
-from sims.deploy.problems import ConfigError
 from sims.deploy.questions import without_nonce
 
 Source: TypeAlias = Callable[[Asked], Mapping[str, Any]]

@@ -6,7 +6,7 @@ import resource
 from typing import Final
 
 from secagg.errors import ParameterError
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.workers.os_processes import raise_open_file_limit
 
 _OWN: Final = 64  # files of a process that are no connections: ledger, log, totals, libraries

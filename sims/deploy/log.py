@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TextIO, TypeAlias
 
 from secagg.net.event_log import Fact
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 
 Clock: TypeAlias = Callable[[], datetime]
 _MODE: Final = 0o640

@@ -18,8 +18,8 @@ from typing import Final
 from secagg.ledger import read_ledger
 from secagg.net.files import Kind
 from secagg.spec import Table
+from sims.config_problems import ConfigError, Problems, nearest
 from sims.deploy.config import AskSection
-from sims.deploy.problems import ConfigError, Problems, nearest
 
 NONCE_BYTES: Final = 16
 PAYLOAD: Final = Kind("a payload", "write it, or correct the path", ConfigError)

@@ -20,9 +20,9 @@ from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.tls import server_context
+from sims.config_problems import ConfigError, Problems
 from sims.deploy.limits import allow_connections, forbid_core_dumps
 from sims.deploy.log import open_log
-from sims.deploy.problems import ConfigError, Problems
 from sims.deploy.questions import Question, Questions, round_after
 from sims.deploy.serverplan import Plan, verified
 from sims.deploy.totals import Totals

@@ -16,11 +16,11 @@ from secagg.registry import Registry
 from secagg.server import ServerMachine
 from secagg.spec import Table
 from secagg.thresholds import Trust
+from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ServeConfig, SessionSection, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.distinct import check_server_files
 from sims.deploy.log import check_log
-from sims.deploy.problems import ConfigError, Problems
 from sims.deploy.questions import check_asks, round_after
 from sims.deploy.sums import read_table
 from sims.deploy.totals import Totals

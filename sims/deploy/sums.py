@@ -23,8 +23,8 @@ from pydantic import PlainValidator
 from secagg.errors import SpecError
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
+from sims.config_problems import Problems, shown
 from sims.deploy.config import Section, load
-from sims.deploy.problems import Problems, shown
 
 _BOUNDS: Final = "{l2 = 1.0}, {linf = 1.0}, {count = 10}, {count = 10, total = 10} or 'residue'"
 _MOST_DIGITS: Final = 1000

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from secagg.net.files import PRIVATE, Kind
 from secagg.spec import Total
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.deploy.questions import Question
 
 _REMEDY: Final = "correct the path"

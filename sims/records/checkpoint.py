@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgpack
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records.directory import RunDirectory
 from sims.records.files import PRIVATE, read_file
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records.files import PUBLIC, json_object, read_file, replace_file, told
 from sims.records.lines import read_lines
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 
 PUBLIC: Final = 0o644
 PRIVATE: Final = 0o600

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records.files import PUBLIC, json_object, read_file, told, write_all
 
 

@@ -17,7 +17,7 @@ from secagg.keys import KEY_BYTES, Identity
 from secagg.keys import verify as verify_signature
 from secagg.ledger import Head, Row
 from secagg.ledger.chain import START, text_of
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records.directory import RunDirectory
 
 NAME: Final = "ledger.head"

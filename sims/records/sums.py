@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypedDict
 
 from secagg.errors import PeerError
 from secagg.local import Stage
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 
 TRAINING: Final = "training"  # the part of a run that trains the model
 TAIL: Final = "tail"  # the part that asks for the private histogram of errors

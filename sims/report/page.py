@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records.files import replace_file
 from sims.report import sections
 from sims.report.chapter import Chapter, read_chapters

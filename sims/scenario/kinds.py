@@ -17,8 +17,8 @@ from typing import Any, Final, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from sims.deploy.problems import ConfigError, Problems, nearest, shown
-from sims.scenario import combinations
+from sims.config_problems import ConfigError, Problems, nearest, shown
+from sims.scenario import consistency_checks
 from sims.scenario.settings import AttackSection, OpenSection, Settings
 
 Maker = Callable[..., Any]
@@ -26,7 +26,7 @@ _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIO
 
 
 @dataclass(frozen=True)
-class Registry:
+class KindTable:
     """The kinds that a table may have, each with the function behind it.
 
     `given`   parameters that a simulation provides by itself.
@@ -100,29 +100,29 @@ def _sources() -> Mapping[str, Maker]:
 _SPLIT: Final = frozenset({"validation", "test", "held_out", "name"})
 _INPUTS: Final = frozenset({"features", "classes", "channels", "size"})
 
-DATA: Final = Registry("data", _sources, frozenset({"rng"}), frozenset({"seed", "directory"}))
-PARTITIONS: Final = Registry(
+DATA: Final = KindTable("data", _sources, frozenset({"rng"}), frozenset({"seed", "directory"}))
+PARTITIONS: Final = KindTable(
     "partition",
     lambda: _imported("fl.partition").PARTITIONS,
     frozenset({"labels", "clients", "rng", "owner"}),
 )
 # These change samples as well, and so make whole federations.
-RECIPES: Final = Registry(
+RECIPES: Final = KindTable(
     "partition",
     lambda: {each: getattr(_imported("fl.partition"), each) for each in ("mnist_robust", "mnist_personal")},
     frozenset({"samples", "clients", "rng"}) | _SPLIT,
 )
 # What a model takes in follows from the data; it may be set all the same.
-MODELS: Final = Registry("model", lambda: _imported("fl.models").MODELS, frozenset({"seed"}), _INPUTS)
-ATTACKS: Final = Registry("attack", lambda: _imported("fl.attacks").ATTACKS, frozenset({"learner", "rng"}))
-TAMPERINGS: Final = Registry("attack", lambda: _imported("fl.attacks").TAMPERINGS, frozenset({"rng"}))
+MODELS: Final = KindTable("model", lambda: _imported("fl.models").MODELS, frozenset({"seed"}), _INPUTS)
+ATTACKS: Final = KindTable("attack", lambda: _imported("fl.attacks").ATTACKS, frozenset({"learner", "rng"}))
+TAMPERINGS: Final = KindTable("attack", lambda: _imported("fl.attacks").TAMPERINGS, frozenset({"rng"}))
 
 
-def partitions(kind: str) -> Registry:
+def partitions(kind: str) -> KindTable:
     return RECIPES if kind.replace("-", "_") in RECIPES.kinds() else PARTITIONS
 
 
-def attacks(level: str) -> Registry:
+def attacks(level: str) -> KindTable:
     return TAMPERINGS if level == "message" else ATTACKS
 
 
@@ -135,7 +135,7 @@ def check(settings: Settings, problems: Problems) -> None:
     MODELS.arguments(settings.model, settings.model.kind, problems)
     if settings.attack is not None:
         _check_attack(settings.attack, problems)
-    combinations.check(settings, problems)
+    consistency_checks.check(settings, problems)
 
 
 def _check_attack(attack: AttackSection, problems: Problems) -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from difflib import get_close_matches
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails
 
-from sims.deploy.config import toml_tables
-from sims.deploy.problems import ConfigError, Problems, shown
-from sims.scenario.axes import Axis, Choice, axes, combinations
-from sims.scenario.document import Assignments, Document, assigned, flat
+from sims.config_problems import ConfigError, Problems, shown, toml_tables
+from sims.scenario.assignments import Assignments, Axis, Choice, Document, assigned, axes, combinations, flat
 from sims.scenario.settings import Settings
-from sims.scenario.wording import tell
 
 _AXIS: Final = "sweep."
 _QUICK_ROUNDS: Final = 2
 _MOST_VARIANTS: Final = 100_000
+# Raise this if the same settings give other numbers than before, for example after a new default: cells with
+# old results then run again.
+FORMAT: Final = 1
+_DIGITS: Final = 20
+_ASIDE: Final = {"output", "audit", "insecure_seed"}
 
 # Says what is wrong with settings that are well-formed.
 Check = Callable[[Settings, Problems], None]
@@ -27,10 +33,34 @@ Check = Callable[[Settings, Problems], None]
 
 @dataclass(frozen=True)
 class Variant:
-    """One simulation of a scenario, and by which swept values it differs from the others."""
+    """One simulation of a scenario: a cell of its sweep. `key` holds the swept values."""
 
     key: Mapping[str, Any]
     settings: Settings
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies everything that its numbers depend on; independent of names and of other cells.
+
+        Defaults are left out, so that results stay valid when keys are added later. So are settings that
+        only decide what is kept and audited.
+        """
+        text = json.dumps(
+            {"format": FORMAT, **_numbers(self.settings)},
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=True,
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+    def __str__(self) -> str:
+        return described(self.key) or "the only cell"
+
+
+def _numbers(settings: Settings) -> dict[str, Any]:
+    """Return the settings that numbers depend on, and whether the seed does not decide them all."""
+    found = settings.model_dump(mode="json", exclude_defaults=True, exclude=_ASIDE)
+    return found if settings.seeded else {**found, "insecure_seed": False}
 
 
 @dataclass(frozen=True)
@@ -84,7 +114,7 @@ def _checks(check: Check | None, data: Path | None) -> Check:
         return first
 
     def both(settings: Settings, problems: Problems) -> None:
-        from sims.scenario.sources import check_files
+        from sims.scenario.data_and_model import check_files
 
         first(settings, problems)
         check_files(settings, data, problems)
@@ -94,11 +124,11 @@ def _checks(check: Check | None, data: Path | None) -> Check:
 
 def check_files(scenario: Scenario, variants: Iterable[Settings], data: Path) -> None:
     """Raise `ConfigError` unless all files are there that these variants of a scenario read."""
-    from sims.scenario import sources
+    from sims.scenario import data_and_model
 
     faults = _Faults(scenario.path)
     for settings in variants:
-        faults.problems({}, partial(sources.check_files, settings, data))
+        faults.problems({}, partial(data_and_model.check_files, settings, data))
     faults.check(1)
 
 
@@ -219,3 +249,51 @@ def _line(line: str, cells: Sequence[str], variants: int) -> str:
 def described(key: Mapping[str, Any]) -> str:
     """A cell in words: its swept values, or nothing where there is no sweep."""
     return ", ".join(f"{name}={value}" for name, value in key.items())
+
+
+_TEST: Final = ("partition", "test")
+_BESIDE: Final = ("name", "sweep", "quick")  # of the file, and not of one simulation
+
+
+def tell(error: ValidationError, problems: Problems) -> None:
+    """Add everything that is wrong, each in one line."""
+    others: list[InitErrorDetails] = []
+    told: set[str] = set()
+    for detail in error.errors(include_url=False):
+        why = _why(detail)
+        if why is None:
+            others.append(_again(detail))
+            continue
+        key = ".".join(_key(detail).split(".")[:2])
+        if key not in told:
+            told.add(key)
+            problems.add(key, why)
+    if others:
+        problems.add_all(ValidationError.from_exception_data(error.title, others), Settings)
+
+
+def _why(detail: ErrorDetails) -> str | None:
+    if detail["loc"][:2] == _TEST:  # one error for each of the types that it may have
+        return f'must be a part of all, from 0 to below 1, or "given", not {shown(detail["input"])}'
+    if detail["type"] == "extra_forbidden":
+        close = get_close_matches(_key(detail), (*Settings.model_fields, *_BESIDE), n=1)
+        if _key(detail) in _BESIDE:
+            return "is of the whole file, and cannot be changed from outside or by a sweep"
+        return f"is not known here; did you mean {close[0]}?" if close and close[0] in _BESIDE else None
+    if detail["type"] == "list_type":
+        return f"must be a list, such as [{_quoted(detail['input'])}], not {shown(detail['input'])}"
+    return None
+
+
+def _key(detail: ErrorDetails) -> str:
+    return ".".join(map(str, detail["loc"]))
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else shown(value)
+
+
+def _again(detail: ErrorDetails) -> InitErrorDetails:
+    return InitErrorDetails(
+        type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+    )

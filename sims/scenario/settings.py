@@ -6,10 +6,14 @@ ones those are is known to the packages that offer the kinds, and checked in `si
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from secagg.hashing import digest
+from secagg.keys import Identity
 from secagg.messages import MAX_SUMS
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -144,6 +148,32 @@ class AttackSection(OpenSection):
     level: Literal["update", "answer", "message"] = "update"
 
 
+@dataclass(frozen=True)
+class ObserverKind:
+    """What an observer needs; the observers themselves are in `sims.simulation.observers`.
+
+    `reads_clients`  it reads the memory of clients, which must run in this process.
+    `needs_optimum`  it measures the distance to the best model, which is known for linear models only.
+    """
+
+    reads_clients: bool = False
+    needs_optimum: bool = False
+
+
+# The names that `evaluation.observe` may list.
+OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
+    "agreement": ObserverKind(reads_clients=True),
+    "centralised": ObserverKind(),
+    "ergodic-gap": ObserverKind(needs_optimum=True),
+    "jumps": ObserverKind(reads_clients=True),
+    "local-accuracy": ObserverKind(reads_clients=True),
+    "movement": ObserverKind(),
+    "multipliers": ObserverKind(reads_clients=True),
+    "optimality-gap": ObserverKind(needs_optimum=True),
+    "training-loss": ObserverKind(),
+}
+
+
 class EvaluationSection(Section):
     """What is measured by somebody who sees everything, after every so many rounds and at the end.
 
@@ -260,3 +290,13 @@ class Settings(Section):
     def seeded(self) -> bool:
         """Whether keys, rounding and noise follow from the seed."""
         return self.channel.kind == "plain" if self.insecure_seed is None else self.insecure_seed
+
+
+def insecure_seed(seed: int) -> bytes:
+    """What makes rounding and keys repeatable, and everything computable by whoever reads this line."""
+    return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()
+
+
+def insecure_server(seed: int) -> Identity:
+    """Who signs the ledger of such a run; anybody can."""
+    return Identity.from_secret(digest("insecure identity of a server", insecure_seed(seed)))

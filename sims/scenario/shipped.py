@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sims.deploy.problems import ConfigError, nearest
-from sims.scenario.document import flat
+from sims.config_problems import ConfigError, nearest
+from sims.scenario.assignments import flat
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "scenarios"
 _ENDING: Final = ".toml"

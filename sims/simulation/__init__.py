@@ -6,7 +6,7 @@ Everything that is drawn follows from the seed of the settings. Sums are plain o
 with the same numbers. What is measured is what somebody sees who sees every client: no part of the system.
 """
 
-from sims.simulation.observers import OBSERVERS, Observer
+from sims.simulation.observers import OBSERVERS, Observer, register_observer
 from sims.simulation.simulate import simulate
 
-__all__ = ["OBSERVERS", "Observer", "simulate"]
+__all__ = ["OBSERVERS", "Observer", "register_observer", "simulate"]

@@ -25,7 +25,7 @@ from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
 from secagg.ledger.description import describe
 from secagg.net.keyfiles import read_key
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import NAME as CHECKPOINT
 from sims.records.checkpoint import Checkpoint, Side
@@ -34,8 +34,7 @@ from sims.records.lines import LinesFile
 from sims.records.signing import SignedHead, write_head
 from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.records.toml import as_toml
-from sims.scenario.seed import insecure_seed, insecure_server
-from sims.scenario.settings import Settings
+from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.simulation.table import as_csv
 from sims.simulation.world import World
 

@@ -1,9 +1,9 @@
 """Observations that an experiment needs beside accuracies, by name.
 
-An observer is made once for every simulation and called after every round; what it returns is kept, but for
-None. It sees everything, personal models included, and no part of the system sees what it says. To add one:
+An observer is created once for every simulation and called after every round. What it returns is recorded,
+except None. It sees everything, including personal models; the system never sees what it records. To add one:
 
-    OBSERVERS["norm"] = lambda: lambda round, run, channel, crowd: float(np.linalg.norm(run.model))
+    register_observer("norm", lambda: lambda round, run, channel, crowd: float(np.linalg.norm(run.model)))
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fl.crowd import Crowd
 from fl.metrics.clients import ClientScores
 from protocols.run import Run
 from sims.runtime import ObservedChannel
+from sims.scenario.settings import OBSERVER_KINDS, ObserverKind
 from sims.simulation.agreement import agreement
 from sims.simulation.gaps import ergodic_gap, optimality_gap
 from sims.simulation.jumps import jumps
@@ -116,3 +117,9 @@ OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
     "optimality-gap": optimality_gap,
     "training-loss": training_loss,
 }
+
+
+def register_observer(name: str, make: Callable[[], Observer], kind: ObserverKind | None = None) -> None:
+    """Add an observer that scenarios can name; `kind` says what it needs."""
+    OBSERVERS[name] = make
+    OBSERVER_KINDS[name] = ObserverKind() if kind is None else kind

@@ -14,8 +14,8 @@ from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
-from sims.deploy.problems import Problems
-from sims.scenario.kinds import DATA, Registry, attacks, partitions
+from sims.config_problems import Problems
+from sims.scenario.kinds import DATA, KindTable, attacks, partitions
 from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings
 from sims.simulation.streams import stream
 
@@ -65,7 +65,7 @@ def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation
         )
 
 
-def arguments(registry: Registry, section: OpenSection, kind: str) -> dict[str, Any]:
+def arguments(registry: KindTable, section: OpenSection, kind: str) -> dict[str, Any]:
     """The parameters of a table, which was checked before, as their function takes them."""
     problems = Problems(Path(registry.table))
     found = registry.arguments(section, kind, problems)

@@ -18,6 +18,7 @@ from secagg.memory import AnswerEntry
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, Side
 from sims.records.sums import SessionRecord, SumLogger, SumRecord
+from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
 from sims.simulation.hearing import RunSumLogger
@@ -27,10 +28,16 @@ from sims.simulation.moment import Progress, Watch, no_progress
 from sims.simulation.spending import Spending, delta_of, spend_facts
 from sims.simulation.story import Line, Story
 from sims.simulation.world import World, no_ledger
-from sims.sweep.cell import Cell
-from sims.sweep.tasks import Explained, Stopped
 
 _HERE: Final = Path()
+
+
+class SimulationError(Exception):
+    """The settings, the data or the disk do not allow the simulation; the text says all that is needed."""
+
+
+class SimulationStopped(Exception):
+    """The simulation was asked to stop, and can be resumed."""
 
 
 def _nobody(_round: int) -> None:
@@ -60,11 +67,11 @@ def simulate(
     `resume`     goes on with the run in that directory, from its checkpoint.
     `origin`     is what the directory says of where the run comes from.
     `watch`      is told whenever something happens.
-    `stop`       is asked after every round; if it says so, the run is saved, and `Stopped` is raised.
+    `stop`       is asked after every round; if true, the run is saved, and `SimulationStopped` is raised.
 
-    Raises `Explained` for what the settings, the data or the disk do not allow.
+    Raises `SimulationError` for what the settings, the data or the disk do not allow.
     """
-    origin = origin or Origin(name="run", digest=Cell({}, settings).digest)
+    origin = origin or Origin(name="run", digest=Variant({}, settings).digest)
     try:
         with one_thread():
             if directory is None:
@@ -72,7 +79,7 @@ def simulate(
             with keeping(directory, settings, origin, resume=resume) as keeper:
                 return _kept(settings, root, keeper, watch, tell, stop)
     except (FLError, SecaggError) as error:
-        raise Explained(str(error)) from error
+        raise SimulationError(str(error)) from error
 
 
 def _kept(
@@ -193,7 +200,7 @@ class Simulation:
     def _stop(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
-        raise Stopped(f"stopped after {self._done} of {self._settings.rounds} rounds")
+        raise SimulationStopped(f"stopped after {self._done} of {self._settings.rounds} rounds")
 
     def _end(self) -> dict[str, Any]:
         self.world.close()

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from sims.scenario.seed import insecure_seed
+from sims.scenario.settings import insecure_seed
 
 __all__ = ["insecure_seed", "stream"]
 

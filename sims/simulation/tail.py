@@ -12,16 +12,13 @@ from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm, ModelState
 from protocols.evaluation import ERRORS, ErrorHistogram, Evaluation, EvaluationMetrics
-from protocols.privacy_budget import HistogramBudget
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Query, RoundInfo
 from secagg.errors import ParameterError
-from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
 from secagg.spec import Total
-from secagg.thresholds import dropouts_allowed
 from sims.runtime import ObservedChannel
+from sims.scenario.algorithm import tail_measures, tail_rounds
 from sims.scenario.settings import Settings, TailSection
 
 _DIGITS: Final = 6
@@ -51,14 +48,14 @@ class Tail:
         section = settings.tail
         if section is None:
             return None
-        algorithm = Evaluation(dim=dim, clients=clients, measures=measures(settings, section, clients))
+        algorithm = Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
         channel = make(algorithm)
         seen, start = _Seen(channel), ModelState(as_vector([0.0] * dim))
         return cls(section, settings.rounds, algorithm, channel, Run(algorithm, seen, start), seen)
 
     def is_due(self, number: int) -> bool:
         """After round `number`, counted from 1: every so often, and at the end."""
-        return number in _times(self.section, self.rounds)
+        return number in tail_rounds(self.section, self.rounds)
 
     def ask(self, model: Vector) -> dict[str, Any]:
         """One histogram, of how clients do with this model; what came of it, in what JSON can hold.
@@ -103,25 +100,8 @@ class _Seen:
         self._channel.finish(round_info)
 
 
-def measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
-    """What is asked of so many clients, with its noise. Raises `ParameterError` where none can be planned."""
-    promise = Promise(
-        clients=clients,
-        dropouts=dropouts_allowed(clients, settings.channel.dropout),
-        colluders=settings.channel.corrupt,
-    )
+def _measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
     try:
-        privacy = HistogramBudget(
-            promise=promise,
-            goal=Goal(epsilon=section.epsilon, delta=section.delta),
-            rounds=len(_times(section, settings.rounds)),
-            ratio=1.0,
-        )
-        return EvaluationMetrics(scores=False, bins=section.bins, privacy=privacy)
+        return tail_measures(settings, section, clients)
     except ParameterError as error:
-        raise ParameterError(f"tail: {error}") from None
-
-
-def _times(section: TailSection, rounds: int) -> set[int]:
-    regular = set(range(section.every, rounds + 1, section.every)) if section.every else set()
-    return regular | {rounds}
+        raise ParameterError(f"tail: {error}", parameter="tail") from None

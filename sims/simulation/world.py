@@ -17,10 +17,10 @@ from secagg.ledger import ServerLedger
 from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime import Law, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import processes_sum
+from sims.scenario.algorithm import build as build_algorithm
+from sims.scenario.data_and_model import first_model
 from sims.scenario.settings import Settings
 from sims.simulation import population
-from sims.simulation.algorithm import build as build_algorithm
-from sims.simulation.beginning import first_model
 from sims.simulation.hosting import clients_of
 from sims.simulation.learners import first_module, make_crowd, make_learners, make_tamper, training_of
 from sims.simulation.streams import insecure_seed, stream

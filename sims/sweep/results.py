@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sims.deploy.problems import ConfigError
-from sims.sweep.cell import Cell
+from sims.config_problems import ConfigError
+from sims.scenario.scenario import Variant
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Results:
     def _records(self) -> Iterator[Record]:
         return read_records(self.path, self._needed)
 
-    def add(self, cell: Cell, result: Mapping[str, Any]) -> Record:
+    def add(self, cell: Variant, result: Mapping[str, Any]) -> Record:
         """Keep the result of a cell from now on."""
         settings = cell.settings.model_dump(mode="json", exclude_defaults=True)
         record = Record(cell.digest, dict(cell.key), settings, result)
@@ -62,7 +62,7 @@ class Results:
             os.fsync(file.fileno())
         return record
 
-    def sort(self, order: Sequence[Cell], *, prune: bool = False) -> int:
+    def sort(self, order: Sequence[Variant], *, prune: bool = False) -> int:
         """Put these cells first, in their order, and call them what they are called now.
 
         Others stay behind them as they are, or go with `prune`: the number of those is returned.

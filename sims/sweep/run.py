@@ -1,101 +1,110 @@
-"""Runs the cells of a sweep that have no result yet."""
+"""Run the cells of a sweep that have no result yet: with progress on standard error, stopped by signals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final, TypeAlias
 
-from sims.console import OnProgress, quiet
-from sims.sweep.cell import Cell
+from sims.console import OnProgress, bar, quiet
+from sims.scenario.scenario import Variant
 from sims.sweep.results import Record, Results
 from sims.sweep.tasks import Function, Stopping, run_tasks
 from sims.text_format import counted
 
-Tell: TypeAlias = Callable[[Cell, str], None]  # (what failed, and why)
+OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, and why)
+
+_INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 
 @dataclass(frozen=True)
-class Summary:
-    """`records` and `failures` are by the digests of cells; `known` cells had results before.
+class SweepSummary:
+    """What came of a sweep. `records` and `failures` are by the digests of cells.
 
-    `removed`  how many results of other cells are gone; None if none was to go.
-    `stopped`  cells that can go on later, as somebody wanted to stop; others may not even have begun.
+    `known`    number of cells that had results before.
+    `removed`  number of results of other cells that were removed; None without `prune`.
+    `stopped`  cells that were stopped and can be resumed; others may not have begun.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[Variant, ...]
     records: Mapping[str, Record]
     failures: Mapping[str, str]
     known: int
     removed: int | None = None
-    stopped: tuple[Cell, ...] = ()
+    stopped: tuple[Variant, ...] = ()
 
     @property
     def complete(self) -> bool:
         return not self.failures
 
 
-def settings_of(cell: Cell) -> Any:
+def settings_of(cell: Variant) -> Any:
     return cell.settings
 
 
-def nobody_hears(_cell: Cell, _failure: str) -> None:
+def _no_op(_cell: Variant, _failure: str) -> None:
     pass
 
 
 def run_sweep(
-    cells: Sequence[Cell],
+    cells: Sequence[Variant],
     results: Results,
     *,
     function: Function,
     jobs: int = 1,
     progress: OnProgress = quiet,
-    tell: Tell = nobody_hears,
+    on_failure: OnFailure = _no_op,
     prune: bool = False,
-    task: Callable[[Cell], Any] = settings_of,
+    task: Callable[[Variant], Any] = settings_of,
     stopping: Stopping | None = None,
-) -> Summary:
-    """Run what is missing with `function`, which takes settings, and keep every result as it comes.
+) -> SweepSummary:
+    """Run the cells without a result with `function`, and keep every result as it arrives.
 
-    A cell that fails is told of at once with `tell`, and in the summary; the others go on. An interruption
-    keeps what is done, and so does `stopping`, when cells come to where they can go on later. With `prune`,
-    results of other cells are removed at the end. `task` is what the function takes, if not settings.
+    If a cell fails, `on_failure` is called at once, and the other cells continue. If the sweep is
+    interrupted, finished results are kept. `stopping` stops cells where they can be resumed. With `prune`,
+    results of other cells are removed at the end. `task` makes the argument of `function`; by default, it is
+    the settings of the cell.
     """
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
     failures: dict[str, str] = {}
-    stopped: list[Cell] = []
-    meter = _Meter(missing, progress)
+    stopped: list[Variant] = []
+    counter = _RoundCounter(missing, progress)
     try:
-        for done in run_tasks(function, [task(cell) for cell in missing], jobs, meter.watch, stopping):
+        for done in run_tasks(function, [task(cell) for cell in missing], jobs, counter.watch, stopping):
             cell = missing[done.index]
             if done.stopped:
                 stopped.append(cell)
                 continue
-            meter.finished(done.index)
+            counter.finished(done.index)
             if done.failure is None:
                 records[cell.digest] = results.add(cell, done.result)
             else:
                 failures[cell.digest] = done.failure
-                tell(cell, done.failure)
+                on_failure(cell, done.failure)
     finally:
         results.sort(cells)
     removed = results.sort(cells, prune=True) if prune and not stopped else None
     known = len(cells) - len(missing)
-    return Summary(tuple(cells), records, failures, known, removed, tuple(stopped))
+    return SweepSummary(tuple(cells), records, failures, known, removed, tuple(stopped))
 
 
-class _Meter:
-    """How many rounds of all cells are done."""
+class _RoundCounter:
+    """Counts the finished rounds of all cells, and reports them."""
 
-    def __init__(self, cells: Sequence[Cell], progress: OnProgress) -> None:
+    def __init__(self, cells: Sequence[Variant], progress: OnProgress) -> None:
         self._of: Final = [cell.settings.rounds for cell in cells]
         self._rounds = [0] * len(cells)
         self._progress = progress
         self._left = len(cells)
 
     def watch(self, index: int, steps: Any) -> None:
-        """`steps` are rounds, or something that knows how many are done, and has more to say."""
+        """`steps` is a number of rounds, or an object with that number in `done` and further text."""
         self._rounds[index] = steps if isinstance(steps, int) else steps.done
         more = "" if isinstance(steps, int) else f"; {steps}"
         text = f"{counted(self._left, 'cell')} left{more}"
@@ -104,3 +113,55 @@ class _Meter:
     def finished(self, index: int) -> None:
         self._left -= 1
         self.watch(index, self._of[index])
+
+
+# --- progress ---
+
+
+@contextmanager
+def shown_progress(
+    say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> Iterator[OnProgress]:
+    """Show a bar on a terminal, and otherwise a line from time to time, written by `say`."""
+    if sys.stderr.isatty():
+        with bar() as progress:
+            yield progress
+        return
+    yield ProgressLines(say, clock)
+
+
+class ProgressLines:
+    """Writes one line per change, at most one per round and per `_INTERVAL` seconds."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._say = say
+        self._clock = clock
+        self._last = clock()
+        self._done = 0
+
+    def __call__(self, text: str, done: int, of: int) -> None:
+        now = self._clock()
+        if done > self._done and now - self._last >= _INTERVAL:
+            self._last, self._done = now, done
+            self._say(f"{done} of {of} rounds; {text}")
+
+
+# --- Ctrl-C and SIGTERM ---
+
+
+@contextmanager
+def stopped_by_signals(stopping: Stopping, say: Callable[[], None]) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM: the first one stops after the round and calls `say`, the next interrupts."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stopping.wanted:
+            raise KeyboardInterrupt
+        stopping.want()
+        say()
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sims.scenario import Settings, load
-from sims.scenario.document import assigned
-from sims.sweep import Cell, cells, read_records
+from sims.scenario import Settings, Variant, load
+from sims.scenario.assignments import assigned
+from sims.sweep import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "papers" / "results"
@@ -24,7 +24,7 @@ def test_every_result_belongs_to_a_cell(name: str) -> None:
     """If this fails, whoever runs the scenario again runs everything again."""
     (path,) = (each / f"{name}.toml" for each in SCENARIOS if (each / f"{name}.toml").exists())
     scenario = load(path, check=lambda _settings, _problems: None)
-    known = {cell.digest for cell in cells(scenario)}
+    known = {cell.digest for cell in scenario.variants}
     records = list(read_records(RESULTS / f"{name}.jsonl"))
     assert records
     assert [record.cell for record in records if record.digest not in known] == []
@@ -54,7 +54,7 @@ def test_what_decides_on_no_number_is_in_no_digest(changes: dict[str, object], s
         "algorithm": {"name": "fedavg"},
     }
     before, after = (
-        Cell({}, Settings.model_validate(each)) for each in (document, assigned(document, changes))
+        Variant({}, Settings.model_validate(each)) for each in (document, assigned(document, changes))
     )
     assert (before.digest == after.digest) == same
 

@@ -28,9 +28,9 @@ from sims.records.signing import SignedHead, write_head
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.records.toml import as_toml
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
+from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.keeping import described
-from sims.sweep.cell import Cell
 
 DIM = 3
 DELTA = 1e-5
@@ -103,7 +103,7 @@ def make_run(
     run = RunDirectory(path)
     run.make()
     document = _scenario(algorithm, setting, rounds, plain=plain)
-    digest = Cell({}, Settings.model_validate(document)).digest
+    digest = Variant({}, Settings.model_validate(document)).digest
     run.write("scenario.toml", as_toml({"name": path.name, **document}).encode())
     lines, metrics = (LinesFile.create(run / name) for name in ("sums.jsonl", "metrics.jsonl"))
     ledger = None if plain else ServerLedger.create(run / "ledger", identity=identity().public)

@@ -17,7 +17,7 @@ from secagg.noise.conversion import epsilon
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import as_json, audited
 from sims.audit.comparison import compared
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.runtime import Setting
 from tests.sims.audit_run import DELTA, DIM, make_run, noisy
 

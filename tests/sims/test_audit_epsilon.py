@@ -20,8 +20,8 @@ from secagg.spec import SumSpec
 from sims.audit.audit_run import audited
 from sims.records import RunDirectory
 from sims.scenario import load
+from sims.scenario.algorithm import build
 from sims.simulation import simulate
-from sims.simulation.algorithm import build
 
 CLIENTS, DIM = 8, 650
 EPSILON, DELTA, CLIP, ROUNDS = 6.0, 1e-5, 0.5, 3

@@ -13,14 +13,13 @@ import pytest
 from secagg.ledger import Head
 from sims.audit.audit_run import as_json, audited
 from sims.cli import main
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.signing import SignedHead, write_head
 from sims.records.toml import as_toml
 from sims.runtime import Setting
-from sims.scenario.seed import insecure_seed, insecure_server
-from sims.scenario.settings import Settings
-from sims.sweep.cell import Cell
+from sims.scenario.scenario import Variant
+from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from tests.sims.audit_run import make_run, noisy
 
 SEEDED = {
@@ -57,7 +56,7 @@ def edit_sums(path: Path, edit: Callable[[list[dict[str, Any]]], object]) -> Non
 
 def seeded(path: Path) -> Path:
     """The same run, if it had been run under a seed that decides everything, its server's key included."""
-    digest = Cell({}, Settings.model_validate(SEEDED)).digest
+    digest = Variant({}, Settings.model_validate(SEEDED)).digest
     (path / "scenario.toml").write_text(as_toml({"name": "run", **SEEDED}))
     own = json.loads((path / "ledger.head").read_text())
     change(path, "run.json", digest=digest, insecure_seed=insecure_seed(0).hex())

@@ -13,6 +13,7 @@ from secagg.noise.promise import Noise, Promise
 from secagg.policy import Policy
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.thresholds import Trust
+from sims.config_problems import ConfigError
 from sims.deploy.config import (
     CapacitySection,
     DeadlinesSection,
@@ -23,7 +24,6 @@ from sims.deploy.config import (
     ServeConfig,
     load,
 )
-from sims.deploy.problems import ConfigError
 from sims.deploy.sums import read_table
 from tests.sims.deploy_site import JOIN, SERVE, SUMS
 

@@ -24,11 +24,11 @@ from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.registry import Registry
 from secagg.spec import Count, LInf, Part, SumSpec, Table, Total
+from sims.config_problems import ConfigError
 from sims.deploy.config import AskSection, InputSection
 from sims.deploy.inputs import Source, open_source, usable
 from sims.deploy.limits import allow_connections, forbid_core_dumps
 from sims.deploy.log import Log, open_log
-from sims.deploy.problems import ConfigError
 from sims.deploy.questions import NONCE_BYTES, Question, Questions, fresh, round_after, without_nonce
 from sims.deploy.totals import Totals
 from sims.deploy.watch import run_watched

@@ -17,7 +17,7 @@ from protocols.index_ranges import IndexRanges
 from secagg.errors import ParameterError
 from sims.cli import main
 from sims.scenario import Settings
-from sims.simulation.layers import with_ranges
+from sims.scenario.algorithm import with_ranges
 from sims.simulation.world import World
 
 SMALL = {"channels": 1, "size": 8, "classes": 3}
@@ -171,7 +171,7 @@ def test_the_seed_may_be_in_the_name(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"nothing", "is no model that a run has left"), (None, "but this model has 385, all finite")],
+    [(b"nothing", "does not hold the model of a run"), (None, "but this model has 385, all finite")],
 )
 def test_files_that_are_no_such_model(
     content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ import pytest
 from secagg.ledger import read_ledger
 from sims.records import RunDirectory
 from sims.simulation import simulate
-from sims.sweep.tasks import Explained, Stopped
+from sims.simulation.simulate import SimulationError, SimulationStopped
 from tests.sims.small_runs import PRIVATE, SECURE, Gone, after, crash, model, settings
 
 CASES: dict[str, dict[str, Any]] = {
@@ -114,7 +114,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on_with_the_next_round(tmp_p
     given = settings(insecure_seed=False, channel={"kind": "secure"})
     run = RunDirectory(tmp_path / "r")
     told: list[int] = []
-    with pytest.raises(Stopped):
+    with pytest.raises(SimulationStopped):
         simulate(given, told.append, directory=run, stop=lambda: told[-1] == 2)
     assert (run.status, run.facts()["done"], told) == ("interrupted", 2, [1, 2])
     assert (run / "metrics.csv").exists()
@@ -129,15 +129,15 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on_with_the_next_round(tmp_p
 
 def test_a_run_goes_on_only_from_a_checkpoint_that_is_whole_and_its_own(tmp_path: Path) -> None:
     given, run = settings(), RunDirectory(tmp_path / "r")
-    with pytest.raises(Stopped):
+    with pytest.raises(SimulationStopped):
         simulate(given, directory=run, stop=lambda: True)
-    with pytest.raises(Explained, match=r"checkpoint is of a run with other settings"):
+    with pytest.raises(SimulationError, match=r"checkpoint is of a run with other settings"):
         simulate(settings(rounds=6), directory=run, resume=True)
     data = bytearray((run / "checkpoint").read_bytes())
     assert (run / "checkpoint").stat().st_mode & 0o777 == 0o600
     data[len(data) // 2] ^= 1
     (run / "checkpoint").write_bytes(data)
-    with pytest.raises(Explained, match=r"checkpoint is damaged.*--restart begins the run anew"):
+    with pytest.raises(SimulationError, match=r"checkpoint is damaged.*--restart begins the run anew"):
         simulate(given, directory=run, resume=True)
     assert run.read_lines("metrics.jsonl")  # nothing of it is lost
 

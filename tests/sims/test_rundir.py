@@ -13,7 +13,7 @@ import pytest
 
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
-from sims.deploy.problems import ConfigError
+from sims.config_problems import ConfigError
 from sims.records import RunDirectory, find_runs
 from sims.records.checkpoint import Side
 from sims.records.files import replace_file
@@ -22,7 +22,7 @@ from sims.records.signing import AlteredLedger, SignedHead, verify, write_head
 from sims.records.toml import as_toml
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
-from sims.sweep.tasks import Explained, Stopped
+from sims.simulation.simulate import SimulationError, SimulationStopped
 from tests.sims.small_runs import settings
 
 
@@ -203,7 +203,7 @@ def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", until_full)
-        with pytest.raises(Explained, match="cannot be written: No space left on device"):
+        with pytest.raises(SimulationError, match="cannot be written: No space left on device"):
             simulate(given, directory=run)
     assert run.exists == (writes > 1)  # where there is nothing to go on from, nothing is left
     result = simulate(given, directory=run, resume=run.exists)
@@ -213,10 +213,10 @@ def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
 
 def test_a_run_that_another_process_has_is_not_touched(tmp_path: Path) -> None:
     given, run = settings(), RunDirectory(tmp_path / "r")
-    with pytest.raises(Stopped):
+    with pytest.raises(SimulationStopped):
         simulate(given, directory=run, stop=lambda: True)
     before = (run / "checkpoint").read_bytes()
-    with run.locked(), pytest.raises(Explained, match="is in use"):
+    with run.locked(), pytest.raises(SimulationError, match="is in use"):
         simulate(given, directory=run, resume=True)
     assert (run / "checkpoint").read_bytes() == before
     assert run.status == "interrupted"

@@ -23,9 +23,9 @@ from sims.records.signing import verify
 from sims.records.toml import as_toml
 from sims.simulation import simulate
 from sims.simulation.moment import Progress
-from sims.sweep.progress import Lines
-from sims.sweep.signals import stopped_by_signals
-from sims.sweep.tasks import Stopped, Stopping
+from sims.simulation.simulate import SimulationStopped
+from sims.sweep.run import ProgressLines, stopped_by_signals
+from sims.sweep.tasks import Stopping
 from tests.sims.small_runs import DOCUMENT, PRIVATE, SECURE, model, settings
 
 
@@ -188,12 +188,12 @@ def test_a_run_in_the_way_is_an_error_that_says_what_to_do(
     scenario: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = settings(rounds=3)
-    with pytest.raises(Stopped):
+    with pytest.raises(SimulationStopped):
         simulate(given, directory=RunDirectory(Path("results/small")), stop=lambda: True)
     assert command(scenario) == 2
     err = capsys.readouterr().err
-    assert "results/small holds a run that is not finished (1 of 3 rounds)" in err
-    assert "--resume goes on with it, --restart begins anew" in err
+    assert "results/small holds an unfinished run (1 of 3 rounds)" in err
+    assert "--resume continues it, --restart begins anew" in err
     assert command(scenario, "--set", "seed=4", "--resume") == 2
     assert "holds a run with other settings" in capsys.readouterr().err
     checkpoint = Path("results/small/checkpoint")
@@ -213,7 +213,7 @@ def test_a_run_in_the_way_is_an_error_that_says_what_to_do(
     assert command(scenario) == 0  # of which there is a result, and whose directory another run has now
     err = capsys.readouterr().err
     assert "kept in" not in err
-    assert "the runs of 1 of 1 cell are not in results/small any more" in err
+    assert "the runs of 1 of 1 cell are no longer in results/small" in err
     assert "numbers are those of results/small.jsonl; take another --out" in err
 
 
@@ -225,13 +225,13 @@ def test_a_known_run_is_shown_where_it_is_and_one_that_is_gone_is_not(
     assert "<svg" in Path("results/small/report.html").read_text()
     assert command(scenario) == 0
     err = capsys.readouterr().err
-    assert "known, and not run again: 1 of 1 cell" in err
+    assert "already known, not run again: 1 of 1 cell" in err
     assert "kept in results/small: see results/small/report.html" in err
     Path("results/small/report.html").unlink()
     Path("results/small/report.html").mkdir()
     assert command(scenario) == 0
     err = capsys.readouterr().err
-    assert "there is no report: results/small/report.html is a directory" in err
+    assert "no report was written: results/small/report.html is a directory" in err
     assert "kept in results/small: see it with secagg report results/small, and" in err
     Path("results/small/run.json").write_text("[]")
     assert command(scenario) == 0
@@ -293,7 +293,7 @@ def test_the_first_signal_finishes_the_round_and_leaves_nobody_behind(scenario: 
         assert run.status == "interrupted"
         assert run.facts()["done"] == len(run.read_lines("metrics.jsonl")) - 1
     assert "stopping after this round" in err
-    assert f"to go on: secagg simulate {scenario} --resume" in err
+    assert f"to resume: secagg simulate {scenario} --resume" in err
 
 
 def test_the_second_signal_interrupts_at_once() -> None:
@@ -311,7 +311,7 @@ def test_the_second_signal_interrupts_at_once() -> None:
 def test_lines_of_progress_are_few_and_say_where_a_run_is() -> None:
     said: list[str] = []
     now = iter([0.0, 5.0, 11.0, 30.0, 31.0])
-    lines = Lines(said.append, lambda: next(now))
+    lines = ProgressLines(said.append, lambda: next(now))
     moment = Progress(
         done=2, rounds=9, sum=3, kind="step", stage="mask", survivors=38, accuracy=0.81, epsilon=1.25,
         bytes=4_500_000,

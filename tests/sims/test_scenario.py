@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sims.deploy.problems import ConfigError, Problems
+from sims.config_problems import ConfigError, Problems
 from sims.scenario import Scenario, Settings, load
-from sims.scenario.document import parsed
+from sims.scenario.assignments import parsed
 from sims.scenario.kinds import _imported
 
 BASE = """
@@ -139,7 +139,7 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         (("cohort.per_round=21",), "cohort.per_round: must be at most 20, the clients that train"),
         (
             ("partition.held_out=20",),
-            "partition.held_out: must be fewer than partition.clients: somebody has to train",
+            "partition.held_out: must be less than partition.clients: some clients must train",
         ),
         (
             ("cohort.per_round=4", "channel.corrupt=3"),
@@ -147,7 +147,7 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ("evaluation.held_out=true",),
-            "evaluation.held_out: nobody is held out: set partition.held_out, or leave this out",
+            "evaluation.held_out: no client is held out: set partition.held_out, or remove this",
         ),
         (
             ('evaluation.observe=["movment"]',),
@@ -155,13 +155,13 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ('evaluation.observe=["optimality-gap"]',),
-            "evaluation.observe: optimality-gap needs an optimum that is known: "
-            'set model.kind = "linear", or leave it out',
+            "evaluation.observe: optimality-gap needs a model whose optimum is known: "
+            'set model.kind = "linear", or remove it',
         ),
         (("algorithm.clip=many",), "algorithm.clip: fedavg: clip must be a number above 0, not 'many'"),
         (
             ("algorithm={name='median', reach=1.0}", "privacy.rho=1"),
-            "privacy: median has no private variant: leave out [privacy]",
+            "privacy: median has no private variant: remove [privacy]",
         ),
         (
             ("privacy.rho=1", "privacy.step=1", "algorithm.weighted=false"),
@@ -176,7 +176,7 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         (("training.weight_decay=1e40",), "training.weight_decay: must be at most 1e+06, not 1e+40"),
         (
             ("cohort.stragglers=0.5",),
-            "cohort.stragglers: nobody is late in a single epoch or step: set training.epochs or "
+            "cohort.stragglers: a single epoch or step cannot be cut short: set training.epochs or "
             "training.steps to 2 or more",
         ),
         (
@@ -186,15 +186,15 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ("algorithm={name='local'}",),
-            'evaluation.what: local sums nothing, and has no common model: set what = "personal"',
+            'evaluation.what: local has no sum and no common model: set what = "personal"',
         ),
         (
             ("attack.kind=label-flip", "attack.fraction=0.02"),
-            "attack.fraction: 0.02 of 20 clients is nobody: set it to more, or leave out [attack]",
+            "attack.fraction: 0.02 of 20 clients is no client: set it to more, or remove [attack]",
         ),
         (
             ("attack.kind=label-flip", "attack.fraction=0.99"),
-            "attack.fraction: 0.99 of 20 clients is everybody: set it to less",
+            "attack.fraction: 0.99 of 20 clients is every client: set it to less",
         ),
         (
             ("attack.kind=wrap", "attack.fraction=0.2"),
@@ -227,7 +227,7 @@ def test_corrupt_updates_do_not_reach_who_takes_steps_of_its_own(
     extra = ", lambda_max=1.0" if name == "per-fedbc" else ""
     chosen = (f"algorithm={{name='{name}', clip=10{extra}}}", f"attack.kind={kind}", "attack.fraction=0.2")
     (line,) = problems(tmp_path, BASE, *chosen)
-    assert line.startswith(f"attack.kind: {kind} changes what a client's local training gives, but {name} ")
+    assert line.startswith(f"attack.kind: {kind} changes the result of local training, but {name} ")
     scenario(tmp_path, BASE, chosen[0], "attack.kind=label-flip", chosen[2], check=None)
 
 

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from sims.scenario import Settings
+from sims.scenario.settings import OBSERVER_KINDS
 from sims.scenario.shipped import all_described
 from sims.simulation import OBSERVERS
 
@@ -74,3 +75,7 @@ def test_every_example_is_there() -> None:
 def test_every_observer_is_there() -> None:
     (line,) = (each for each in PAGE.splitlines() if each.startswith("| `observe` |"))
     assert re.findall(r"[\w-]+", line.partition("observations: ")[2]) == sorted(OBSERVERS)
+
+
+def test_scenarios_know_every_observer() -> None:
+    assert OBSERVER_KINDS.keys() == OBSERVERS.keys()

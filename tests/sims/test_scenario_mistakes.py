@@ -119,7 +119,7 @@ MISTAKES = [
     (
         ["algorithm={name='afl', clip=10.0, loss_cap=5.0}", "cohort.per_round=20"],
         "cohort.per_round",
-        "afl needs all clients in every round: leave this out",
+        "afl needs all clients in every round: remove this",
     ),
     (
         ["algorithm={name='simplicial', clip=10.0, loss_bound=5.0}", "channel.trust=malicious_server"],
@@ -129,29 +129,29 @@ MISTAKES = [
     (
         ["channel.kind=processes", "attack.kind=omniscient", "attack.fraction=0.2"],
         "attack.kind",
-        "omniscient clients know what all others are about to send, which nobody does across processes",
+        "omniscient clients know what all others are about to send, which is impossible across processes",
     ),
     (
         ["channel.kind=processes", "evaluation.observe=['agreement']"],
         "evaluation.observe",
-        "agreement looks into clients, which have processes of their own",
+        "agreement reads the memory of clients, which run in other processes",
     ),
     # drop-outs
     (
         ["dropout.training=0.7"],
         "dropout",
-        "about 28 of 40 clients go missing in a round, and with channel.dropout = 0.2 it stands 19: set "
-        "channel.dropout to ",
+        "about 28 of 40 clients drop out in a round, but with channel.dropout = 0.2 a session tolerates 19: "
+        "set channel.dropout to ",
     ),
     (
         ["dropout.reveal=0.7", "channel.trust=malicious_server"],
         "dropout",
-        "let fewer go, as no session stands that many",
+        "lower the rates of [dropout]: no session tolerates that many",
     ),
     (
         [*NOISE, "dropout.training=0.1", "privacy.dropouts=1"],
         "privacy.dropouts",
-        "noise is planned for 1 clients that send nothing, and about 4 of 40 do so in a round, which then "
+        "noise is planned for 1 clients that send nothing, but about 4 of 40 do so in a round, which then "
         "releases nothing: set it to 9",
     ),
     # bits and noise
@@ -164,8 +164,8 @@ MISTAKES = [
     (
         [*NOISE, "privacy.epsilon=1e-5"],
         "privacy.epsilon",
-        "over 5 sums, each is so cheap (rho 6.55e-11) that clients, who round costs up, could not pay for "
-        "the last: set a larger epsilon, or fewer rounds",
+        "over 5 sums, each costs so little (rho 6.55e-11) that the budget ends before the last sum, as "
+        "clients round costs up: set a larger epsilon, or fewer rounds",
     ),
     ([*NOISE, "privacy.dropouts=40"], "privacy", "fedavg: "),
     (
@@ -176,21 +176,29 @@ MISTAKES = [
     (
         ["algorithm={name='median', reach=1.0}", "privacy.rho=1.0"],
         "privacy",
-        "median has no private variant: leave out [privacy]",
+        "median has no private variant: remove [privacy]",
     ),
-    (["audit.canaries=100"], "audit.canaries", "there is no noise to try out: set [privacy] or [tail]"),
+    (["audit.canaries=100"], "audit.canaries", "there is no noise to test: set [privacy] or [tail]"),
     (["tail.epsilon=1.0"], "tail.delta", "is missing"),
     (["tail.delta=1e-5", *NOISE], "tail.epsilon", "is missing"),  # there is no tail without noise
-    ([*TAIL, "tail.epsilon=0.01"], "tail.epsilon", "drowns 40 clients: set a larger epsilon, fewer bins, or"),
-    ([*TAIL, "partition.clients=4"], "tail.epsilon", "drowns 4 clients"),
+    (
+        [*TAIL, "tail.epsilon=0.01"],
+        "tail.epsilon",
+        "hides all 40 clients: set a larger epsilon, fewer bins, or",
+    ),
+    ([*TAIL, "partition.clients=4"], "tail.epsilon", "hides all 4 clients"),
     ([*TAIL, "tail.epsilon=1e-9"], "tail", "is too small"),
     (
         [*TAIL, "dropout.training=0.3"],
         "tail",
-        "its noise is planned for 8 clients that send nothing, as channel.dropout says, and about 12 of 40",
+        "its noise is planned for 8 clients that send nothing, as channel.dropout says, but about 12 of 40",
     ),
     # attacks and training
-    (["attack.kind=label-flip", "attack.fraction=0.01"], "attack.fraction", "0.01 of 40 clients is nobody"),
+    (
+        ["attack.kind=label-flip", "attack.fraction=0.01"],
+        "attack.fraction",
+        "0.01 of 40 clients is no client",
+    ),
     (["attack.kind=wrap", "attack.fraction=0.2"], "attack.kind", 'set level = "message"'),
     (
         ["attack.kind=label-flip", "attack.fraction=0.2", "attack.level=answer"],
@@ -200,10 +208,14 @@ MISTAKES = [
     (
         ["algorithm={name='apfl', clip=10.0}", "attack.kind=sign-flip", "attack.fraction=0.2"],
         "attack.kind",
-        "apfl takes steps of its own",
+        "apfl takes gradient steps of its own",
     ),
     (["training.steps=3"], "training", "set either steps or epochs, not both"),
-    (["training.epochs=1", "cohort.stragglers=0.5"], "cohort.stragglers", "nobody is late in a single epoch"),
+    (
+        ["training.epochs=1", "cohort.stragglers=0.5"],
+        "cohort.stragglers",
+        "a single epoch or step cannot be cut short",
+    ),
     (["algorithm={name='local'}"], "evaluation.what", 'set what = "personal"'),
 ]
 

@@ -13,7 +13,6 @@ from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from sims.cli import main
 from sims.scenario import load
 from sims.simulation.world import World
-from sims.sweep.cell import cells
 
 BASE = """
 seed = 3
@@ -79,10 +78,10 @@ def test_secure_sums_give_the_same_model() -> None:
 
 
 def test_a_scenario_without_it_is_the_cell_that_it_was() -> None:
-    (cell,) = cells(load(Path("mine.toml")))
+    (cell,) = load(Path("mine.toml")).variants
     assert "server" not in cell.settings.model_dump(exclude_defaults=True)
     Path("mine.toml").write_text(BASE + ADAM)
-    (other,) = cells(load(Path("mine.toml")))
+    (other,) = load(Path("mine.toml")).variants
     assert cell.digest != other.digest
 
 
@@ -95,12 +94,16 @@ LP_PROJ = 'name = "lp-proj-1"\nsubspace = 3\n'
         ('kind = "adma"', "", "server.kind: 'adma' is not known; did you mean adam?"),
         ("rate = 1.0", "", "server.kind: is missing"),
         ('kind = "adam"', "", "server.rate: rate must be set"),
-        ('kind = "adam"\nrate = 0.1\nmomentum = 0.9', "", "server.momentum: is no parameter of adam"),
-        ('kind = "sgd"\nbeta1 = 0.9', "", "server.beta1: is no parameter of sgd; there are rate, momentum"),
+        ('kind = "adam"\nrate = 0.1\nmomentum = 0.9', "", "server.momentum: is not a parameter of adam"),
+        (
+            'kind = "sgd"\nbeta1 = 0.9',
+            "",
+            "server.beta1: is not a parameter of sgd; there are rate, momentum",
+        ),
         (
             'kind = "sgd"\nmomentun = 0.9',
             "",
-            "server.momentun: is no parameter of sgd; did you mean momentum?",
+            "server.momentun: is not a parameter of sgd; did you mean momentum?",
         ),
         ('kind = "sgd"\nmomentum = 1.0', "", "server.momentum: momentum must be less than 1"),
         ('kind = "yogi"\nrate = "fast"', "", "server.rate: rate must be a number above 0"),

@@ -16,8 +16,9 @@ import pytest
 from sims.cli import main
 from sims.cli.registry import COMMANDS
 from sims.scenario import Settings
-from sims.simulation import OBSERVERS, simulate
-from sims.sweep.tasks import Explained
+from sims.scenario.settings import OBSERVER_KINDS
+from sims.simulation import OBSERVERS, register_observer, simulate
+from sims.simulation.simulate import SimulationError
 
 DIGITS = """
 seed = 1
@@ -143,11 +144,11 @@ def test_a_draw_is_of_so_many_clients_and_of_all_in_turn() -> None:
         seen.append(set(channel._members))
         return len(channel._members)
 
-    OBSERVERS["seen"] = lambda: observe
+    register_observer("seen", lambda: observe)
     try:
         result = simulate(settings(cohort={"per_round": 3}, evaluation={"observe": ["seen"]}, rounds=8))
     finally:
-        del OBSERVERS["seen"]
+        del OBSERVERS["seen"], OBSERVER_KINDS["seen"]
     assert result["observed"]["seen"] == [[number, 3] for number in range(1, 9)]
     assert set().union(*seen) == set(range(6))
     assert len(set(map(frozenset, seen))) > 1
@@ -278,7 +279,7 @@ def test_rounds_that_fail_are_told_of() -> None:
     ],
 )
 def test_what_settings_or_data_do_not_allow_is_explained(tables: dict[str, Any], expected: str) -> None:
-    with pytest.raises(Explained, match=expected):
+    with pytest.raises(SimulationError, match=expected):
         simulate(settings(**tables))
 
 
@@ -396,7 +397,7 @@ def test_the_command_prints_a_line_for_each_cell_and_runs_none_twice(
     assert main([*arguments, "--json"]) == 0
     out, err = capsys.readouterr()
     known, kept = err.splitlines()
-    assert known == "secagg simulate: known, and not run again: 2 of 2 cells"
+    assert known == "secagg simulate: already known, not run again: 2 of 2 cells"
     assert kept == (
         "secagg simulate: kept in results/digits: see results/digits/report.html, and check it with secagg "
         "audit results/digits"
@@ -432,7 +433,7 @@ def test_rounds_that_all_fail_are_a_failure_with_its_reason(
 
 def test_results_are_removed_by_the_file_alone(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(digits), "--prune", "--set", "rounds=1"]) == 2
-    assert "--prune goes by the scenario as it is in its file" in capsys.readouterr().err
+    assert "--prune needs the scenario as it is in its file" in capsys.readouterr().err
 
 
 def test_data_is_looked_for_where_the_user_says(

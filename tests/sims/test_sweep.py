@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from sims.scenario import scenario as scenario_module
 from sims.scenario.scenario import Scenario, Variant
 from sims.scenario.settings import Settings
-from sims.sweep import Cell, Results, cells, read_records, run_sweep
-from sims.sweep import cell as cell_module
+from sims.sweep import Results, read_records, run_sweep
+from sims.sweep.summary_view import as_json, in_vain, lines, remarks, rows, table, troubles
 from sims.sweep.tasks import Done, _Worker, run_tasks
-from sims.sweep.view import as_json, in_vain, lines, remarks, rows, table, troubles
 from tests.sims.sweep_targets import rate_of, work
 
 
@@ -33,8 +33,8 @@ def settings(seed: int = 1, rate: float = 0.1, **more: Any) -> Settings:
     return Settings.model_validate({**document, **more})
 
 
-def cell(seed: int = 1, **more: Any) -> Cell:
-    return Cell({"seed": seed}, settings(seed, **more))
+def cell(seed: int = 1, **more: Any) -> Variant:
+    return Variant({"seed": seed}, settings(seed, **more))
 
 
 # --- cells ---
@@ -42,15 +42,15 @@ def cell(seed: int = 1, **more: Any) -> Cell:
 
 def test_cells_are_the_variants_in_their_order() -> None:
     variants = tuple(Variant({"seed": seed}, settings(seed)) for seed in (3, 1, 2))
-    found = cells(Scenario("x", Path("x.toml"), variants))
+    found = Scenario("x", Path("x.toml"), variants).variants
     assert [each.settings.seed for each in found] == [3, 1, 2]
     assert [str(each) for each in found] == ["seed=3", "seed=1", "seed=2"]
-    assert str(Cell({}, settings())) == "the only cell"
+    assert str(Variant({}, settings())) == "the only cell"
 
 
 def test_a_digest_is_of_what_numbers_depend_on() -> None:
     digest = cell().digest
-    assert Cell({"another": "name"}, settings()).digest == digest
+    assert Variant({"another": "name"}, settings()).digest == digest
     assert cell(channel={"kind": "plain"}).digest == digest  # the default, spelt out
     different = (cell(2), cell(rate=0.2), cell(channel={"kind": "secure"}), cell(rounds=6))
     assert len({digest, *(each.digest for each in different)}) == 5
@@ -64,7 +64,7 @@ def test_a_digest_stays_what_it_is() -> None:
 
 def test_another_format_is_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     before = cell().digest
-    monkeypatch.setattr(cell_module, "FORMAT", cell_module.FORMAT + 1)
+    monkeypatch.setattr(scenario_module, "FORMAT", scenario_module.FORMAT + 1)
     assert cell().digest != before
 
 
@@ -126,7 +126,7 @@ def test_a_line_that_lacks_something_is_no_result(tmp_path: Path, line: bytes) -
 def test_results_are_called_what_their_cells_are_called_now(tmp_path: Path) -> None:
     results = Results(tmp_path, "x")
     for seed in (1, 2):
-        results.add(Cell({"method": "wrong"}, settings(seed)), {})
+        results.add(Variant({"method": "wrong"}, settings(seed)), {})
     results.sort([cell(1)])
     assert [each.cell for each in read_records(results.path)] == [{"seed": 1}, {"method": "wrong"}]
 
@@ -148,7 +148,7 @@ def test_results_of_other_cells_go_if_that_is_asked_for(tmp_path: Path) -> None:
     assert [each.result["seed"] for each in read_records(results.path)] == [2, 3, 1]
     summary = run_sweep([cell(2), cell(3)], results, function=rate_of, prune=True)
     assert list(remarks(summary)) == [
-        "known, and not run again: 2 of 2 cells",
+        "already known, not run again: 2 of 2 cells",
         "removed: 1 result of other cells",
     ]
     assert [each.result["seed"] for each in read_records(results.path)] == [2, 3]
@@ -259,7 +259,7 @@ def test_a_failure_is_told_of_when_it_happens(tmp_path: Path) -> None:
             [cell(13), cell(14)],
             Results(tmp_path, "x"),
             function=interrupted,
-            tell=lambda failed, why: told.append(f"{failed}: {why}"),
+            on_failure=lambda failed, why: told.append(f"{failed}: {why}"),
         )
     assert told == ["seed=13: 13 brings bad luck"]
 

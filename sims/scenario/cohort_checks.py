@@ -1,4 +1,4 @@
-"""What is wrong with who takes part: too few, too many colluders, or more missing than is planned for."""
+"""Check the size of the cohort, its drop-outs and its noise: can a session of this size be protected?"""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from functools import lru_cache
 from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
-from secagg.errors import ParameterError
+from secagg.errors import ParameterError, SecaggError
 from secagg.finder import GraphChoice
 from secagg.thresholds import Trust
 from secagg.topology import Plan, plan
-from sims.deploy.problems import Problems
+from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for
-from sims.scenario.settings import ChannelSection, Settings
+from sims.scenario.settings import ChannelSection, Settings, TailSection
 
-LIKELY: Final = 0.5  # what happens in every other round is refused
-_SELDOM: Final = 0.01  # and what happens in a hundredth of them is left to the user
+_LIKELY: Final = 0.5  # refuse what is exceeded in every other round
+_SELDOM: Final = 0.01  # suggest what is exceeded in one of a hundred rounds
+# Data sets for regression have no classes, and so no classification errors.
+_REGRESSION: Final = frozenset({"least-squares", "fedplus-regression"})
 
 
 def training_clients(settings: Settings) -> int | None:
-    """How many train, if that is said; the data may know."""
+    """Return how many clients train, or None if only the data set knows."""
     partition = settings.partition
     if partition is None or partition.clients is None:
         return None
@@ -29,20 +31,20 @@ def training_clients(settings: Settings) -> int | None:
 
 
 def invited(settings: Settings) -> int | None:
-    """How many are asked in a round, if that is said."""
+    """Return how many clients a round invites, or None if only the data set knows."""
     per_round = settings.cohort.per_round
     return per_round if per_round is not None else training_clients(settings)
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add what is wrong with the cohort and with how it is protected."""
+    """Add the problems of the cohort and of its protection."""
     clients, per_round = training_clients(settings), settings.cohort.per_round
     if clients is not None and clients < 1:
-        problems.add("partition.held_out", "must be fewer than partition.clients: somebody has to train")
+        problems.add("partition.held_out", "must be less than partition.clients: some clients must train")
     elif clients is not None and per_round is not None and per_round > clients:
         problems.add("cohort.per_round", f"must be at most {clients}, the clients that train")
     if settings.evaluation.held_out and settings.partition is not None and not settings.partition.held_out:
-        problems.add("evaluation.held_out", "nobody is held out: set partition.held_out, or leave this out")
+        problems.add("evaluation.held_out", "no client is held out: set partition.held_out, or remove this")
     workers = settings.channel.workers
     if clients is not None and workers > max(clients, 1):
         problems.add("channel.workers", f"must be at most {clients}, one for each client, not {workers}")
@@ -74,7 +76,7 @@ def _blamed(channel: ChannelSection) -> str:
 
 
 def _unplanned(asked: int, channel: ChannelSection) -> str:
-    """Why so many clients cannot be protected, or nothing."""
+    """Return why a session of `asked` clients cannot be protected, or an empty text."""
     found = _planned(asked, channel.trust, channel.corrupt, channel.dropout, channel.graph)
     return found if isinstance(found, str) else ""
 
@@ -89,11 +91,11 @@ def _planned(clients: int, trust: str, corrupt: int, dropout: float, graph: str)
         return str(error)
 
 
-# --- who goes missing ---
+# --- drop-outs ---
 
 
 def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Problems) -> None:
-    """Add where `[dropout]` takes more, in most rounds, than a session or its noise is planned for."""
+    """Add a problem if `[dropout]` often removes more clients than a session or its noise tolerates."""
     asked, law, channel = invited(settings), settings.dropout, settings.channel
     if asked is None or not law.happens:
         return
@@ -101,46 +103,88 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
     silent = 1 - _decimal(1 - law.training) * _decimal(1 - law.between) ** later
     gone = 1 - (1 - silent) * _decimal(1 - law.reveal)
     planned = _planned(asked, channel.trust, channel.corrupt, channel.dropout, channel.graph)
-    likely = dropouts_to_plan_for(asked, gone, exceeded=LIKELY)
+    likely = dropouts_to_plan_for(asked, gone, exceeded=_LIKELY)
     if isinstance(planned, Plan) and likely > planned.spare:
         problems.add(
             "dropout",
-            f"about {likely} of {asked} clients go missing in a round, and with channel.dropout = "
-            f"{channel.dropout:g} it stands {planned.spare}: {_remedy(asked, gone, channel)}",
+            f"about {likely} of {asked} clients drop out in a round, but with channel.dropout = "
+            f"{channel.dropout:g} a session tolerates {planned.spare}: {_remedy(asked, gone, channel)}",
         )
     _check_noise(settings, asked, silent, problems)
 
 
 def _later_sums(algorithm: AnyAlgorithm) -> int:
-    """Sums of a round that are in no group with an earlier one."""
+    """Return how many sums of a round are in no group with an earlier one."""
     specs = () if algorithm.table is None else tuple(algorithm.table.values())
     groups = {spec.group for spec in specs if spec.group is not None}
     return max(len(groups) + sum(spec.times for spec in specs if spec.group is None) - 1, 0)
 
 
-def enough_dropout(asked: int, gone: Fraction) -> float:
-    """What channel.dropout has to be, so that more are gone in hardly any round."""
+def _enough_dropout(asked: int, gone: Fraction) -> float:
+    """Return a value of channel.dropout that hardly any round exceeds."""
     return math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
 
 
 def _remedy(asked: int, gone: Fraction, channel: ChannelSection) -> str:
-    enough = enough_dropout(asked, gone)
+    enough = _enough_dropout(asked, gone)
     if enough < 1 and not _unplanned(asked, channel.model_copy(update={"dropout": enough})):
-        return f"set channel.dropout to {enough:g}, or let fewer go"
-    return "let fewer go, as no session stands that many"
+        return f"set channel.dropout to {enough:g}, or lower the rates of [dropout]"
+    return "lower the rates of [dropout]: no session tolerates that many"
 
 
 def _check_noise(settings: Settings, asked: int, silent: Fraction, problems: Problems) -> None:
     privacy = settings.privacy
-    likely = dropouts_to_plan_for(asked, silent, exceeded=LIKELY)
+    likely = dropouts_to_plan_for(asked, silent, exceeded=_LIKELY)
     if privacy is not None and likely > privacy.dropouts:
         enough = dropouts_to_plan_for(asked, silent, exceeded=_SELDOM)
         problems.add(
             "privacy.dropouts",
-            f"noise is planned for {privacy.dropouts} clients that send nothing, and about {likely} of "
+            f"noise is planned for {privacy.dropouts} clients that send nothing, but about {likely} of "
             f"{asked} do so in a round, which then releases nothing: set it to {enough}",
         )
 
 
 def _decimal(value: float) -> Fraction:
     return Fraction(str(round(value, 12)))
+
+
+# --- the private histogram of errors ---
+
+
+def check_tail(settings: Settings, problems: Problems) -> None:
+    """Add the problems of `[tail]`, if there is one."""
+    tail, clients = settings.tail, invited(settings)
+    if tail is None:
+        return
+    if settings.data.kind in _REGRESSION:
+        problems.add("tail", f"{settings.data.kind} has no classes, and so no errors to count: remove [tail]")
+    if clients is not None and clients >= 1:
+        _check_tail_noise(settings, tail, clients, problems)
+
+
+def _check_tail_noise(settings: Settings, tail: TailSection, clients: int, problems: Problems) -> None:
+    from sims.scenario.algorithm import tail_measures
+
+    try:
+        measures = tail_measures(settings, tail, clients)
+        measures.sums(clients)
+        assert measures.privacy is not None
+        noise = measures.privacy.histogram(tail.bins)
+    except SecaggError as error:
+        problems.add("tail", str(error))
+        return
+    if noise.noise_norm >= clients:
+        problems.add(
+            "tail.epsilon",
+            f"a noise of {noise.sigma_central:.3g} in each of {tail.bins} bins hides all {clients} clients: "
+            "set a larger epsilon, fewer bins, or more clients",
+        )
+    lost = Fraction(str(settings.dropout.training))
+    likely = dropouts_to_plan_for(clients, lost, exceeded=_LIKELY)
+    if likely > noise.promise.dropouts:
+        problems.add(
+            "tail",
+            f"its noise is planned for {noise.promise.dropouts} clients that send nothing, as "
+            f"channel.dropout says, but about {likely} of {clients} do so: set channel.dropout to "
+            f"{_enough_dropout(clients, lost):g}",
+        )

@@ -1,8 +1,7 @@
-"""What is wrong with settings that are right one by one."""
+"""Check settings against each other, after each one has been checked alone."""
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,48 +9,42 @@ from typing import TYPE_CHECKING, Final
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import CatalogueEntry, find
+from protocols.server_optimiser import PARAMETERS
 from secagg.budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
 from secagg.noise.accounting import charge, rho_of
 from secagg.thresholds import Trust
-from sims.deploy.problems import Problems, nearest
-from sims.scenario import cohorts, servers, tails
-from sims.scenario.settings import PrivacySection, Settings
+from sims.config_problems import Problems, nearest, shown
+from sims.scenario import cohort_checks
+from sims.scenario.settings import OBSERVER_KINDS, PrivacySection, Settings
 from sims.text_format import counted
 
 if TYPE_CHECKING:
     from torch import nn
 
-_SUBJECT: Final = re.compile(r"(?:^|; |\bset )(\w+)")
 _SOME_DIM: Final = 10
 _SOME_CLIENTS: Final = 2
-_MOST: Final = 1e6  # above which nothing is learnt, and a step is soon no number of 32 bits
-# They take steps along gradients by themselves, where corrupt updates do not reach them.
+_MOST: Final = 1e6  # above this, nothing is learnt and a step soon overflows 32-bit floats
+# These algorithms take gradient steps of their own, which attacks on updates do not reach.
 _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
-# They look into clients, which is possible only where clients are in the same process.
-_LOOK_INSIDE: Final = frozenset({"agreement", "jumps", "local-accuracy", "multipliers"})
-# Observers that measure how far the best model is, which is known for linear ones.
-_NEED_OPTIMUM: Final = frozenset({"optimality-gap", "ergodic-gap"})
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add what is wrong to `problems`."""
-    from sims.scenario import sources
+    """Add every inconsistency to `problems`."""
+    from sims.scenario import data_and_model
 
-    sources.check(settings, problems)
+    data_and_model.check(settings, problems)
     _check_training(settings, problems)
     _check_stragglers(settings, problems)
     _check_attack(settings, problems)
     _check_processes(settings, problems)
-    cohorts.check(settings, problems)
+    cohort_checks.check(settings, problems)
     _check_evaluation(settings, problems)
     _check_identity(settings, problems)
-    tails.check(settings, problems)
+    cohort_checks.check_tail(settings, problems)
     if settings.audit.canaries and settings.privacy is None and settings.tail is None:
-        problems.add(
-            "audit.canaries", "there is no noise to try out: set [privacy] or [tail], or leave this out"
-        )
-    if not servers.check(settings, problems):
+        problems.add("audit.canaries", "there is no noise to test: set [privacy] or [tail], or remove this")
+    if not _check_server(settings, problems):
         settings = settings.model_copy(update={"server": None})
     try:
         entry = find(settings.algorithm.name)
@@ -81,7 +74,7 @@ def _check_stragglers(settings: Settings, problems: Problems) -> None:
     if settings.cohort.stragglers and (given.epochs or given.steps or 1) < 2:
         problems.add(
             "cohort.stragglers",
-            "nobody is late in a single epoch or step: set training.epochs or training.steps to 2 or more",
+            "a single epoch or step cannot be cut short: set training.epochs or training.steps to 2 or more",
         )
 
 
@@ -89,28 +82,29 @@ def _check_attack(settings: Settings, problems: Problems) -> None:
     attack, name = settings.attack, settings.algorithm.name
     if attack is None or not attack.fraction:
         return
-    clients = cohorts.training_clients(settings)
+    clients = cohort_checks.training_clients(settings)
     if clients is not None and clients > 0 and attack.selection == "count":
         corrupt = round(attack.fraction * clients)
         if corrupt in (0, clients):
-            who = "everybody: set it to less" if corrupt else "nobody: set it to more, or leave out [attack]"
+            who = (
+                "every client: set it to less" if corrupt else "no client: set it to more, or remove [attack]"
+            )
             problems.add("attack.fraction", f"{attack.fraction} of {clients} clients is {who}")
     if attack.level == "update" and name in _OWN_STEPS and _changes_updates(attack.kind):
         problems.add(
             "attack.kind",
-            f"{attack.kind} changes what a client's local training gives, but {name} takes steps of its own: "
-            'poison data instead, or set level = "answer" or "message"',
+            f"{attack.kind} changes the result of local training, but {name} takes gradient steps of its own"
+            ': poison data instead, or set level = "answer" or "message"',
         )
     if attack.level == "answer" and not _changes_messages(attack.kind):
         problems.add(
             "attack.kind",
-            f"{attack.kind} makes no other message of an honest one: "
-            'set level = "update", or take another kind',
+            f'{attack.kind} does not change messages: set level = "update", or take another kind',
         )
 
 
 def _changes_updates(kind: str) -> bool:
-    """False for what is not known: that is told elsewhere."""
+    """Return False for an unknown kind, which another check reports."""
     from fl.attacks import ATTACKS
 
     name = kind.replace("_", "-")
@@ -118,7 +112,7 @@ def _changes_updates(kind: str) -> bool:
 
 
 def _changes_messages(kind: str) -> bool:
-    """True for what is not known."""
+    """Return True for an unknown kind, which another check reports."""
     from fl.attacks import ATTACKS, is_on_messages
 
     name = kind.replace("_", "-")
@@ -126,38 +120,39 @@ def _changes_messages(kind: str) -> bool:
 
 
 def _check_processes(settings: Settings, problems: Problems) -> None:
-    """What needs everybody in one place."""
+    """Refuse what needs all clients in one process."""
     if settings.channel.kind != "processes":
         return
     attack = settings.attack
     if attack is not None and attack.fraction and attack.kind == "omniscient":
         problems.add(
             "attack.kind",
-            "omniscient clients know what all others are about to send, which nobody does across processes: "
+            "omniscient clients know what all others are about to send, which is impossible across "
+            "processes: "
             'set channel.kind = "secure", or take another attack',
         )
     for name in settings.evaluation.observe:
-        if name in _LOOK_INSIDE:
+        if name in OBSERVER_KINDS and OBSERVER_KINDS[name].reads_clients:
             problems.add(
                 "evaluation.observe",
-                f'{name} looks into clients, which have processes of their own: set channel.kind = "secure"',
+                f"{name} reads the memory of clients, which run in other processes: "
+                'set channel.kind = "secure"',
             )
 
 
 def _check_evaluation(settings: Settings, problems: Problems) -> None:
-    from sims.simulation.observers import OBSERVERS
-
     partition, part = settings.partition, settings.evaluation.part
     for name in settings.evaluation.observe:
-        if name not in OBSERVERS:
-            problems.add("evaluation.observe", f"{name!r} is not known; {nearest(name, sorted(OBSERVERS))}")
-        elif name in _NEED_OPTIMUM and settings.model.kind != "linear":
+        if name not in OBSERVER_KINDS:
+            hint = nearest(name, sorted(OBSERVER_KINDS))
+            problems.add("evaluation.observe", f"{name!r} is not known; {hint}")
+        elif OBSERVER_KINDS[name].needs_optimum and settings.model.kind != "linear":
             problems.add(
                 "evaluation.observe",
-                f'{name} needs an optimum that is known: set model.kind = "linear", or leave it out',
+                f'{name} needs a model whose optimum is known: set model.kind = "linear", or remove it',
             )
     if partition is not None and part != "train" and not getattr(partition, part):
-        problems.add("evaluation.part", f"nobody has such samples: set partition.{part} to a part above 0")
+        problems.add("evaluation.part", f"no client has such samples: set partition.{part} to a part above 0")
 
 
 def _check_identity(settings: Settings, problems: Problems) -> None:
@@ -172,6 +167,31 @@ def _check_identity(settings: Settings, problems: Problems) -> None:
         problems.add("output.identity", str(error))
 
 
+def _check_server(settings: Settings, problems: Problems) -> bool:
+    """Return whether `[server]` is missing or right; add its problems."""
+    from sims.scenario.algorithm import optimiser
+
+    section = settings.server
+    if section is None:
+        return True
+    if section.kind not in PARAMETERS:
+        hint = nearest(section.kind, list(PARAMETERS))
+        problems.add("server.kind", f"{shown(section.kind)} is not known; {hint}")
+        return False
+    known = PARAMETERS[section.kind]
+    unknown = [name for name in section.parameters if name not in known]
+    for name in unknown:
+        problems.add(f"server.{name}", f"is not a parameter of {section.kind}; {nearest(name, known)}")
+    if unknown:
+        return False
+    try:
+        optimiser(section)
+    except ParameterError as error:
+        problems.add(f"server.{error.parameter}" if error.parameter in known else "server", str(error))
+        return False
+    return True
+
+
 # --- the algorithm ---
 
 
@@ -180,11 +200,9 @@ def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Proble
     if built is None:
         return
     if built.table is None and settings.evaluation.what == "common":
-        problems.add(
-            "evaluation.what", f'{entry.name} sums nothing, and has no common model: set what = "personal"'
-        )
+        problems.add("evaluation.what", f'{entry.name} has no sum and no common model: set what = "personal"')
     if built.needs_everybody and settings.cohort.per_round is not None:
-        problems.add("cohort.per_round", f"{entry.name} needs all clients in every round: leave this out")
+        problems.add("cohort.per_round", f"{entry.name} needs all clients in every round: remove this")
     if built.most_sums > settings.channel.sums:
         problems.add("channel.sums", f"a round of {entry.name} takes {built.most_sums}: set that or more")
     try:
@@ -192,11 +210,11 @@ def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Proble
     except ParameterError as error:
         problems.add("channel.trust", f"{entry.name}: {error}")
     _check_budget(settings, built, problems)
-    cohorts.check_dropouts(settings, built, problems)
+    cohort_checks.check_dropouts(settings, built, problems)
 
 
 def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -> None:
-    """Whether clients, who round the cost of every sum up, would go along to the last round."""
+    """Check that the budget lasts to the last round, although clients round the cost of every sum up."""
     if built.budget is None or built.table is None or built.max_rho is None:
         return
     adjacency, rounds = built.budget.goal.adjacency, built.budget.rounds
@@ -211,13 +229,14 @@ def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -
         goal = "rho" if settings.privacy is not None and settings.privacy.rho is not None else "epsilon"
         problems.add(
             f"privacy.{goal}",
-            f"over {counted(rounds * len(paid), 'sum')}, each is so cheap (rho {rho_of(min(paid)):.3g}) that "
-            f"clients, who round costs up, could not pay for the last: set a larger {goal}, or fewer rounds",
+            f"over {counted(rounds * len(paid), 'sum')}, each costs so little (rho {rho_of(min(paid)):.3g}) "
+            f"that the budget ends before the last sum, as clients round costs up: set a larger {goal}, "
+            "or fewer rounds",
         )
 
 
 def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> bool:
-    """Whether the algorithm and its budget know all that is set for them."""
+    """Return whether the algorithm and its budget have all parameters that are set; add the others."""
     own, privacy = settings.algorithm.parameters, settings.privacy
     unknown = [name for name in own if name not in entry.parameters]
     for name in unknown:
@@ -228,7 +247,7 @@ def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> b
     if privacy is None:
         return not unknown
     if entry.budget is None:
-        problems.add("privacy", f"{entry.name} has no private variant: leave out [privacy]")
+        problems.add("privacy", f"{entry.name} has no private variant: remove [privacy]")
         return False
     names = (*entry.budget_names, *PrivacySection.model_fields)
     strange = [name for name in privacy.parameters if name not in names]
@@ -238,8 +257,8 @@ def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> b
 
 
 def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
-    """For the model that is meant, or one of some size, which most parameters do not depend on."""
-    from sims.scenario.sources import model
+    """Build the algorithm to find its problems; for some size if the model is not known yet."""
+    from sims.scenario.data_and_model import model
 
     try:
         module = model(settings)
@@ -254,48 +273,42 @@ def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> Any
         few = error.bits_needed is not None and "bits" in settings.algorithm.parameters
         problems.add("algorithm.bits" if few else _blamed(settings, module), f"{entry.name}: {error}")
     except SecaggError as error:
-        name = _named(entry, str(error))
-        problems.add(f"algorithm.{name}" if name else _blamed(settings, module), f"{entry.name}: {error}")
+        name = error.parameter if isinstance(error, ParameterError) else None
+        known = name in entry.parameters
+        problems.add(f"algorithm.{name}" if known else _blamed(settings, module), f"{entry.name}: {error}")
     return None
 
 
 def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> None:
-    """What an earlier run has left has to be such a model. Missing files are told with other files."""
-    from sims.scenario.sources import start_of
-    from sims.simulation.beginning import first_model
+    """Check that the run that `model.start` names left such a model. `check_files` reports a missing file."""
+    from sims.scenario.data_and_model import initial_model, start_of
 
     path = start_of(settings)
     if path is not None and path.is_file():
         try:
-            first_model(settings, module)
+            initial_model(settings, module)
         except FLError as error:
-            problems.add("model.start", str(error).removeprefix("model.start: "))
-
-
-def _named(entry: CatalogueEntry, sentence: str) -> str | None:
-    """The one parameter that a sentence is about: it begins with it, or says what to set it to."""
-    named = [name for name in _SUBJECT.findall(sentence) if name in entry.parameters]
-    return named[0] if len(set(named)) == 1 else None
+            problems.add("model.start", str(error))
 
 
 def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
     from fl.flat import dim_of
-    from sims.simulation.algorithm import build
+    from sims.scenario.algorithm import build
 
     dim = _some_dim(settings) if module is None else dim_of(module)
-    clients = max(cohorts.invited(settings) or _SOME_CLIENTS, 1)
+    clients = max(cohort_checks.invited(settings) or _SOME_CLIENTS, 1)
     known = {"rate": settings.training.rate, "steps": 1, "population": clients}
     return build(settings, dim=dim, clients=clients, known=known, module=module)
 
 
 def _some_dim(settings: Settings) -> int:
-    """Room for what is asked of a model that is not known yet: no subspace has more dimensions."""
+    """Return a size for a model that is not known yet, large enough for the subspace that is set."""
     asked = settings.algorithm.parameters.get("subspace")
     return max(_SOME_DIM, asked) if type(asked) is int else _SOME_DIM
 
 
 def _blamed(settings: Settings, module: nn.Module | None) -> str:
-    """Whether it would do without noise, or without the server's optimiser."""
+    """Return the table to blame: `privacy` or `server` if it works without that, else `algorithm`."""
     for table in ("privacy", "server"):
         if getattr(settings, table) is not None:
             with suppress(SecaggError):

@@ -1,7 +1,8 @@
-"""What is wrong with a configuration: everything at once, each with its key and what would be right."""
+"""Report all problems of a configuration file at once, each with its key and a remedy."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from secagg.errors import LocalError, PeerError, SecaggError
+from secagg.net.files import Kind
 
 Place: TypeAlias = tuple[int | str, ...]
 
@@ -28,11 +30,14 @@ _LONGEST: Final = 60
 
 
 class ConfigError(LocalError):
-    """A deployment cannot start, or go on. Each line of the message is a sentence for its operator."""
+    """A program cannot start or continue. Each line of the message is one problem, for the operator."""
+
+
+CONFIG: Final = Kind("a configuration", "write one, or correct the path", ConfigError)
 
 
 class Problems:
-    """Gathers what is wrong with the configuration in one file."""
+    """Collects the problems of one configuration file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,26 +47,26 @@ class Problems:
         self._found.append(f"{self._path}: {key}: {why}" if key else f"{self._path}: {why}")
 
     def about(self, key: str) -> _About:
-        """A block: what it raises is wrong with `key`, and whatever comes behind the block goes on."""
+        """Return a context manager that adds an error raised inside it as a problem of `key`."""
         return _About(self, key)
 
     def take(self, key: str, error: SecaggError) -> None:
-        """This is wrong with `key`."""
+        """Add an error as a problem of `key`."""
         self.add(key, error.why if isinstance(error, PeerError) else str(error))
 
     def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
-        """Everything that pydantic found."""
+        """Add every problem that pydantic found."""
         details = error.errors(include_url=False)
         likely = {place: _likely(model, place) for place in _places(details, "extra_forbidden")}
         meant = {(*place[:-1], name) for place, name in likely.items()}
         for detail in details:
             place = detail["loc"]
             if detail["type"] == "missing" and place in meant:
-                continue  # it is there, under a name that is almost right
+                continue  # it is present under a misspelt name
             self.add(_key(place), _why(detail, model, likely.get(place)))
 
     def check(self) -> None:
-        """Raise `ConfigError` if there are any."""
+        """Raise `ConfigError` if there are problems."""
         if self._found:
             raise self.error()
 
@@ -89,7 +94,7 @@ class _About:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """What to do about an unknown name, given those that there are."""
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
     close = get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
 
@@ -133,7 +138,7 @@ def _likely(model: type[BaseModel], place: Place) -> str | None:
 
 
 def _names(model: type[BaseModel], place: Place) -> list[str]:
-    """The keys that there are beside `place`."""
+    """Return the known keys of the table that holds `place`."""
     for step in place[:-1]:
         if isinstance(step, str):
             model = _model_in(model.model_fields[step].annotation)
@@ -144,3 +149,13 @@ def _model_in(annotation: Any) -> type[BaseModel]:
     """The model of a field that holds one, or a list of them, or perhaps none."""
     candidates = (annotation, *get_args(annotation))
     return next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))
+
+
+def toml_tables(path: Path) -> dict[str, Any]:
+    """Read a TOML file. Raises `ConfigError` if it is missing or is not TOML."""
+    try:
+        return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not TOML: it is not even UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None

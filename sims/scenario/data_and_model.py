@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import zipfile
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, Final, get_type_hints
+
+import numpy as np
+from torch import nn
 
 from fl.data.owned import Owned
 from fl.data.presence import look
 from fl.errors import DataError
 from fl.federation import Federation
-from sims.deploy.problems import ConfigError, Problems
+from fl.flat import flatten
+from protocols.serialisation import Vector, as_vector
+from sims.config_problems import ConfigError, Problems
 from sims.scenario.kinds import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _GIVEN = "given"
 _KEPT = Path("model.npz")  # in the directory of a run
@@ -127,3 +130,39 @@ def model(settings: Settings) -> nn.Module | None:
     accepted = MODELS.parameters(MODELS.find(kind))
     fitting = {name: value for name, value in follows.items() if name in accepted}
     return build(kind.replace("_", "-"), **{**fitting, **own})
+
+
+_NAME: Final = "model"
+
+
+def first_model(settings: Settings, module: nn.Module) -> Vector:
+    """Return the model that a run starts from, as a flat vector: `module`, or what `model.start` names.
+
+    Raises `DataError` if that file does not exist or does not hold such a model.
+    """
+    try:
+        return initial_model(settings, module)
+    except DataError as error:
+        raise DataError(f"model.start: {error}", parameter="model.start") from None
+
+
+def initial_model(settings: Settings, module: nn.Module) -> Vector:
+    """Same as `first_model`; the message of its error does not name the key."""
+    own, path = flatten(module), start_of(settings)
+    if path is None:
+        return as_vector(own)
+    found = _read(path)
+    if found.shape != own.shape or not np.isfinite(found).all():
+        raise DataError(
+            f"{path} has numbers of shape {found.shape}, but this model has {len(own)}, all "
+            "finite: name the run of the same model"
+        )
+    return as_vector(found)
+
+
+def _read(path: Path) -> Vector:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return np.asarray(archive[_NAME], np.float64)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} does not hold the model of a run: {error}") from None

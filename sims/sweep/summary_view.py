@@ -1,4 +1,4 @@
-"""What a sweep found, for people: a table on a terminal, and lines elsewhere."""
+"""Show the results of a sweep: a table on a terminal, lines elsewhere, or JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import rich.table
 
-from sims.sweep.cell import Cell
-from sims.sweep.run import Summary
+from sims.scenario.scenario import Variant
+from sims.sweep.run import SweepSummary
 from sims.text_format import counted
 
 _PERCENT: Final = {"mean_accuracy", "pooled_accuracy", "worst_tenth", "error_90"}
@@ -22,38 +22,40 @@ _SHOWN: Final = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One model of one cell, at the end: `model` says which, and on whom it was measured."""
+class ResultRow:
+    """The last measurement of one model of one cell; `model` says which, and on which clients."""
 
-    cell: Cell
+    cell: Variant
     model: str
     numbers: Mapping[str, str]
     rounds: str
     trouble: str = ""
 
 
-def rows(summary: Summary) -> Iterator[Row]:
+def rows(summary: SweepSummary) -> Iterator[ResultRow]:
     for cell in summary.cells:
         record = summary.records.get(cell.digest)
         if record is None:
-            yield Row(cell, "", {}, "failed")
+            yield ResultRow(cell, "", {}, "failed")
             continue
         result = record.result
         for model, series in result["series"].items():
             numbers = {name: _number(key, series[key][-1]) for key, name in _SHOWN.items() if key in series}
-            yield Row(cell, model.replace("_", " "), numbers, _rounds(cell, result), trouble(cell, result))
+            yield ResultRow(
+                cell, model.replace("_", " "), numbers, _rounds(cell, result), trouble(cell, result)
+            )
 
 
-def trouble(cell: Cell, result: Mapping[str, Any]) -> str:
-    """Why there are rounds that were not completed, if there are: the first reason."""
+def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
+    """Return the first reason why rounds were not completed, or an empty text."""
     if not result.get("failures"):
         return ""
     _, reason = result["failures"][0]
     return f"{result['completed']} of {counted(cell.settings.rounds, 'round')} completed: {reason}"
 
 
-def in_vain(summary: Summary) -> bool:
-    """Whether there is a cell of which no round was completed."""
+def in_vain(summary: SweepSummary) -> bool:
+    """Return whether a cell completed no round at all."""
     return any(
         not record.result.get("completed", 1)
         for cell in summary.cells
@@ -61,17 +63,17 @@ def in_vain(summary: Summary) -> bool:
     )
 
 
-def remarks(summary: Summary) -> Iterator[str]:
-    """What there is to say about all cells together."""
+def remarks(summary: SweepSummary) -> Iterator[str]:
+    """Yield remarks about all cells together."""
     if summary.known:
-        yield f"known, and not run again: {summary.known} of {counted(len(summary.cells), 'cell')}"
+        yield f"already known, not run again: {summary.known} of {counted(len(summary.cells), 'cell')}"
     if summary.removed is not None:
         yield f"removed: {counted(summary.removed, 'result')} of other cells"
     for name in _unseen(summary):
         yield f"evaluation.observe: {name} had nothing to observe in any cell"
 
 
-def _unseen(summary: Summary) -> list[str]:
+def _unseen(summary: SweepSummary) -> list[str]:
     found = [summary.records.get(cell.digest) for cell in summary.cells]
     observed = [record.result.get("observed", {}) for record in found if record is not None]
     names = dict.fromkeys(name for each in observed for name in each)
@@ -84,11 +86,11 @@ def _number(key: str, value: float | None) -> str:
     return f"{100 * value:.1f} %" if key in _PERCENT else f"{value:.4g}"
 
 
-def _rounds(cell: Cell, result: Mapping[str, Any]) -> str:
+def _rounds(cell: Variant, result: Mapping[str, Any]) -> str:
     return f"{result['completed']} of {cell.settings.rounds}"
 
 
-def table(title: str, summary: Summary) -> rich.table.Table:
+def table(title: str, summary: SweepSummary) -> rich.table.Table:
     found = list(rows(summary))
     keys = list(dict.fromkeys(key for cell in summary.cells for key in cell.key))
     names = [name for name in _SHOWN.values() if any(name in row.numbers for row in found)]
@@ -103,8 +105,8 @@ def table(title: str, summary: Summary) -> rich.table.Table:
     return drawn
 
 
-def lines(summary: Summary) -> Iterator[str]:
-    """One for every row, which a program can take apart at its semicolons."""
+def lines(summary: SweepSummary) -> Iterator[str]:
+    """Yield one line for every row, with fields separated by semicolons."""
     for row in rows(summary):
         numbers = (f"{name} {number}" for name, number in row.numbers.items())
         yield "; ".join(
@@ -112,14 +114,14 @@ def lines(summary: Summary) -> Iterator[str]:
         )
 
 
-def troubles(summary: Summary) -> Iterator[str]:
-    """One for every cell with rounds that were not completed."""
+def troubles(summary: SweepSummary) -> Iterator[str]:
+    """Yield one line for every cell with rounds that were not completed."""
     found = {f"{row.cell}: {row.trouble}": None for row in rows(summary) if row.trouble}
     yield from found
 
 
-def as_json(summary: Summary) -> dict[str, Any]:
-    """Every cell with its results, or why there are none."""
+def as_json(summary: SweepSummary) -> dict[str, Any]:
+    """Return every cell with its results, or why it has none."""
     cells = []
     for cell in summary.cells:
         record = summary.records.get(cell.digest)
