@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from secagg import LocalSession, local_machines
 from sims.console import OnProgress
+from sims.drill.clients import numbers, plain_sum
 from sims.drill.config import KIND, PART, DrillConfig
 from sims.drill.report import DrillReport, fingerprint
-from sims.drill.run import numbers, plain_sum, run_drill
+from sims.drill.run import run_drill
 
 RUNS: Final = 5
 

@@ -1,4 +1,4 @@
-"""``secagg drill``: real processes over TLS, some of which are killed."""
+"""``secagg drill``: a session among processes over TLS, some of which are killed."""
 
 import argparse
 import json
@@ -12,9 +12,9 @@ BROKEN_PROMISE = 1
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "drill",
-        help="kill clients of a real session, and see that every sum is exact or aborted",
+        help="kill clients of a session and check that every sum is exact or aborted",
         description="Starts a process for each client, connects them to a server over TLS, and kills some at "
-        "random points of the protocol. Exits with 1 if any sum was not as it must be.",
+        "random points of the protocol. Exits with 1 if a sum is wrong or a process remains.",
     )
     WholeNumberOption("--clients", 3, 1024, 30, "size of the cohort").add(parser)
     WholeNumberOption("--sums", 1, 64, 5, "sums in the session").add(parser)
@@ -24,7 +24,7 @@ def add(subparsers: Subparsers) -> None:
         type=proportion,
         default=proportion("0.2"),
         metavar="X",
-        help="part of the clients that is killed over the whole session (default 1/5)",
+        help="fraction of the clients killed over the whole session (default 1/5)",
     )
     add_trust(parser)
     parser.add_argument(
@@ -32,19 +32,17 @@ def add(subparsers: Subparsers) -> None:
         type=proportion,
         default=proportion("0.1"),
         metavar="X",
-        help="part of the clients that may collude with the server (default 1/10)",
+        help="fraction of the clients that may collude with the server (default 1/10)",
     )
-    WholeNumberOption(
-        "--workers", 0, 1024, 0, "processes that host all clients; with 0, one for each client"
-    ).add(parser)
-    WholeNumberOption("--neighbours", 0, 1024, 0, "least neighbours on a ring; with 0, everybody's").add(
+    WholeNumberOption("--workers", 0, 1024, 0, "processes that host all clients; 0: one per client").add(
+        parser
+    )
+    WholeNumberOption("--neighbours", 0, 1024, 0, "least neighbours on a ring; 0: the complete graph").add(
         parser
     )
     WholeNumberOption("--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh").add(parser)
-    parser.add_argument(
-        "--insecure-plain-tcp", action="store_true", help="without TLS, to see what TLS costs"
-    )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--insecure-plain-tcp", action="store_true", help="without TLS, to measure its cost")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run, extra="sims")
 
 

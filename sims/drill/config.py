@@ -1,4 +1,4 @@
-"""What a drill is about: how many clients, what they sum, and how many of them are killed."""
+"""Parameters of a drill, and the random schedule of kills: which process is killed at which point."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BITS: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class DrillConfig:
-    """`kill` is the part of the clients that is killed over the whole session.
+    """Parameters of a drill. `kill` is the fraction of clients killed over the whole session.
 
-    `workers`     processes that host all clients; one for each client if 0.
-    `neighbours`  least neighbours on a ring; everybody's if 0.
+    `workers`     processes that host all clients; 0: one per client.
+    `neighbours`  least neighbours on a ring; 0: the complete graph.
     """
 
     clients: int
@@ -47,7 +47,7 @@ class DrillConfig:
         if self.neighbours == 1 or self.neighbours >= self.clients:
             most = self.clients - 1
             raise ParameterError(f"on a ring of {self.clients}, each has from 2 to {most} neighbours")
-        self.make_server(self.unsigned_registry)  # raises what cannot work before any process is started
+        self.make_server(self.unsigned_registry)  # Raises before any process is started.
 
     @property
     def killed(self) -> int:
@@ -55,7 +55,7 @@ class DrillConfig:
 
     @property
     def limit(self) -> int:
-        """The largest number that a client adds: all of them together fit. One less than a power of two."""
+        """Return the largest number a client adds, 2^k - 1, such that the total cannot overflow."""
         return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
@@ -77,7 +77,7 @@ class DrillConfig:
 
     @property
     def unsigned_registry(self) -> Registry:
-        """Of nobody; good for a look at the parameters only."""
+        """Return an empty registry, which suffices to check the parameters."""
         return Registry(0, {})
 
     def make_server(self, registry: Registry) -> ServerMachine:
@@ -97,14 +97,14 @@ class DrillConfig:
 
     @property
     def dropout(self) -> Fraction:
-        """What the threshold is made for: everybody who is killed, as far as the colluders allow it."""
+        """Return the drop-out fraction of the threshold: all kills, as far as the colluders allow."""
         most = self.clients - self.corrupt - 2
         if self.trust is Trust.MALICIOUS:
             most = self.clients - (self.clients + self.corrupt) // 2 - 1
         return Fraction(max(0, min(self.killed, most)), self.clients)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """The clients of each process."""
+        """Return the clients of each process."""
         workers = min(self.workers, self.clients) or self.clients
         share = math.ceil(self.clients / workers)
         members = range(self.clients)
@@ -112,7 +112,7 @@ class DrillConfig:
 
 
 SETUP: Final = -1
-_OUTSIDE: Final = 0.3  # part of the fates within sums that others bring about
+_OUTSIDE: Final = 0.3  # fraction of the kills within sums that happen at a random time
 _LONGEST: Final = 0.5  # seconds
 ProtocolPoint: TypeAlias = tuple[int, int]  # (sum, place of a message in it), in the order of the protocol
 _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
@@ -122,8 +122,8 @@ _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.
 class ScheduledKill:
     """When a client is killed.
 
-    By its own hand when it has sent a part of its message at this point, or of a later one; or, where `delay`
-    is not None, by another's, so many seconds after the sum at this point was begun.
+    Without `delay`, it kills itself when it has sent a fraction `part` of its message at this point, or at a
+    later point. With `delay`, the drill kills it that number of seconds after the sum has begun.
     """
 
     point: ProtocolPoint
@@ -137,7 +137,7 @@ class ScheduledKill:
 
 
 def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
-    """Where a message belongs; None for one that is no step of the protocol."""
+    """Return the point of a message, or None if it is not a step of the protocol."""
     if message not in _MESSAGES:
         return None
     place = _MESSAGES.index(message)
@@ -145,22 +145,22 @@ def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
 
 
 def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
-    """Those of the set-up, and those of each sum."""
+    """Return the points of the set-up and those of each sum."""
     steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
     return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Fates of clients, at most one in each process, whose ends take `kill` of all clients with them.
+    """Draw the clients to kill, at most one in each process.
 
-    A process that hosts several clients takes all of them with it, so there may be fewer, never more.
+    All clients of a killed process end with it. They are at most a fraction `kill` of all clients.
     """
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}
-    for pool in chance.sample(list(groups), len(groups)):
-        if len(pool) <= left:
-            left -= len(pool)
-            kills[chance.choice(pool)] = _draw_one(setting, chance)
+    for group in chance.sample(list(groups), len(groups)):
+        if len(group) <= left:
+            left -= len(group)
+            kills[chance.choice(group)] = _draw_one(setting, chance)
     return kills
 
 

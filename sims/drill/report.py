@@ -1,4 +1,4 @@
-"""What came of a drill."""
+"""The result of a drill: its sums, its failures, and how it is printed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sims.text_format import counted
 
 
 def fingerprint(values: ArrayLike) -> str:
-    """SHA-256 of a total: its numbers in 8 bytes each, the lowest first."""
+    """Return the SHA-256 of a total: each number in 8 bytes, little-endian."""
     return hashlib.sha256(np.asarray(values).astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumOutcome:
-    """One sum. Either it has a total, or it was aborted when `survivors` were fewer than `threshold`."""
+    """One sum. It has a total, or it was aborted because `survivors` were fewer than `threshold`."""
 
     sum: int
     contributors: int
@@ -45,11 +45,11 @@ class SumOutcome:
 
 @dataclass(kw_only=True)
 class DrillReport:
-    """All of them.
+    """The result of a drill.
 
-    `dropouts`   clients that were to be killed, and during which sum, -1 being the set-up.
-    `refused`  clients that left, were sent away or lost their session without being killed.
-    `hung`     sums and clients that came to no end.
+    `kills`    clients scheduled to be killed, and during which sum; -1 is the set-up.
+    `refused`  clients that left, were dismissed or lost their session without being killed.
+    `hung`     sums and clients that did not end.
     `orphans`  processes that remained.
     """
 
@@ -60,13 +60,13 @@ class DrillReport:
     killed: int = 0  # clients whose process was killed
     crashed: int = 0  # clients whose process ended in any other way
     refused: int = 0
-    dropouts: Mapping[int, int] = field(default_factory=dict)
+    kills: Mapping[int, int] = field(default_factory=dict)
     hung: int = 0
     orphans: int = 0
     released_after_abort: int = 0
     start_seconds: float = 0.0  # until all processes were connected
     setup_seconds: float = 0.0  # for keys and shares
-    elapsed_seconds: float = 0.0  # with what it took to check the totals
+    elapsed_seconds: float = 0.0  # including the check of the totals
     bytes_up: Mapping[str, int] = field(default_factory=dict)
     bytes_down: Mapping[str, int] = field(default_factory=dict)
     server_peak_bytes: int = 0
@@ -77,7 +77,7 @@ class DrillReport:
 
     @property
     def seconds(self) -> float:
-        """What the session took: keys, shares and sums."""
+        """Return the duration of the session: keys, shares and sums."""
         return self.setup_seconds + sum(each.seconds for each in self.sums)
 
     @property
@@ -90,8 +90,10 @@ class DrillReport:
 
     @property
     def missed(self) -> int:
-        """Times that somebody was not in a total though nobody was to kill it before. The server's own word
-        about who was there is not asked for."""
+        """Return how often a client was missing from a total before it was scheduled to be killed.
+
+        This does not rely on the server's list of members.
+        """
         return sum(
             len(set(range(self.setting.clients)) - set(each.contributor_ids) - self._dead_by(each.sum))
             for each in self.sums
@@ -99,19 +101,19 @@ class DrillReport:
         )
 
     def _dead_by(self, sum_index: int) -> set[int]:
-        return {member for member, doom in self.dropouts.items() if doom <= sum_index}
+        return {member for member, kill in self.kills.items() if kill <= sum_index}
 
     def _excused(self, each: SumOutcome) -> bool:
-        """Whether so many were to be killed that a sum could not but fail."""
+        """Return whether an aborted sum had to fail because of the scheduled kills."""
         dead = len(self._dead_by(each.sum))
         if each.threshold is None:
-            return self.setting.neighbours > 0 and dead > 0  # A ring was cut, which is no matter of numbers.
+            return self.setting.neighbours > 0 and dead > 0  # A ring can be cut by any kill.
         few = each.survivors is not None and each.survivors < each.threshold
         return few and (self.setting.neighbours > 0 or self.setting.clients - dead < each.threshold)
 
     @property
     def as_promised(self) -> bool:
-        """Whether all that went wrong is what was made to go wrong."""
+        """Return whether nothing failed except what the scheduled kills made fail."""
         excused = all(self._excused(each) for each in self.sums if each.aborted)
         failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
         return self.exact and excused and not any(failures) and not self.missed

@@ -9,18 +9,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from secagg import Trust
+from secagg import Identity, Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
 from sims.cli import main
+from sims.drill.clients import DrillClient, DrillWorkerConfig, numbers, plain_sum
 from sims.drill.config import SETUP, DrillConfig, ScheduledKill, draw_kills, point_of, protocol_points
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
-from sims.drill.run import DrillRole, Part, numbers, plain_sum, run_drill
+from sims.drill.run import DrillProgress, run_drill
 
 SETTING = DrillConfig(clients=8, dim=5, sums=2, kill=Fraction(1, 4), corrupt=1, trust=Trust.MALICIOUS, seed=3)
 
 
-def silent(_what: str) -> None:
+def silent(_what: DrillProgress) -> None:
     pass
 
 
@@ -86,7 +87,7 @@ def test_thirty_clients(trust: Trust, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_as_many_are_doomed_as_was_asked_for(seed: int) -> None:
+def test_as_many_are_killed_as_was_asked_for(seed: int) -> None:
     setting = replace(SETTING, clients=30, kill=Fraction(1, 5), seed=seed)
 
     kills = draw_kills(setting, setting.groups())
@@ -105,7 +106,7 @@ def test_a_crowded_process_is_spared_if_too_many_would_die() -> None:
     assert list(kills) == [3]
 
 
-def test_fates_differ_by_seed() -> None:
+def test_kills_differ_by_seed() -> None:
     settings = [replace(SETTING, clients=30, kill=Fraction(1, 2), seed=seed) for seed in (1, 2)]
 
     assert draw_kills(settings[0], settings[0].groups()) != draw_kills(settings[1], settings[1].groups())
@@ -122,7 +123,7 @@ def test_fates_differ_by_seed() -> None:
         ((SETUP, 1), 100, False),
     ],
 )
-def test_a_fate_comes_at_its_point_or_later(point: tuple[int, int], sent: int, comes: bool) -> None:
+def test_a_kill_is_due_at_its_point_or_later(point: tuple[int, int], sent: int, comes: bool) -> None:
     assert ScheduledKill((1, 2), 0.5).is_due(point, sent, 100) is comes
 
 
@@ -142,16 +143,17 @@ def test_messages_have_their_places() -> None:
 def test_a_client_kills_itself_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    role = DrillRole(Part(SETTING, {5: ScheduledKill((SETUP, 1), 0.0)}))
+    config = DrillWorkerConfig(SETTING, (4, 5), {5: ScheduledKill((SETUP, 1), 0.0)})
+    spared, due = (DrillClient(config, member, Identity.generate(), b"") for member in config.members)
     frame = m.Shares(bytes(32), b"x", b"").encode()
 
-    role.progress(4)(frame, 0)
+    spared.kill_if_due(frame, 0)
     assert killed == []
 
-    role.progress(5)(m.Advertisement(bytes(32), b"x").encode(), 50)
+    due.kill_if_due(m.Advertisement(bytes(32), b"x").encode(), 50)
     assert killed == []
 
-    role.progress(5)(frame, 0)
+    due.kill_if_due(frame, 0)
     assert killed == [(os.getpid(), signal.SIGKILL)]
 
 
@@ -185,11 +187,11 @@ GOOD = SumOutcome(
 ABORTED = SumOutcome(sum=1, contributors=0, dropped=4, aborted=True, survivors=4, threshold=5)
 
 
-DOOMED = {0: SETUP, 1: 0, 2: 1, 3: 1}
+KILLS = {0: SETUP, 1: 0, 2: 1, 3: 1}
 
 
 def test_a_good_report() -> None:
-    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], dropouts=DOOMED)
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], kills=KILLS)
 
     assert report.as_promised
     assert report.exact
@@ -198,7 +200,7 @@ def test_a_good_report() -> None:
 
 def test_a_server_that_loses_its_clients_is_no_excuse() -> None:
     """Four of eight left, says the server; but only three were to be killed."""
-    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], dropouts={0: SETUP, 1: 0, 2: 1})
+    report = DrillReport(setting=SETTING, sums=[GOOD, ABORTED], kills={0: SETUP, 1: 0, 2: 1})
 
     assert not report.as_promised
 
@@ -206,15 +208,15 @@ def test_a_server_that_loses_its_clients_is_no_excuse() -> None:
 def test_who_is_missing_and_was_not_to_be_killed_shows() -> None:
     outcome = replace(GOOD, contributors=6, contributor_ids=(0, 1, 2, 3, 4, 5))
 
-    assert DrillReport(setting=SETTING, sums=[outcome], dropouts={6: 0, 7: SETUP}).as_promised
-    assert DrillReport(setting=SETTING, sums=[outcome], dropouts={6: 0, 7: 1}).missed == 1
+    assert DrillReport(setting=SETTING, sums=[outcome], kills={6: 0, 7: SETUP}).as_promised
+    assert DrillReport(setting=SETTING, sums=[outcome], kills={6: 0, 7: 1}).missed == 1
 
 
 def test_a_ring_may_be_cut_by_a_kill() -> None:
     setting = replace(SETTING, trust=Trust.CURIOUS, neighbours=4)
     cut = replace(ABORTED, survivors=7, threshold=None)
 
-    assert DrillReport(setting=setting, sums=[cut], dropouts={0: 0}).as_promised
+    assert DrillReport(setting=setting, sums=[cut], kills={0: 0}).as_promised
     assert not DrillReport(setting=setting, sums=[cut]).as_promised
 
 
@@ -222,10 +224,8 @@ def test_a_ring_may_be_cut_by_a_kill() -> None:
     "report",
     [
         DrillReport(setting=SETTING, sums=[replace(GOOD, total_sha256="b")]),
-        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)], dropouts={0: 0, 1: 0, 2: 0, 3: 0}),
-        DrillReport(
-            setting=SETTING, sums=[replace(ABORTED, threshold=None)], dropouts={0: 0, 1: 0, 2: 0, 3: 0}
-        ),
+        DrillReport(setting=SETTING, sums=[replace(ABORTED, survivors=5)], kills={0: 0, 1: 0, 2: 0, 3: 0}),
+        DrillReport(setting=SETTING, sums=[replace(ABORTED, threshold=None)], kills={0: 0, 1: 0, 2: 0, 3: 0}),
         DrillReport(setting=SETTING, sums=[GOOD], hung=1),
         DrillReport(setting=SETTING, sums=[GOOD], orphans=1),
         DrillReport(setting=SETTING, sums=[GOOD], released_after_abort=1),

@@ -1,0 +1,176 @@
+"""The clients of a drill, hosted in worker processes: each adds known numbers and is killed as scheduled.
+
+Only the configuration crosses the process border. A worker generates the identities of its clients, sends
+their certificates, and receives the address of the server and the registry.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+import trio
+from numpy.typing import NDArray
+
+from secagg import Identity, Registry, Trust, VolatileMemory
+from secagg import messages as m
+from secagg.errors import SERVER
+from secagg.events import SessionOver
+from secagg.net.address import Address
+from secagg.net.certificates import make_certificate
+from secagg.net.client import Client, open_client
+from secagg.net.event_log import render
+from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, SessionRefused
+from secagg.net.settings import Patience
+from secagg.net.tls import client_context
+from secagg.net.work import inline
+from sims.drill.config import PART, SETUP, DrillConfig, ScheduledKill, point_of
+from sims.workers import MessagePipe
+
+PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.certificates")
+
+
+@dataclass(frozen=True)
+class DrillWorkerConfig:
+    """The clients that a worker hosts, and those of them that are killed."""
+
+    drill: DrillConfig
+    members: tuple[int, ...]
+    kills: Mapping[int, ScheduledKill]
+
+
+@dataclass(frozen=True)
+class ClientCertificates:
+    """The first message of a worker: the certificates of its clients."""
+
+    of: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
+class ServerContact:
+    """The reply to a worker: where the server is. Without a certificate of the server there is no TLS."""
+
+    address: Address
+    server: bytes | None
+    version: int
+    keys: Mapping[int, bytes]
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(self.version, self.keys)
+
+
+@dataclass(frozen=True)
+class ClientSessionEnd:
+    """A client's session has ended."""
+
+    member: int
+    completed: bool  # whether the server ended the session
+    description: str
+
+
+def numbers(drill: DrillConfig, member: int, sum_index: int) -> NDArray[np.uint32]:
+    """Return what a client adds. It differs by client and by sum."""
+    rng = np.random.default_rng([drill.seed, member, sum_index])
+    return rng.integers(0, drill.limit, drill.dim, np.uint32, endpoint=True)
+
+
+def plain_sum(drill: DrillConfig, members: Iterable[int], sum_index: int) -> NDArray[np.int64]:
+    """Return the sum of the numbers of `members`."""
+    total = np.zeros(drill.dim, np.int64)
+    for member in members:
+        total += numbers(drill, member, sum_index)
+    return total
+
+
+async def host_clients(config: DrillWorkerConfig, pipe: MessagePipe) -> None:
+    """Run the clients of a worker until the pipe is closed."""
+    identities = {member: Identity.generate() for member in config.members}
+    now = int(time.time())
+    certificates = {member: make_certificate(key, now=now) for member, key in identities.items()}
+    await pipe.send(ClientCertificates(certificates))
+    contact = await pipe.receive()
+    assert isinstance(contact, ServerContact)
+    lock = trio.Lock()
+    async with trio.open_nursery() as nursery:
+        for member, identity in identities.items():
+            client = DrillClient(config, member, identity, certificates[member])
+            nursery.start_soon(client.run, contact, pipe, lock)
+        await pipe.receive()  # No further message is expected, only the end of the pipe.
+
+
+class DrillClient:
+    """One client of a drill."""
+
+    def __init__(
+        self, config: DrillWorkerConfig, member: int, identity: Identity, certificate: bytes
+    ) -> None:
+        self._drill = config.drill
+        self._kill = config.kills.get(member)
+        self._member = member
+        self._identity = identity
+        self._certificate = certificate
+        self._sum_index = SETUP
+
+    async def run(self, contact: ServerContact, pipe: MessagePipe, lock: trio.Lock) -> None:
+        """Connect and answer until cancelled."""
+        ends, received = trio.open_memory_channel[ClientSessionEnd](64)
+        signed = self._drill.trust is Trust.MALICIOUS
+        tls = None
+        if contact.server is not None:
+            tls = client_context(self._identity, self._certificate, contact.server)
+        async with (
+            trio.open_nursery() as nursery,
+            open_client(
+                contact.address,
+                member=self._member,
+                table=self._drill.table,
+                policy=self._drill.policy,
+                memory=VolatileMemory(),
+                identity=self._identity if signed else None,
+                registry=contact.registry if signed else None,
+                patience=contact.patience,
+                on_event=partial(self._on_event, ends),
+                progress=self.kill_if_due,
+                insecure_plain_tcp=contact.server is None,
+                work=inline,
+                context=tls,
+            ) as client,
+        ):
+            nursery.start_soon(_forward, received, pipe)
+            await self._answer(client, lock)
+
+    def kill_if_due(self, frame: bytes, sent: int) -> None:
+        """Kill this process if `sent` bytes of `frame` are the point of the scheduled kill."""
+        point = point_of(m.message_type(frame, sender=SERVER), self._sum_index)
+        if self._kill is not None and point is not None and self._kill.is_due(point, sent, len(frame)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def _answer(self, client: Client, lock: trio.Lock) -> None:
+        """Answer queries, one client of the worker at a time.
+
+        Each answer is sent before the next client computes, so that the server need not wait until the
+        worker has computed all answers.
+        """
+        async for asked in client:
+            async with lock:
+                self._sum_index = asked.sum_index
+                await client.answer(asked, {PART: numbers(self._drill, self._member, asked.sum_index)})
+                await client.flush()
+
+    def _on_event(self, ends: trio.MemorySendChannel[ClientSessionEnd], event: ClientNetworkEvent) -> None:
+        if isinstance(event, SessionOver | SessionLost | SessionRefused | ClientDismissed):
+            completed = isinstance(event, SessionOver)
+            ends.send_nowait(ClientSessionEnd(self._member, completed, str(render(event))))
+
+
+async def _forward(ends: trio.MemoryReceiveChannel[ClientSessionEnd], pipe: MessagePipe) -> None:
+    async for end in ends:
+        await pipe.send(end)
