@@ -13,6 +13,8 @@ from statistics import median
 from typing import Any, Final
 
 from secagg import LocalSession, local_machines
+from secagg.finder import GraphChoice
+from secagg.params import SessionParams
 from sims.console import OnProgress
 from sims.drill.clients import numbers, plain_sum
 from sims.drill.config import KIND, PART, DrillConfig
@@ -100,13 +102,15 @@ def _in_one_process(setting: DrillConfig) -> tuple[float, bool]:
     """CPU seconds of the session, and whether its totals are right."""
     server, clients = local_machines(
         table=setting.table,
-        trust=setting.trust,
+        params=SessionParams(
+            trust=setting.trust,
+            corrupt=setting.corrupt,
+            dropout=setting.dropout,
+            sums=setting.sums,
+            graph=GraphChoice.RING if setting.neighbours else GraphChoice.AUTO,
+            min_neighbours=setting.neighbours or 2,
+        ),
         members=range(setting.clients),
-        corrupt=setting.corrupt,
-        dropout=setting.dropout,
-        sums=setting.sums,
-        graph="ring" if setting.neighbours else "auto",
-        min_neighbours=setting.neighbours or 2,
     )
     session = LocalSession(
         server, clients, lambda member, asked: {PART: numbers(setting, member, asked.sum_index)}

@@ -24,6 +24,7 @@ from protocols.serialisation import Vector
 from secagg import Trust
 from secagg.errors import LocalError
 from secagg.finder import GraphChoice
+from secagg.params import SessionParams
 from secagg.topology import Plan, plan
 from sims.console import OnProgress
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
@@ -195,7 +196,8 @@ def _graph(way: Way, setting: OverheadSetting) -> Plan | None:
     if way.trust is None:
         return None
     return plan(
-        setting.clients, trust=way.trust, corrupt=setting.corrupt, dropout=setting.dropout, graph=way.graph
+        setting.clients,
+        SessionParams(trust=way.trust, corrupt=setting.corrupt, dropout=setting.dropout, graph=way.graph),
     )
 
 

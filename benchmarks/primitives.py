@@ -20,6 +20,7 @@ from benchmarks.meter import SERVER, Phase, Recorder, Stopwatch
 from secagg import L2, LocalSession, Part, SumSpec, Table, Trust, local_machines
 from secagg.events import Asked
 from secagg.finder import GraphChoice
+from secagg.params import SessionParams
 
 KIND: Final = "update"
 PART: Final = "update"
@@ -136,12 +137,14 @@ def run_session(
 
     server, clients = local_machines(
         table=setting.table(),
-        trust=trust,
+        params=SessionParams(
+            trust=trust,
+            corrupt=setting.corrupt,
+            dropout=DROPOUT,
+            sums=setting.sums,
+            graph=GraphChoice.COMPLETE,
+        ),
         members=range(setting.clients),
-        corrupt=setting.corrupt,
-        dropout=DROPOUT,
-        sums=setting.sums,
-        graph=GraphChoice.COMPLETE,  # under both trust levels, so that they can be compared
     )
     session = LocalSession(server, clients, answer)
     around(Phase.SETUP)

@@ -274,16 +274,15 @@ NETWORK_OPTIONS = (
 def _measure_network(args: argparse.Namespace) -> Report:
     from benchmarks.network import measure
     from secagg import Trust
+    from secagg.params import SessionParams
     from sims.console import bar
     from sims.drill.config import DrillConfig
 
     setting = DrillConfig(
         clients=args.clients,
         dim=args.dim,
-        sums=args.sums,
         kill=Fraction(0),
-        corrupt=args.clients // 10,
-        trust=Trust.parse(args.trust),
+        params=SessionParams(trust=Trust.parse(args.trust), corrupt=args.clients // 10, sums=args.sums),
         seed=0,
         workers=args.workers,
         neighbours=args.neighbours,

@@ -15,11 +15,12 @@ from typing import Any, Final, Self
 from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg.errors import ParameterError
 from secagg.expansion import Expander
+from secagg.finder import GraphChoice
 from secagg.memory import VolatileMemory
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
-from secagg.terms import largest_cohort
+from secagg.params import SessionParams, largest_cohort
 from secagg.thresholds import dropouts_allowed
 
 KIND: Final = "update"
@@ -95,17 +96,19 @@ def make_server(setting: SumSetting, registry: Registry | None, expander: Expand
     least = setting.corrupt + 2
     return ServerMachine(
         table=setting.table,
-        trust=setting.trust,
-        sums=1,
-        corrupt=setting.corrupt,
-        dropout=setting.dropout,
-        min_cohort=least,
-        max_cohort=setting.clients,
-        min_contributors=least,
+        params=SessionParams(
+            trust=setting.trust,
+            sums=1,
+            corrupt=setting.corrupt,
+            dropout=setting.dropout,
+            min_cohort=least,
+            max_cohort=setting.clients,
+            min_contributors=least,
+            graph=GraphChoice.parse(setting.graph),
+            min_neighbours=setting.neighbours or 2,
+        ),
         registry=registry,
         expander=expander,
-        graph=setting.graph,
-        min_neighbours=setting.neighbours or 2,
     )
 
 

@@ -22,6 +22,8 @@ from protocols.lpproj import LpProj
 from protocols.partial_personalisation import LGFedAvg
 from protocols.quantised import Quantised
 from protocols.sketched_sgd import SketchedSGD
+from secagg.params import SessionParams
+from secagg.thresholds import Trust
 from sims.plan.cost_plan import Conditions, look_ahead
 from sims.sweep import Record
 
@@ -63,7 +65,8 @@ def cost_of(record: Record, *, drawn: int) -> Cost:
         return Cost(0, 0, 0, 0, 0, 0, 0, 1)
     # Who is drawn anew in every round cannot go on with the session of the round before.
     lasts = 1 if asked < everybody else 64 // algorithm.most_sums
-    plan = look_ahead(algorithm, Conditions(session_sums=lasts * algorithm.most_sums))
+    params = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=lasts * algorithm.most_sums)
+    plan = look_ahead(algorithm, Conditions(params=params))
     elements = sum(written(one) for one in algorithm.sums())
     each = elements + sum(read(one, algorithm.dim) for one in algorithm.sums())
     payload = sum(one.times * one.bits for one in plan.sums)

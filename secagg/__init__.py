@@ -17,6 +17,7 @@ from secagg.noise.goal import Goal, Orders
 from secagg.noise.levels import calibrate_counts, calibrate_elements
 from secagg.noise.plan import Plan
 from secagg.noise.promise import Noise, Promise
+from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
 from secagg.registry import Registry, verify_registry
@@ -49,6 +50,7 @@ __all__ = [
     "SecureSum",
     "ServerLedger",
     "ServerMachine",
+    "SessionParams",
     "Stage",
     "SumSpec",
     "Table",

@@ -70,7 +70,8 @@ class ClientMachine(OneTime):
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
     >>> policy = Policy(**terms, max_sums=1, unnoised_sums=1)
     >>> client = ClientMachine(member=5, table=table, policy=policy, memory=VolatileMemory())
-    >>> step = client.receive(ServerMachine(table=table, sums=1, dropout=0, **terms).invitation)
+    >>> server = ServerMachine(table=table, params=SessionParams(**terms))
+    >>> step = client.receive(server.invitation)
     >>> client, len(step.frames)
     (ClientMachine(member=5, state=advertised), 1)
     """

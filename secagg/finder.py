@@ -38,7 +38,7 @@ from typing import Final
 
 from secagg.errors import ParameterError
 from secagg.hypergeometric import ROUNDING, Hypergeometric
-from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold, least_threshold
+from secagg.thresholds import MAX_COMPLETE, Trust
 
 MAX_CLIENTS: Final = 10**9
 MAX_BITS: Final = 1024
@@ -361,7 +361,7 @@ def _complete_threshold(clients: int, corrupt: int, dropped: int, server: Server
         )
     # Whoever can tell clients different things splits them, however honestly the graph was drawn.
     trust = Trust.CURIOUS if server is ServerClass.CURIOUS else Trust.MALICIOUS
-    least = least_threshold(clients, corrupt=corrupt, trust=trust)
+    least = trust.least_threshold(clients, corrupt=corrupt)
     survivors = clients - dropped
     if min(corrupt, dropped) < 0:
         raise ParameterError("the numbers of corrupt and of dropped clients must not be negative")
@@ -370,4 +370,4 @@ def _complete_threshold(clients: int, corrupt: int, dropped: int, server: Server
             f"{clients} clients of whom {corrupt} are corrupt need {least} survivors under {server}, but "
             f"{dropped} dropped leave {survivors}: tolerate fewer of either"
         )
-    return choose_threshold(clients, corrupt=corrupt, dropout=Fraction(dropped, clients), trust=trust)
+    return trust.choose_threshold(clients, corrupt=corrupt, dropout=Fraction(dropped, clients))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
-from fractions import Fraction
 from typing import Final, TypeAlias
 
 from numpy.typing import ArrayLike
@@ -27,12 +27,12 @@ from secagg.events import (
     SumReleased,
 )
 from secagg.expansion import Expander
-from secagg.finder import GraphChoice
 from secagg.hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHooks
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.memory import Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency
+from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.server import ServerMachine
@@ -78,13 +78,8 @@ def nobody_absent(_member: int, _stage: Stage, _sum_index: int) -> bool:
 def local_machines(
     *,
     table: Table,
-    trust: Trust | str,
+    params: SessionParams,
     members: Collection[int],
-    corrupt: int,
-    dropout: Fraction | float,
-    sums: int,
-    graph: GraphChoice | str = GraphChoice.AUTO,
-    min_neighbours: int = 2,
     expander: Expander | None = None,
     memories: Mapping[int, Memory] | None = None,
     max_rho: float | None = None,
@@ -97,6 +92,7 @@ def local_machines(
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
     """A server and one client per member, with matching policies and, if need be, fresh identities.
 
+    The largest cohort is that of the members, whatever `params` says.
     `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget,
     and unless `unnoised_sums` says otherwise it leaves no sum without noise. Without a budget, clients answer
     as many sums without noise in their life as this session has. `enrolled` are all who are in the registry,
@@ -107,12 +103,12 @@ def local_machines(
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> server, clients = local_machines(
-    ...     table=table, trust="curious_server", members=[4, 5, 6], corrupt=1, dropout=0, sums=1
+    ...     table=table, params=SessionParams(trust="curious_server", corrupt=1), members=[4, 5, 6]
     ... )
     >>> sorted(clients)
     [4, 5, 6]
     """
-    trust, size = Trust.parse(trust), len(members)
+    size, sums = len(members), params.sums
     enrolled = members if enrolled is None else enrolled
     if not set(members) <= set(enrolled):
         raise ParameterError("every member must be enrolled")
@@ -120,32 +116,27 @@ def local_machines(
         raise ParameterError("every member needs a memory, or none does")
     if len(set(members)) < size:
         raise ParameterError("every member needs an id of its own")
-    if size < corrupt + 2:
-        raise ParameterError(f"{size} clients with {corrupt} colluders: a total could show one honest input")
+    if size < params.corrupt + 2:
+        raise ParameterError(
+            f"{size} clients with {params.corrupt} colluders: a total could show one honest input"
+        )
+    params = replace(params, max_cohort=size)
     policy = Policy(
-        trust=trust,
-        corrupt=corrupt,
-        min_cohort=corrupt + 2,
-        max_cohort=size,
-        min_contributors=corrupt + 2,
+        trust=params.trust,
+        corrupt=params.corrupt,
+        min_cohort=params.min_cohort,
+        max_cohort=params.max_cohort,
+        min_contributors=params.min_contributors,
         max_sums=sums,
         unnoised_sums=_unnoised(sums, max_rho) if unnoised_sums is None else unnoised_sums,
         max_rho=max_rho,
         adjacency=adjacency,
     )
-    identities, registry = _identities(trust, enrolled, make_identity)
+    identities, registry = _identities(params.trust, enrolled, make_identity)
     server = ServerMachine(
         table=table,
-        trust=trust,
-        sums=sums,
-        corrupt=corrupt,
-        dropout=dropout,
-        min_cohort=corrupt + 2,
-        max_cohort=size,
-        min_contributors=corrupt + 2,
+        params=params,
         registry=registry,
-        graph=graph,
-        min_neighbours=min_neighbours,
         expander=expander,
         hooks=server_hooks,
     )
@@ -185,7 +176,7 @@ class LocalSession:
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> server, clients = local_machines(
-    ...     table=table, trust="curious_server", members=[4, 5, 6], corrupt=1, dropout=0, sums=1
+    ...     table=table, params=SessionParams(trust="curious_server", corrupt=1), members=[4, 5, 6]
     ... )
     >>> session = LocalSession(server, clients, lambda member, asked: {"x": [float(member)]})
     >>> session.open()

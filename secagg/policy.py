@@ -11,7 +11,7 @@ from secagg.budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency, charge
-from secagg.terms import SECURITY_BITS, check_bits, check_whole, largest_cohort
+from secagg.params import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.thresholds import Trust
 
 _NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")

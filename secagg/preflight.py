@@ -12,11 +12,11 @@ from secagg.encoding import Encoding
 from secagg.errors import ParameterError, SpecError
 from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS, frame_bytes
+from secagg.params import SessionParams, check_whole
 from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, LInf, SumSpec, Table
-from secagg.terms import check_whole
-from secagg.thresholds import Trust, dropouts_allowed, least_threshold
+from secagg.thresholds import Trust, dropouts_allowed
 from secagg.topology import Plan, plan
 
 _SUM_INDEX: Final = 1  # bytes of a sum's index, which is below 128
@@ -60,40 +60,30 @@ class Preflight:
         return not self.problems
 
 
-def preflight(
-    table: Table,
-    *,
-    clients: int,
-    trust: Trust | str,
-    corrupt: int,
-    dropout: Fraction | float,
-    sums: int,
-    graph: GraphChoice | str = GraphChoice.AUTO,
-) -> Preflight:
-    """Check quorum, bits and drop-out margin of a session of `sums` sums among `clients` clients.
+def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
+    """Check quorum, bits and drop-out margin of a session among `clients` clients.
 
     Returns all that it found, problems among it. Raises `ParameterError` only for numbers that no session
     has.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1000, bits=6, bound=LInf(9.0)),))})
-    >>> found = preflight(table, clients=100, corrupt=5, dropout=0.1, trust="malicious_server", sums=1)
+    >>> found = preflight(table, 100, SessionParams(trust="malicious_server", corrupt=5, dropout=0.1))
     >>> found.ok, found.problems
     (False, ("kind 'mean': part 'x' has 6 bits, but 100 clients need 8",))
     """
-    trust, graph = Trust.parse(trust), GraphChoice.parse(graph)
-    for name, value in (("clients", clients), ("corrupt", corrupt), ("sums", sums)):
-        check_whole(name, value)
+    trust, corrupt, dropout, sums = params.trust, params.corrupt, params.dropout, params.sums
+    check_whole("clients", clients)
     if clients < 1:
-        raise ParameterError("a session needs at least one client")
+        raise ParameterError("a session needs at least one client", parameter="clients")
     problems: list[str] = []
     planned = None
     try:
-        planned = plan(clients, trust=trust, corrupt=corrupt, dropout=dropout, graph=graph)
+        planned = plan(clients, params)
     except ParameterError as error:
         problems.append(str(error))
     if not 1 <= sums <= MAX_SUMS:
         problems.append(f"a session has from 1 to {MAX_SUMS} sums, not {sums}")
-    least = planned.least if planned else least_threshold(clients, corrupt=corrupt, trust=trust)
+    least = planned.least if planned else trust.least_threshold(clients, corrupt=corrupt)
     quorum = max(least, corrupt + 2)
     if planned and clients - dropouts_allowed(clients, dropout) < quorum:
         problems.append(

@@ -21,7 +21,6 @@ from secagg.policy import Policy
 from secagg.records import Advert, Parcel
 from secagg.registry import Registry
 from secagg.spec import SumSpec, Table
-from secagg.thresholds import least_threshold
 
 # --- the invitation ---------------------------------------------------------------------------------
 
@@ -84,7 +83,7 @@ def check_keys(adverts: Iterable[Advert]) -> None:
 
 
 def check_threshold(threshold: int, cohort: int, policy: Policy) -> None:
-    least = least_threshold(cohort, corrupt=policy.corrupt, trust=policy.trust)
+    least = policy.trust.least_threshold(cohort, corrupt=policy.corrupt)
     if threshold < least:
         raise e.SmallThreshold(SERVER, f"threshold {threshold}; this client needs {least}")
     if threshold > cohort:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
@@ -27,15 +26,14 @@ from secagg.budget import check_priced
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.expansion import Expander, OneProcess
-from secagg.finder import GraphChoice
 from secagg.hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.keys import verify
+from secagg.params import SessionParams
 from secagg.question import Question, query_digest
 from secagg.records import Format, encode_signatures
 from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.tally import Tally
-from secagg.terms import LIVENESS_BITS, SECURITY_BITS, Terms
 from secagg.thresholds import MAX_COMPLETE, Trust, liars_around
 from secagg.topology import lay_out
 from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
@@ -53,8 +51,7 @@ class ServerMachine:
     Misbehaviour of clients becomes events.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
-    >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
-    >>> ServerMachine(table=table, sums=1, dropout=0, **terms)
+    >>> ServerMachine(table=table, params=SessionParams(trust="curious_server", corrupt=1, max_cohort=9))
     ServerMachine(state=inviting, next_sum=0)
     """
 
@@ -62,40 +59,19 @@ class ServerMachine:
         self,
         *,
         table: Table,
-        trust: Trust | str,
-        sums: int,
-        corrupt: int,
-        dropout: Fraction | float,
-        min_cohort: int,
-        max_cohort: int,
-        min_contributors: int,
+        params: SessionParams,
         registry: Registry | None = None,
-        graph: GraphChoice | str = GraphChoice.AUTO,
-        min_neighbours: int = 2,
-        security_bits: int = SECURITY_BITS,
-        liveness_bits: int = LIVENESS_BITS,
         expander: Expander | None = None,
         hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
-        self._terms = Terms(
-            trust=Trust.parse(trust),
-            sums=sums,
-            corrupt=corrupt,
-            dropout=dropout,
-            min_cohort=min_cohort,
-            max_cohort=max_cohort,
-            min_contributors=min_contributors,
-            graph=GraphChoice.parse(graph),
-            min_neighbours=min_neighbours,
-            security_bits=security_bits,
-            liveness_bits=liveness_bits,
-        )
-        if (registry is not None) != (self._terms.trust is Trust.MALICIOUS):
+        params.check()
+        self._params = params
+        if (registry is not None) != (self._params.trust is Trust.MALICIOUS):
             raise errors.ParameterError("a registry is needed under malicious_server, and only there")
-        table.check_fits(max_cohort)
-        table.check_colluders(corrupt)
+        table.check_fits(params.max_cohort)
+        table.check_colluders(params.corrupt)
         check_priced(table)
-        _check_noise_planned(table, max_cohort)
+        _check_noise_planned(table, params.max_cohort)
         self._hooks = hooks
         self._table = table
         self._expander = expander or OneProcess()
@@ -104,30 +80,30 @@ class ServerMachine:
         self._attendance = Attendance()
         self._stranded: set[int] = set()
         self._untold: list[int] = []  # of those, whom no event has named yet
-        self._agenda = Agenda(table, sums)
+        self._agenda = Agenda(table, params.sums)
         self.invitation = self._make_invitation()
         self._invited = self._context = invitation_digest(self.invitation)
         self._admission = Admission(
-            Format(sums, signed=registry is not None, seeds=table.seeds),
+            Format(params.sums, signed=registry is not None, seeds=table.seeds),
             context=self._invited,
             registry=registry,
-            most=max_cohort,
+            most=params.max_cohort,
         )
 
     @cached_property
     def frame_limit(self) -> int:
         """The largest frame an honest client may send in any stage, or be late with."""
-        form = Format(self._terms.sums, signed=True, seeds=self._table.seeds)
+        form = Format(self._params.sums, signed=True, seeds=self._table.seeds)
         vector = max(spec.packed_bytes for spec in self._table.values())
-        envelopes = min(self._terms.max_cohort, MAX_COMPLETE) * form.envelope_bytes
+        envelopes = min(self._params.max_cohort, MAX_COMPLETE) * form.envelope_bytes
         return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
         """The same frame for everybody."""
         registry = self._registry.digest if self._registry else b""
         nonce = self._hooks.random(NONCE_BYTES)
-        trust, table = str(self._terms.trust), self._table.digest
-        return m.Invitation(b"", trust, self._terms.sums, table, registry, nonce).encode()
+        trust, table = str(self._params.trust), self._table.digest
+        return m.Invitation(b"", trust, self._params.sums, table, registry, nonce).encode()
 
     def __repr__(self) -> str:
         return f"ServerMachine(state={self._state.value}, next_sum={self._agenda.next_sum})"
@@ -218,7 +194,7 @@ class ServerMachine:
         question, frame = self._make_question(kind, payload, round_number)
         self._agenda.note(question.query)
         self._tally = Tally(
-            question, self._topology.graph, corrupt=self._terms.corrupt, expander=self._expander
+            question, self._topology.graph, corrupt=self._params.corrupt, expander=self._expander
         )
         self._enter(_S.MASKING, self._ids(question.roster))
         return ServerStep((self._to(question.roster, frame),), self._tell())
@@ -298,7 +274,7 @@ class ServerMachine:
             raise errors.OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
         self._admission.add_lost(sender, message, self._cohort, self._topology.graph)
         happened: list[ServerEvent] = []
-        liars = liars_around(self._terms.corrupt, self._cohort.threshold)
+        liars = liars_around(self._params.corrupt, self._cohort.threshold)
         for dealer in self._admission.convicted(corrupt=liars):
             if dealer not in self._attendance.gone:
                 error = errors.CorruptDealer(dealer, "its envelopes do not open", proven=True)
@@ -309,10 +285,10 @@ class ServerMachine:
 
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
-        if present < self._terms.min_cohort:
-            raise errors.TooFewClients.only(present, "came", self._terms.min_cohort)
+        if present < self._params.min_cohort:
+            raise errors.TooFewClients.only(present, "came", self._params.min_cohort)
         try:
-            self._topology = lay_out(self._terms, present, self._hooks.random)
+            self._topology = lay_out(self._params, present, self._hooks.random)
         except errors.ParameterError as error:
             raise errors.TooFewClients(str(error), present=present) from None
         self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
@@ -362,7 +338,7 @@ class ServerMachine:
             raise errors.TooFewClients(
                 "the drop-outs cut the ring apart; each part would show its own sum", present=len(survivors)
             )
-        stage = _S.CONFIRMING if self._terms.trust is Trust.MALICIOUS else _S.UNMASKING
+        stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         bitmap = survivors.pack(self._cohort.size)
         frame = m.Survivors(self._context, question.sum_index, bitmap).encode()
@@ -421,7 +397,7 @@ class ServerMachine:
 
     def _few_enough_to_leave_out(self, error: errors.Unrecoverable) -> bool:
         """Whether there are no more suspects than corrupt clients: then the session does without them."""
-        return len(error.dealers) <= self._terms.corrupt
+        return len(error.dealers) <= self._params.corrupt
 
     def _fail(self, error: errors.SumFailed) -> ServerStep:
         farewell = self.end()

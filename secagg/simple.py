@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from secagg.errors import InputError, ParameterError
 from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
+from secagg.params import SessionParams, largest_cohort
 from secagg.registry import MAX_ID
 from secagg.spec import Bound, Part, SumSpec, Table, Values
-from secagg.terms import largest_cohort
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.thresholds import MAX_COMPLETE
 
 _KIND = "sum"
 
@@ -27,7 +27,8 @@ class SecureSum:
     What `sum_securely` returns.
 
     >>> vectors = [[3.0, 4.0], [0.0, 1.0]]
-    >>> sum_securely(vectors, bound=L2(1.0), bits=32, trust="curious_server", corrupt=0).clipped
+    >>> params = SessionParams(trust="curious_server", corrupt=0)
+    >>> sum_securely(vectors, bound=L2(1.0), bits=32, params=params).clipped
     {0: 0.2}
     """
 
@@ -41,22 +42,20 @@ def sum_securely(
     *,
     bound: Bound,
     bits: int,
-    trust: Trust | str,
-    corrupt: int,
+    params: SessionParams,
     missing: Collection[int] = (),
 ) -> SecureSum:
     """Sum one vector per client, each client a machine of its own in this process.
 
     The server machine sees uniformly random residues and their total. `missing` names clients that vanish
     after set-up, before they send their input; they are what drop-out handling is for, and
-    `preflight(...).margin` says how many there may be. More than 1024 clients meet on a ring, which needs a
-    `curious_server`. Raises `SpecError` if the total could wrap,
-    `InputError` for a bad vector, `SumFailed` if too few remain.
+    `preflight(...).margin` says how many there may be. The sums, drop-out and graph of `params` are not used:
+    they follow from the vectors. More than 1024 clients meet on a ring, which needs a `curious_server`.
+    Raises `SpecError` if the total could wrap, `InputError` for a bad vector, `SumFailed` if too few remain.
 
     >>> vectors = {1: [1.0, 2.0], 2: [3.0, 4.0], 3: [5.0, 6.0]}
-    >>> total = sum_securely(
-    ...     vectors, bound=LInf(10.0), bits=32, trust="malicious_server", corrupt=0, missing=[3]
-    ... )
+    >>> params = SessionParams(trust="malicious_server", corrupt=0)
+    >>> total = sum_securely(vectors, bound=LInf(10.0), bits=32, params=params, missing=[3])
     >>> total.values.round(6), total.count
     (array([4., 6.]), 2)
     """
@@ -65,17 +64,18 @@ def sum_securely(
         raise InputError("missing must be a collection of ids of clients with a vector")
     size = _size_of(next(iter(named.values())))
     table = Table({_KIND: SumSpec(parts=(Part(name=_KIND, size=size, bits=bits, bound=bound),))})
-    if len(named) > (most := largest_cohort(Trust.parse(trust))):
-        raise InputError(f"under {trust} a session takes at most {most} vectors, not {len(named)}")
+    if len(named) > (most := largest_cohort(params.trust)):
+        raise InputError(f"under {params.trust} a session takes at most {most} vectors, not {len(named)}")
     large = len(named) > MAX_COMPLETE
     server, clients = local_machines(
         table=table,
-        trust=trust,
+        params=replace(
+            params,
+            sums=1,
+            dropout=Fraction(len(set(missing)), len(named)) if large else 0,  # a ring is drawn for these
+            graph=GraphChoice.RING if large else GraphChoice.COMPLETE,
+        ),
         members=tuple(named),
-        corrupt=corrupt,
-        dropout=Fraction(len(set(missing)), len(named)) if large else 0,  # a ring is drawn for so many
-        sums=1,
-        graph=GraphChoice.RING if large else GraphChoice.COMPLETE,
     )
     session = LocalSession(
         server,

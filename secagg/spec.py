@@ -109,7 +109,8 @@ class Count:
 class Residue:
     """Elements of Z / 2^b themselves. The total wraps by definition: parities, checksums, hashes.
 
-    >>> sum_securely([[7], [5]], bound=Residue(), bits=3, trust="curious_server", corrupt=0).values
+    >>> params = SessionParams(trust="curious_server", corrupt=0)
+    >>> sum_securely([[7], [5]], bound=Residue(), bits=3, params=params).values
     array([4], dtype=uint64)
     """
 

@@ -41,12 +41,37 @@ class Trust(StrEnum):
         except ValueError:
             raise ParameterError(f"trust must be one of {', '.join(cls)}") from None
 
+    def least_threshold(self, cohort: int, *, corrupt: int) -> int:
+        """The smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""
+        if self is Trust.MALICIOUS:
+            return max(2, (cohort + corrupt) // 2 + 1)
+        return max(2, corrupt + 1)
 
-def least_threshold(cohort: int, *, corrupt: int, trust: Trust) -> int:
-    """The smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""
-    if trust is Trust.MALICIOUS:
-        return max(2, (cohort + corrupt) // 2 + 1)
-    return max(2, corrupt + 1)
+    def choose_threshold(self, cohort: int, *, corrupt: int, dropout: Fraction | float) -> int:
+        """The threshold for a cohort that must survive `dropout`; raises where there is none.
+
+        Under `malicious_server` it is the least safe one. Under `curious_server` a majority, where that many
+        survive: more than c colluders needs, and it costs nothing.
+        """
+        if not 2 <= cohort <= MAX_COMPLETE:
+            raise ParameterError(
+                f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {cohort}: a larger cohort "
+                "needs a ring, and a ring a curious_server"
+            )
+        if corrupt < 0:
+            raise ParameterError("corrupt must not be negative")
+        if corrupt >= cohort:
+            raise ParameterError(f"{corrupt} colluders in a cohort of {cohort} leave no client to protect")
+        least = self.least_threshold(cohort, corrupt=corrupt)
+        survivors = cohort - dropouts_allowed(cohort, dropout)
+        if least > survivors:
+            raise ParameterError(
+                f"{cohort} clients with {corrupt} colluders under {self} need {least} survivors, "
+                f"but a drop-out of {dropout} leaves {survivors}"
+            )
+        if self is Trust.MALICIOUS:
+            return least
+        return min(max(least, cohort // 2 + 1), survivors)
 
 
 def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
@@ -57,33 +82,6 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
     if not 0 <= fraction < 1:
         raise ParameterError("the drop-out fraction must be at least 0 and below 1")
     return floor(fraction * cohort)
-
-
-def choose_threshold(cohort: int, *, corrupt: int, dropout: Fraction | float, trust: Trust) -> int:
-    """The threshold for a cohort that must survive `dropout`; raises where there is none.
-
-    Under `malicious_server` it is the least safe one. Under `curious_server` a majority, where that many
-    survive: more than c colluders needs, and it costs nothing.
-    """
-    if not 2 <= cohort <= MAX_COMPLETE:
-        raise ParameterError(
-            f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {cohort}: a larger cohort needs "
-            "a ring, and a ring a curious_server"
-        )
-    if corrupt < 0:
-        raise ParameterError("corrupt must not be negative")
-    if corrupt >= cohort:
-        raise ParameterError(f"{corrupt} colluders in a cohort of {cohort} leave nobody to protect")
-    least = least_threshold(cohort, corrupt=corrupt, trust=trust)
-    survivors = cohort - dropouts_allowed(cohort, dropout)
-    if least > survivors:
-        raise ParameterError(
-            f"{cohort} clients with {corrupt} colluders under {trust} need {least} survivors, "
-            f"but a drop-out of {dropout} leaves {survivors}"
-        )
-    if trust is Trust.MALICIOUS:
-        return least
-    return min(max(least, cohort // 2 + 1), survivors)
 
 
 def liars_around(corrupt: int, threshold: int) -> int:

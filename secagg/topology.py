@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from fractions import Fraction
 
 from secagg.errors import ParameterError
 from secagg.finder import (
@@ -17,8 +16,8 @@ from secagg.finder import (
 )
 from secagg.graph import CompleteGraph, Graph, RingGraph
 from secagg.keys import Random
-from secagg.terms import LIVENESS_BITS, SECURITY_BITS, Terms, check_ring_trust
-from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold, dropouts_allowed
+from secagg.params import SessionParams, check_ring_trust
+from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
 
 
 @dataclass(frozen=True)
@@ -37,32 +36,22 @@ class Plan:
     spare: int
 
 
-def plan(
-    clients: int,
-    *,
-    trust: Trust,
-    corrupt: int,
-    dropout: Fraction | float,
-    graph: GraphChoice = GraphChoice.AUTO,
-    min_neighbours: int = 2,
-    security_bits: int = SECURITY_BITS,
-    liveness_bits: int = LIVENESS_BITS,
-) -> Plan:
-    """Choose for `clients` clients. Raises `ParameterError` where nothing is safe for so few."""
-    if graph is GraphChoice.RING:
-        check_ring_trust(trust)
-    if not _may_be_ring(clients, trust, graph):
-        threshold = choose_threshold(clients, corrupt=corrupt, dropout=dropout, trust=trust)
+def plan(clients: int, params: SessionParams) -> Plan:
+    """Choose for `clients` clients. Raises `ParameterError` if no choice is safe for them."""
+    if params.graph is GraphChoice.RING:
+        check_ring_trust(params.trust)
+    if not _may_be_ring(clients, params):
+        threshold = params.trust.choose_threshold(clients, corrupt=params.corrupt, dropout=params.dropout)
         return _complete(clients, threshold)
     found = graph_parameters(
         clients,
-        corrupt=corrupt,
-        dropped=dropouts_allowed(clients, dropout),
+        corrupt=params.corrupt,
+        dropped=dropouts_allowed(clients, params.dropout),
         server=ServerClass.CURIOUS,
-        graph=graph,
-        sigma=security_bits,
-        eta=liveness_bits,
-        min_neighbours=min_neighbours,
+        graph=params.graph,
+        sigma=params.security_bits,
+        eta=params.liveness_bits,
+        min_neighbours=params.min_neighbours,
     )
     if found.graph is GraphChoice.COMPLETE:
         return _complete(clients, found.threshold)
@@ -71,9 +60,9 @@ def plan(
             f"a ring of {clients} would need {found.neighbours} neighbours; at most {MAX_COMPLETE - 2} "
             "are allowed: tolerate fewer colluders or drop-outs"
         )
-    connected = least_connected(clients, found.neighbours, corrupt=corrupt, sigma=security_bits)
+    connected = least_connected(clients, found.neighbours, corrupt=params.corrupt, sigma=params.security_bits)
     least = max(found.threshold, connected)
-    spare = most_dropped(clients, found.neighbours, found.threshold, eta=liveness_bits)
+    spare = most_dropped(clients, found.neighbours, found.threshold, eta=params.liveness_bits)
     return Plan(True, found.neighbours, found.threshold, least, spare)
 
 
@@ -81,10 +70,10 @@ def _complete(clients: int, threshold: int) -> Plan:
     return Plan(False, clients - 1, threshold, threshold, clients - threshold)
 
 
-def _may_be_ring(clients: int, trust: Trust, graph: GraphChoice) -> bool:
-    if graph is GraphChoice.AUTO:
-        return trust is Trust.CURIOUS and clients > CHEAP_COMPLETE
-    return graph is GraphChoice.RING
+def _may_be_ring(clients: int, params: SessionParams) -> bool:
+    if params.graph is GraphChoice.AUTO:
+        return params.trust is Trust.CURIOUS and clients > CHEAP_COMPLETE
+    return params.graph is GraphChoice.RING
 
 
 @dataclass(frozen=True)
@@ -111,19 +100,10 @@ class Topology:
         return set(present) - stays
 
 
-def lay_out(terms: Terms, present: int, random: Random) -> Topology:
-    """Choose and draw. Raises `ParameterError` where nothing is safe for so few."""
-    planned = plan(
-        present,
-        trust=terms.trust,
-        corrupt=terms.corrupt,
-        dropout=terms.dropout,
-        graph=terms.graph,
-        min_neighbours=terms.min_neighbours,
-        security_bits=terms.security_bits,
-        liveness_bits=terms.liveness_bits,
-    )
+def lay_out(params: SessionParams, present: int, random: Random) -> Topology:
+    """Choose and draw. Raises `ParameterError` if no choice is safe for `present` clients."""
+    planned = plan(present, params)
     graph: Graph = CompleteGraph(present)
     if planned.is_ring:
         graph = RingGraph.draw(present, planned.neighbours, random)
-    return Topology(graph, planned.threshold, max(planned.least, terms.min_contributors))
+    return Topology(graph, planned.threshold, max(planned.least, params.min_contributors))

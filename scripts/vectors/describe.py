@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from secagg.noise.promise import Noise, Promise
+from secagg.params import SECURITY_BITS
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.terms import SECURITY_BITS
 from secagg.thresholds import Trust
 
 _WIDTH: Final = 110

@@ -13,6 +13,7 @@ from secagg import messages as m
 from secagg.bitmap import pack_positions
 from secagg.client import ClientMachine
 from secagg.memory import VolatileMemory
+from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.shamir import SHARE_BYTES
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
@@ -29,7 +30,9 @@ class RingPlay(Play):
     MEMBERS = tuple(range(7))
 
     def new_server(self) -> InsecureSeededServer:
-        return InsecureSeededServer(seed=SEED, table=TABLE, trust=Trust.CURIOUS, **SETTINGS)
+        return InsecureSeededServer(
+            seed=SEED, table=TABLE, params=SessionParams(trust=Trust.CURIOUS, **SETTINGS)
+        )
 
     def new_client(self, member: int) -> ClientMachine:
         policy = Policy(trust=Trust.CURIOUS, max_sums=SUMS, unnoised_sums=SUMS, **LIMITS)

@@ -16,6 +16,7 @@ from secagg.client import ClientMachine
 from secagg.cohort import invitation_digest
 from secagg.events import Asked
 from secagg.memory import VolatileMemory
+from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.records import Advert, Format, parse_advert
 from secagg.seeded import seeded_identity, seeded_registry
@@ -57,7 +58,10 @@ class Play:
 
     def new_server(self) -> InsecureSeededServer:
         return InsecureSeededServer(
-            seed=SEED, table=self.SUMMED, trust=Trust.MALICIOUS, registry=REGISTRY, **SETTINGS
+            seed=SEED,
+            table=self.SUMMED,
+            registry=REGISTRY,
+            params=SessionParams(trust=Trust.MALICIOUS, **SETTINGS),
         )
 
     def new_client(self, member: int) -> ClientMachine:

@@ -13,6 +13,7 @@ from secagg.graph import RingGraph
 from secagg.hashing import digest
 from secagg.memory import VolatileMemory
 from secagg.messages import decode
+from secagg.params import SessionParams
 from secagg.question import Question
 from secagg.seeded import seeded_identity
 from secagg.shamir import SHARE_BYTES
@@ -25,11 +26,8 @@ def new_server(play: Play) -> InsecureSeededServer:
     return InsecureSeededServer(
         seed=SEED,
         table=play.table,
-        sums=play.sums,
-        dropout=play.dropout,
         registry=play.registry,
-        **play.limits,
-        **play.graph,
+        params=SessionParams(sums=play.sums, dropout=play.dropout, **play.limits, **play.graph),
     )
 
 

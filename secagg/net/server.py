@@ -312,7 +312,7 @@ async def open_server(
     ...             await client.answer(asked, {"x": [float(member)]})
     >>> async def main():
     ...     members = dict.fromkeys((1, 2, 3), bytes(32))
-    ...     machine = ServerMachine(table=table, sums=1, dropout=0, **terms)
+    ...     machine = ServerMachine(table=table, params=SessionParams(**terms))
     ...     async with trio.open_nursery() as nursery:
     ...         async with open_server("127.0.0.1:0", members=members, insecure_plain_tcp=True) as server:
     ...             for member in members:

@@ -49,6 +49,7 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
+    from secagg.params import SessionParams
     from sims.console import Console
     from sims.drill.config import DrillConfig
     from sims.drill.report import print_report
@@ -60,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
         setting = DrillConfig(
             clients=args.clients,
             dim=args.dim,
-            sums=args.sums,
             kill=args.kill,
-            corrupt=int(args.corrupt * args.clients),
-            trust=Trust.parse(args.trust),
+            params=SessionParams(
+                trust=Trust.parse(args.trust), corrupt=int(args.corrupt * args.clients), sums=args.sums
+            ),
             seed=args.seed,
             workers=args.workers,
             neighbours=args.neighbours,

@@ -148,6 +148,7 @@ def _list_parameters(args: argparse.Namespace) -> int:
 def _outlook(args: argparse.Namespace) -> "Outlook":
     from protocols.catalogue import find
     from secagg.errors import LocalError
+    from secagg.params import SessionParams
     from secagg.thresholds import Trust
     from sims.cli.plan_settings import build, colluders
     from sims.plan.cost_plan import Conditions, look_ahead
@@ -158,11 +159,11 @@ def _outlook(args: argparse.Namespace) -> "Outlook":
         name = f" {entry.name}:"
         algorithm = build(entry, args)
         conditions = Conditions(
-            trust=Trust.parse(args.trust),
-            corrupt=colluders(args),
+            params=SessionParams(
+                trust=Trust.parse(args.trust), corrupt=colluders(args), sums=args.session_sums
+            ),
             dropout_training=args.dropout_training,
             dropout_sum=args.dropout_sum,
-            session_sums=args.session_sums,
         )
         return look_ahead(algorithm, conditions)
     except LocalError as error:

@@ -86,19 +86,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _preflight(args: argparse.Namespace) -> "Preflight":
-    from secagg import Part, SumSpec, Table, Trust, preflight
+    from secagg import Part, SessionParams, SumSpec, Table, Trust, preflight
     from secagg.errors import LocalError
 
     try:
         part = Part(name=PART, size=args.dim, bits=args.bits, bound=_bound(args.norm, args.bound))
         return preflight(
             Table({KIND: SumSpec(parts=(part,))}),
-            clients=args.clients,
-            trust=Trust.parse(args.trust),
-            corrupt=_colluders(args),
-            dropout=args.dropout,
-            sums=args.sums,
-            graph=args.graph,
+            args.clients,
+            SessionParams(
+                trust=Trust.parse(args.trust),
+                corrupt=_colluders(args),
+                dropout=args.dropout,
+                sums=args.sums,
+                graph=args.graph,
+            ),
         )
     except LocalError as error:
         raise UserError(f"secagg preflight: {error}") from None

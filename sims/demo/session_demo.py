@@ -16,6 +16,7 @@ from secagg.bitmap import pack_positions
 from secagg.encoding import Encoding
 from secagg.errors import GroupChanged, SumFailed
 from secagg.events import Asked, SessionReady, SumReleased
+from secagg.params import SessionParams
 from secagg.ring import Residues
 from sims.demo.simulated_clients import (
     BITS,
@@ -135,14 +136,11 @@ class _DemoSession:
         self._table = demo_table(setting.dim, setting.sums)
         # Two sums beyond those that succeed: one will fail, one is never answered.
         planned = setting.sums + 2
-        self._outlook = preflight(
-            self._table, clients=setting.clients, trust=setting.trust, corrupt=setting.corrupt,
-            dropout=0.1, sums=planned,
-        )  # fmt: skip
+        params = SessionParams(trust=setting.trust, corrupt=setting.corrupt, dropout=0.1, sums=planned)
+        self._outlook = preflight(self._table, setting.clients, params)
         server, self._clients = local_machines(
-            table=self._table, trust=setting.trust, members=range(setting.clients),
-            corrupt=setting.corrupt, dropout=0.1, sums=planned,
-        )  # fmt: skip
+            table=self._table, params=params, members=range(setting.clients)
+        )
         self._people = SimulatedClients(clients=setting.clients, dim=setting.dim, seed=setting.seed)
         self._vanished = setting.clients - self._outlook.quorum + 1
         self._absences: Absences = self._people.absences(setting.sums, self._vanished)

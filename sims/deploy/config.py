@@ -12,11 +12,12 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
 
 from secagg.errors import LocalError
+from secagg.finder import GraphChoice
 from secagg.net.address import Address
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.noise.accounting import Adjacency
+from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.policy import Policy
-from secagg.terms import LIVENESS_BITS, SECURITY_BITS
 from secagg.thresholds import Trust
 from sims.config_problems import Problems, shown, toml_tables
 
@@ -114,6 +115,22 @@ class SessionSection(Section):
     sessions: int = 0  # 0: for ever
     pause: float = 60.0
     first_round: int = 0
+
+    def params(self, sums: int) -> SessionParams:
+        """The parameters of a session of `sums` sums."""
+        return SessionParams(
+            trust=Trust(self.trust),
+            corrupt=self.corrupt,
+            sums=sums,
+            dropout=self.dropout,
+            graph=GraphChoice(self.graph),
+            min_cohort=self.min_cohort,
+            max_cohort=self.max_cohort,
+            min_contributors=self.min_contributors,
+            min_neighbours=self.neighbours,
+            security_bits=self.security_bits,
+            liveness_bits=self.liveness_bits,
+        )
 
 
 class AskSection(Section):

@@ -131,15 +131,7 @@ def _check_session(config: ServeConfig, table: Table, registry: Registry, proble
         )
     found: list[str] = []
     for clients in sorted({section.min_cohort, max(most, section.min_cohort)}):
-        report = preflight(
-            table,
-            clients=clients,
-            trust=section.trust,
-            corrupt=section.corrupt,
-            dropout=section.dropout,
-            sums=sums,
-            graph=section.graph,
-        )
+        report = preflight(table, clients, section.params(sums))
         found += [f"with {clients} clients: {problem}" for problem in report.problems]
     for problem in found:
         problems.add("session", problem)
@@ -160,19 +152,6 @@ def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
 
 
 def _machine(section: SessionSection, table: Table, sums: int, registry: Registry) -> ServerMachine:
-    signed = Trust.parse(section.trust) is Trust.MALICIOUS
-    return ServerMachine(
-        table=table,
-        trust=section.trust,
-        sums=sums,
-        corrupt=section.corrupt,
-        dropout=section.dropout,
-        min_cohort=section.min_cohort,
-        max_cohort=section.max_cohort,
-        min_contributors=section.min_contributors,
-        registry=registry if signed else None,
-        graph=section.graph,
-        min_neighbours=section.neighbours,
-        security_bits=section.security_bits,
-        liveness_bits=section.liveness_bits,
-    )
+    params = section.params(sums)
+    signed = params.trust is Trust.MALICIOUS
+    return ServerMachine(table=table, params=params, registry=registry if signed else None)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, TypeAlias
 
 from secagg import Count, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
+from secagg.finder import GraphChoice
+from secagg.params import SessionParams
 
 KIND: Final = "drill"
 PART: Final = "numbers"
@@ -28,10 +30,8 @@ class DrillConfig:
 
     clients: int
     dim: int
-    sums: int
     kill: Fraction
-    corrupt: int
-    trust: Trust
+    params: SessionParams  # trust, corrupt and sums; the rest follows from the other settings
     seed: int
     workers: int = 0
     neighbours: int = 0
@@ -48,6 +48,18 @@ class DrillConfig:
             most = self.clients - 1
             raise ParameterError(f"on a ring of {self.clients}, each has from 2 to {most} neighbours")
         self.make_server(self.unsigned_registry)  # Raises before any process is started.
+
+    @property
+    def trust(self) -> Trust:
+        return self.params.trust
+
+    @property
+    def corrupt(self) -> int:
+        return self.params.corrupt
+
+    @property
+    def sums(self) -> int:
+        return self.params.sums
 
     @property
     def killed(self) -> int:
@@ -83,16 +95,14 @@ class DrillConfig:
     def make_server(self, registry: Registry) -> ServerMachine:
         return ServerMachine(
             table=self.table,
-            trust=self.trust,
-            sums=self.sums,
-            corrupt=self.corrupt,
-            dropout=self.dropout,
-            min_cohort=self.corrupt + 2,
-            max_cohort=self.clients,
-            min_contributors=self.corrupt + 2,
+            params=replace(
+                self.params,
+                dropout=self.dropout,
+                max_cohort=self.clients,
+                graph=GraphChoice.RING if self.neighbours else GraphChoice.AUTO,
+                min_neighbours=self.neighbours or 2,
+            ),
             registry=registry if self.trust is Trust.MALICIOUS else None,
-            graph="ring" if self.neighbours else "auto",
-            min_neighbours=self.neighbours or 2,
         )
 
     @property

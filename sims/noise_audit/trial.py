@@ -18,7 +18,9 @@ from secagg import LocalSession, local_machines
 from secagg.errors import ParameterError
 from secagg.masks import SEED_BYTES
 from secagg.noise.promise import Promise
+from secagg.params import SessionParams
 from secagg.spec import SumSpec, Table
+from secagg.thresholds import Trust
 from sims.console import OnProgress, quiet
 from sims.noise_audit.statistical_tests import Finding, LowerBound, conform, gaussian_epsilon, lower_bound
 from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, Rehearsal, audited_spec
@@ -171,11 +173,8 @@ def secure_scores(
     def total(vector: Callable[[int], dict[str, NDArray[np.float64]]]) -> float:
         server, machines = local_machines(
             table=Table({"sum": spec}),
-            trust="curious_server",
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
             members=range(clients),
-            corrupt=0,
-            dropout=0,
-            sums=1,
         )
         session = LocalSession(server, machines, lambda member, _: vector(member))
         session.open()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from math import sqrt
 from typing import Any, Final
@@ -21,6 +21,7 @@ from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import sum_rho
+from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, SumSpec
 from secagg.thresholds import Trust
@@ -107,15 +108,16 @@ class Outlook:
     unsafe: str  # why it is refused under a malicious server; empty if it is not
 
 
+_UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=MAX_SUMS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Under which a run is looked at. `session_sums` are the most sums of one session."""
+    """What a run is planned for. The drop-out of its sessions follows from the two rates."""
 
-    trust: Trust = Trust.CURIOUS
-    corrupt: int = 0
+    params: SessionParams = _UNCONDITIONAL
     dropout_training: Fraction = Fraction(0)
     dropout_sum: Fraction = Fraction(0)
-    session_sums: int = MAX_SUMS
 
     @property
     def dropout(self) -> Fraction:
@@ -125,18 +127,15 @@ class Conditions:
 
 def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
     """Raises `ParameterError` with all problems if it cannot work."""
-    algorithm.check_trust(conditions.trust)
+    algorithm.check_trust(conditions.params.trust)
     if algorithm.table is None:
-        return _alone(algorithm, conditions.trust)
-    if algorithm.most_sums > conditions.session_sums:
-        raise ParameterError(_too_many(algorithm, conditions.session_sums))
+        return _alone(algorithm, conditions.params.trust)
+    if algorithm.most_sums > conditions.params.sums:
+        raise ParameterError(_too_many(algorithm, conditions.params.sums))
     session = preflight(
         algorithm.table,
-        clients=algorithm.clients,
-        trust=conditions.trust,
-        corrupt=conditions.corrupt,
-        dropout=conditions.dropout,
-        sums=conditions.session_sums,
+        algorithm.clients,
+        replace(conditions.params, dropout=conditions.dropout),
     )
     if session.problems or session.threshold is None:
         raise ParameterError("; ".join(session.problems))
@@ -146,14 +145,14 @@ def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
     return Outlook(
         clients=algorithm.clients,
         dim=algorithm.dim,
-        trust=conditions.trust,
+        trust=conditions.params.trust,
         threshold=session.threshold,
         quorum=min(each.least_clients for each in sums),
         margin=session.margin,
         ring=session.graph is GraphChoice.RING,
         needs_everybody=algorithm.needs_everybody,
         sums_per_round=algorithm.most_sums,
-        rounds_per_session=conditions.session_sums // algorithm.most_sums,
+        rounds_per_session=conditions.params.sums // algorithm.most_sums,
         setup_bytes=session.setup_bytes_up,
         round_bytes=sum(each.times * each.bytes_up for each in sums),
         broadcast_bytes=sum(sum(query_bytes(each, algorithm.dim)) for each in algorithm.sums()),

@@ -21,7 +21,6 @@ from secagg.budget import check_priced, sum_charge
 from secagg.encoding import Encoding
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
-from secagg.finder import GraphChoice
 from secagg.groups import GroupBook
 from secagg.hashing import digest
 from secagg.local import Stage
@@ -98,13 +97,7 @@ class PlainSession:
         if len(self._cohort) < setting.corrupt + 2:
             raise TooFewClients.only(len(self._cohort), "came", setting.corrupt + 2)
         try:
-            planned = plan(
-                len(self._cohort),
-                trust=self._policy.trust,
-                corrupt=setting.corrupt,
-                dropout=setting.dropout,
-                graph=GraphChoice.parse(setting.graph),
-            )
+            planned = plan(len(self._cohort), setting.params)
         except ParameterError as error:
             raise TooFewClients(str(error), present=len(self._cohort)) from None
         self._threshold = planned.least

@@ -101,12 +101,8 @@ class SecureSessions:
         setting = plan.setting
         server, clients = local_machines(
             table=plan.table,
-            trust=setting.trust,
+            params=setting.params,
             members=plan.members,
-            corrupt=setting.corrupt,
-            dropout=setting.dropout,
-            graph=setting.graph,
-            sums=setting.sums,
             memories=plan.memories,
             max_rho=setting.max_rho,
             adjacency=setting.adjacency,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from secagg.errors import ParameterError
@@ -13,7 +14,7 @@ from secagg.ledger import ServerLedger
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
-from secagg.terms import check_whole
+from secagg.params import SessionParams, check_whole
 from secagg.thresholds import Trust, dropouts_allowed
 from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime.dropouts import Law
@@ -90,6 +91,17 @@ class Setting:
         dropouts_allowed(2, self.dropout)  # raises on a fraction outside 0 to 1
         if self.insecure_seed is not None and not isinstance(self.insecure_seed, bytes):
             raise ParameterError("insecure_seed must be bytes")
+
+    @cached_property
+    def params(self) -> SessionParams:
+        """What a session is planned for, without the sizes of its cohort."""
+        return SessionParams(
+            trust=Trust.parse(self.trust),
+            corrupt=self.corrupt,
+            sums=self.sums,
+            dropout=self.dropout,
+            graph=GraphChoice.parse(self.graph),
+        )
 
     @property
     def unnoised_sums(self) -> int:

@@ -9,8 +9,7 @@ from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.errors import ParameterError, SecaggError
-from secagg.finder import GraphChoice
-from secagg.thresholds import Trust
+from secagg.params import SessionParams
 from secagg.topology import Plan, plan
 from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for
@@ -77,16 +76,14 @@ def _blamed(channel: ChannelSection) -> str:
 
 def _unplanned(asked: int, channel: ChannelSection) -> str:
     """Return why a session of `asked` clients cannot be protected, or an empty text."""
-    found = _planned(asked, channel.trust, channel.corrupt, channel.dropout, channel.graph)
+    found = _planned(asked, channel.params)
     return found if isinstance(found, str) else ""
 
 
 @lru_cache
-def _planned(clients: int, trust: str, corrupt: int, dropout: float, graph: str) -> Plan | str:
+def _planned(clients: int, params: SessionParams) -> Plan | str:
     try:
-        return plan(
-            clients, trust=Trust.parse(trust), corrupt=corrupt, dropout=dropout, graph=GraphChoice(graph)
-        )
+        return plan(clients, params)
     except ParameterError as error:
         return str(error)
 
@@ -102,7 +99,7 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
     later = _later_sums(algorithm)
     silent = 1 - _decimal(1 - law.training) * _decimal(1 - law.between) ** later
     gone = 1 - (1 - silent) * _decimal(1 - law.reveal)
-    planned = _planned(asked, channel.trust, channel.corrupt, channel.dropout, channel.graph)
+    planned = _planned(asked, channel.params)
     likely = dropouts_to_plan_for(asked, gone, exceeded=_LIKELY)
     if isinstance(planned, Plan) and likely > planned.spare:
         problems.add(

@@ -12,9 +12,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from secagg.finder import GraphChoice
 from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.messages import MAX_SUMS
+from secagg.params import SessionParams
+from secagg.thresholds import Trust
 
 Share = Annotated[float, Field(ge=0, le=1)]
 PartOfAll = Annotated[float, Field(ge=0, lt=1)]
@@ -209,6 +212,17 @@ class ChannelSection(Section):
     workers: Whole = 0
     sums: Annotated[int, Field(ge=1, le=MAX_SUMS)] = MAX_SUMS
     graph: Literal["auto", "complete", "ring"] = "auto"
+
+    @property
+    def params(self) -> SessionParams:
+        """What a session is planned for, without the sizes of its cohort."""
+        return SessionParams(
+            trust=Trust(self.trust),
+            corrupt=self.corrupt,
+            sums=self.sums,
+            dropout=self.dropout,
+            graph=GraphChoice(self.graph),
+        )
 
 
 class DropoutSection(Section):

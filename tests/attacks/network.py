@@ -42,6 +42,7 @@ from secagg.registry import Registry
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table
 from secagg.thresholds import Trust
+from tests.secagg.flat_params import with_params
 
 T = TypeVar("T")
 KIND: Final = "sum"
@@ -151,7 +152,7 @@ class Site:
             "min_contributors": 2,
             "registry": self.registry if self.trust is Trust.MALICIOUS else None,
         }
-        return ServerMachine(**{**settings, **changes})
+        return ServerMachine(**with_params({**settings, **changes}))
 
     def context(self, member: int) -> ssl.SSLContext:
         return client_context(self.identities[member], self.certificates[member], self.server_certificate)

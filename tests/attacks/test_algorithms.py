@@ -179,11 +179,8 @@ def forged_session(forgers: frozenset[int], plan: Plan) -> ObservedSession:
 
     server, clients = local_machines(
         table=plan.table,
-        trust=plan.setting.trust,
+        params=plan.setting.params,
         members=plan.members,
-        corrupt=plan.setting.corrupt,
-        dropout=plan.setting.dropout,
-        sums=plan.setting.sums,
         memories=plan.memories,
         unnoised_sums=1 << 20,
         server_hooks=insecure_server_hooks(seed),

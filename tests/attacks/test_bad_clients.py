@@ -23,6 +23,7 @@ from secagg.errors import (
 )
 from secagg.events import Excluded, SumReleased, WrongShares
 from secagg.local import LocalSession, Stage
+from secagg.params import SessionParams
 from secagg.ring import Residues
 from secagg.server import ServerMachine
 from secagg.spec import Total
@@ -60,13 +61,15 @@ class Arena:
         )
         self.server = ServerMachine(
             table=rig.table,
-            trust=trust,
-            sums=rig.sums,
-            corrupt=1,
-            dropout=0,
-            min_cohort=3,
-            max_cohort=CLIENTS,
-            min_contributors=3,
+            params=SessionParams(
+                trust=trust,
+                sums=rig.sums,
+                corrupt=1,
+                dropout=0,
+                min_cohort=3,
+                max_cohort=CLIENTS,
+                min_contributors=3,
+            ),
             registry=rig.registry,
         )
 

@@ -21,23 +21,19 @@ from secagg.testing.rig import KIND, PART, Rig, residue_table
 from secagg.thresholds import Trust
 from secagg.transitions import ServerState
 from tests.attacks.guards import BOTH
+from tests.secagg.flat_params import with_params
 
 
 def server_for(rig: Rig, **changes: Any) -> ServerMachine:
     settings: dict[str, Any] = {
+        "trust": rig.trust,
+        "sums": rig.sums,
+        "corrupt": rig.corrupt,
         "min_cohort": rig.corrupt + 2,
         "max_cohort": 64,
         "min_contributors": rig.corrupt + 2,
     }
-    return ServerMachine(
-        table=rig.table,
-        trust=rig.trust,
-        sums=rig.sums,
-        corrupt=rig.corrupt,
-        dropout=0,
-        registry=rig.registry,
-        **{**settings, **changes},
-    )
+    return ServerMachine(table=rig.table, registry=rig.registry, **with_params({**settings, **changes}))
 
 
 # --- a dealer whose guilt cannot be proven ---------------------------------------------------------

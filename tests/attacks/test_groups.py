@@ -11,6 +11,7 @@ from secagg.events import Abandoned, SatOut, SumAborted
 from secagg.groups import GroupBook
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import GroupClosed
+from secagg.params import SessionParams
 from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
 from secagg.testing.attackers.colluder import Colluder, set_up_with
 from secagg.testing.attackers.differencing import difference, dropped, in_the_dark, left_out, total_over
@@ -150,7 +151,9 @@ def reopened(rig: Rig) -> Vector:
 @pytest.mark.parametrize("back", [False, True], ids=["gone for good", "back in the next round"])
 def test_an_honest_server_closes_the_group_and_keeps_the_session(trust: Trust, back: bool) -> None:
     server, clients = local_machines(
-        table=residue_table(times=3), trust=trust, members=EVERYONE, corrupt=0, dropout=0.4, sums=6
+        table=residue_table(times=3),
+        params=SessionParams(trust=trust, corrupt=0, dropout=0.4, sums=6),
+        members=EVERYONE,
     )
     vectors = {k: np.full(4, 10**k, np.uint32) for k in EVERYONE}
 

@@ -35,6 +35,7 @@ from secagg.errors import (
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
 from secagg.local import LocalSession, Stage
 from secagg.noise.promise import Promise
+from secagg.params import SessionParams
 from secagg.question import Question
 from secagg.server import ServerMachine
 from secagg.spec import Table
@@ -419,13 +420,15 @@ class Arena:
         )
         server = ServerMachine(
             table=rig.table,
-            trust=trust,
-            sums=rig.sums,
-            corrupt=1,
-            dropout=0,
-            min_cohort=3,
-            max_cohort=len(CLIENTS),
-            min_contributors=3,
+            params=SessionParams(
+                trust=trust,
+                sums=rig.sums,
+                corrupt=1,
+                dropout=0,
+                min_cohort=3,
+                max_cohort=len(CLIENTS),
+                min_contributors=3,
+            ),
             registry=rig.registry,
         )
         self.witness = Witness(patch)

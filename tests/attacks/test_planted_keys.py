@@ -14,6 +14,7 @@ from secagg.events import Excluded
 from secagg.hashing import framed
 from secagg.keys import Agreement, hkdf
 from secagg.local import LocalSession
+from secagg.params import SessionParams
 from secagg.records import Advert, Parcel
 from secagg.registry import Registry
 from secagg.server import ServerMachine
@@ -180,13 +181,15 @@ def session_with_low_order_client() -> tuple[ServerMachine, LocalSession, Rig]:
     rig.machines[1] = LowOrderClient(member=1, table=rig.table, policy=rig.policy, memory=rig.memories[1])
     server = ServerMachine(
         table=rig.table,
-        trust=rig.trust,
-        sums=rig.sums,
-        corrupt=0,
-        dropout=0,
-        min_cohort=2,
-        max_cohort=5,
-        min_contributors=2,
+        params=SessionParams(
+            trust=rig.trust,
+            sums=rig.sums,
+            corrupt=0,
+            dropout=0,
+            min_cohort=2,
+            max_cohort=5,
+            min_contributors=2,
+        ),
     )
     return server, LocalSession(server, rig.machines, lambda k, _: {PART: rig.vectors[k]}), rig
 

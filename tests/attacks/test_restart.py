@@ -10,6 +10,7 @@ import pytest
 
 from secagg.errors import GroupReopened, OutOfOrder, StateError, WrongSession
 from secagg.events import Asked, Excluded, Outgoing, ServerEvent, SumReleased
+from secagg.params import SessionParams
 from secagg.server import ServerMachine
 from secagg.testing.rig import KIND, PART, Rig
 from secagg.thresholds import Trust
@@ -28,14 +29,18 @@ class Deployment:
         self.server = self.new_server()
 
     def new_server(self) -> ServerMachine:
-        settings: dict[str, Any] = {"corrupt": 0, "dropout": 0.25, "min_cohort": 2, "max_cohort": 8}
         return ServerMachine(
             table=self.rig.table,
-            trust=self.rig.trust,
-            sums=3,
-            min_contributors=2,
+            params=SessionParams(
+                trust=self.rig.trust,
+                sums=3,
+                corrupt=0,
+                dropout=0.25,
+                min_cohort=2,
+                max_cohort=8,
+                min_contributors=2,
+            ),
             registry=self.rig.registry,
-            **settings,
         )
 
     def send(self, outgoing: Iterable[Outgoing]) -> dict[int, tuple[bytes, ...]]:

@@ -22,7 +22,7 @@ from secagg.testing.attackers.shrunken_sum import (
 )
 from secagg.testing.attackers.split_view import split_view
 from secagg.testing.rig import Rig
-from secagg.thresholds import Trust, least_threshold
+from secagg.thresholds import Trust
 from secagg.transitions import ClientState
 from tests.attacks.guards import allow, allow_move, assert_refused
 
@@ -62,7 +62,7 @@ def test_a_threshold_at_the_boundary_is_refused(n: int, c: int) -> None:
 
 @pytest.mark.parametrize(("n", "c"), SIZES)
 def test_above_the_boundary_one_audience_lacks_signatures(n: int, c: int) -> None:
-    threshold = least_threshold(n, corrupt=c, trust=Trust.MALICIOUS)
+    threshold = Trust.MALICIOUS.least_threshold(n, corrupt=c)
     for told_alive in range(1, n - c):
         rig, colluders = rig_of(n, c)
         cohort = set_up_with(rig, colluders, threshold=threshold)
@@ -78,7 +78,7 @@ def test_above_the_boundary_shares_alone_keep_the_vector(
 ) -> None:
     """Even without the consistency round, no split of the audience yields both kinds of share."""
     monkeypatch.setattr(refusals, "check_confirmations", allow)
-    threshold = least_threshold(n, corrupt=c, trust=Trust.MALICIOUS)
+    threshold = Trust.MALICIOUS.least_threshold(n, corrupt=c)
     for told_alive in range(1, n - c):
         rig, colluders = rig_of(n, c)
         cohort = set_up_with(rig, colluders, threshold=threshold)

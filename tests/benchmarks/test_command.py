@@ -25,6 +25,7 @@ from benchmarks.rehearsal import SumSetting
 from benchmarks.sums import measure as measure_sum
 from benchmarks.training import TrainingCosts, TrainingReport, TrainingSetting
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
+from secagg.params import SessionParams
 from sims.console import OnProgress as Bar
 from sims.drill.config import DrillConfig
 from tests.benchmarks import overhead_reports
@@ -109,7 +110,7 @@ def test_session_sends_and_releases_what_it_should(trust: Trust) -> None:
     outcome = primitives.run_session(setting, trust, Stopwatch())
 
     outlook = preflight(
-        setting.table(), clients=SIZE, trust=trust, corrupt=0, dropout=primitives.DROPOUT, sums=SUMS
+        setting.table(), SIZE, SessionParams(trust=trust, corrupt=0, dropout=primitives.DROPOUT, sums=SUMS)
     )
     assert outcome.traffic.setup_up == outlook.setup_bytes_up
     assert outcome.traffic.sum_up == outlook.sum_bytes_up[primitives.KIND]

@@ -10,12 +10,18 @@ from benchmarks import network
 from benchmarks.__main__ import main
 from benchmarks.network import NetworkReport, measure
 from secagg import Trust
+from secagg.params import SessionParams
 from sims.console import OnProgress, quiet
 from sims.drill.config import DrillConfig
 from sims.drill.report import DrillReport
 
 SETTING = DrillConfig(
-    clients=5, dim=4, sums=2, kill=Fraction(0), corrupt=0, trust=Trust.CURIOUS, seed=0, workers=2
+    clients=5,
+    dim=4,
+    kill=Fraction(0),
+    params=SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=2),
+    seed=0,
+    workers=2,
 )
 REPORT = NetworkReport(
     setting=SETTING,

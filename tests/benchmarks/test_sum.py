@@ -25,6 +25,7 @@ from secagg.encoding import Encoding
 from secagg.events import Asked, ClientStep
 from secagg.masking import PairMasks, SelfMask
 from secagg.masks import SEED_BYTES, KeyStream
+from secagg.params import SessionParams
 from secagg.pool import ProcessPool
 from secagg.ring import Residues
 from sims.console import bar, quiet
@@ -60,7 +61,9 @@ def test_complete_graph(trust: Trust) -> None:
     survivors = SIZE - DROPPED
     assert report.client_masks == SIZE
     assert report.server_masks == survivors + DROPPED * survivors
-    outlook = preflight(chosen.table, clients=SIZE, trust=trust, corrupt=1, dropout=chosen.dropout, sums=1)
+    outlook = preflight(
+        chosen.table, SIZE, SessionParams(trust=trust, corrupt=1, dropout=chosen.dropout, sums=1)
+    )
     assert report.threshold == outlook.threshold
     assert report.bytes_up == outlook.setup_bytes_up + outlook.sum_bytes_up[KIND]
     assert report.bytes_ideal == 9 * 4

@@ -142,7 +142,7 @@ def test_bytes_are_what_was_planned(name: str) -> None:
     run = Run(algorithm, channel, algorithm.start(START))
     assert all(run.round().completed for _ in range(6))
     channel.close()
-    planned = look_ahead(algorithm, Conditions(trust=Trust.CURIOUS))
+    planned = look_ahead(algorithm, Conditions())
     assert sum(channel.bytes_up.values()) == 5 * (planned.setup_bytes + 6 * planned.round_bytes)
 
 

@@ -8,21 +8,26 @@ import numpy as np
 import pytest
 
 from secagg.events import Asked
+from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import Reveal, decode
+from secagg.params import SessionParams
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, Part, SumSpec, Table
+from secagg.thresholds import Trust
 
 SPEC = SumSpec(parts=(Part(name="x", size=2, bits=32, bound=L2(1.0)),), times=2)
 TABLE = Table({"x": SPEC})
 SIZE = 40
 
 
-@pytest.mark.parametrize("graph", ["complete", "ring"])
-def test_the_shares_of_reveals_are_counted_by_who_is_around(graph: str) -> None:
+@pytest.mark.parametrize("graph", [GraphChoice.COMPLETE, GraphChoice.RING])
+def test_the_shares_of_reveals_are_counted_by_who_is_around(graph: GraphChoice) -> None:
     frames: list[bytes] = []
     server, clients = local_machines(
-        table=TABLE, trust="curious_server", members=range(SIZE), corrupt=1, dropout=0.2, sums=2, graph=graph
+        table=TABLE,
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0.2, sums=2, graph=graph),
+        members=range(SIZE),
     )
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:

@@ -34,7 +34,7 @@ from secagg.finder import (
     ring_parameters,
     stays_connected,
 )
-from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold
+from secagg.thresholds import MAX_COMPLETE, Trust
 
 CURIOUS, SEMI, MALICIOUS = ServerClass
 AUTO, COMPLETE, RING = GraphChoice
@@ -455,7 +455,7 @@ def test_ring_has_the_least_neighbours_wanted() -> None:
     ("server", "trust"), [(CURIOUS, Trust.CURIOUS), (SEMI, Trust.MALICIOUS), (MALICIOUS, Trust.MALICIOUS)]
 )
 def test_complete_graph_has_the_threshold_of_the_machines(server: ServerClass, trust: Trust) -> None:
-    threshold = choose_threshold(600, corrupt=30, dropout=Fraction(1, 10), trust=trust)
+    threshold = trust.choose_threshold(600, corrupt=30, dropout=Fraction(1, 10))
 
     assert choose(600, server, COMPLETE) == GraphParameters(599, threshold, None, None, None, graph=COMPLETE)
 

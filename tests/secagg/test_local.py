@@ -49,6 +49,7 @@ from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_abs
 from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import rho_of
 from secagg.noise.promise import Noise, Promise
+from secagg.params import SessionParams
 from secagg.seeded import SeededRandom, seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Count, LInf, Part, SumSpec, Table
@@ -73,7 +74,7 @@ def session(
     trust: Trust, *, absent: Absent = nobody_absent, answer: Any = values, **extra: Any
 ) -> LocalSession:
     server, clients = local_machines(
-        table=TABLE, trust=trust, members=range(CLIENTS), corrupt=0, dropout=0, sums=4
+        table=TABLE, params=SessionParams(trust=trust, corrupt=0, dropout=0, sums=4), members=range(CLIENTS)
     )
     return LocalSession(server, clients, answer, absent=absent, **extra)
 
@@ -207,7 +208,9 @@ def test_the_observer_sees_exactly_what_the_server_sees() -> None:
 def test_clipping_is_reported_per_client_and_sum(trust: Trust) -> None:
     part = Part(name="x", size=1, bits=32, bound=LInf(1.0))
     table = Table({"a": SumSpec(parts=(part,)), "b": SumSpec(parts=(part,))})
-    server, clients = local_machines(table=table, trust=trust, members=(4, 6), corrupt=0, dropout=0, sums=2)
+    server, clients = local_machines(
+        table=table, params=SessionParams(trust=trust, corrupt=0, dropout=0, sums=2), members=(4, 6)
+    )
     local = LocalSession(server, clients, lambda member, asked: {"x": [member - 4 + 4 * asked.sum_index]})
     local.open()
     local.ask("a")
@@ -220,9 +223,9 @@ def test_clipping_is_reported_per_client_and_sum(trust: Trust) -> None:
 
 
 def test_no_identities_where_nothing_is_signed() -> None:
-    settings: dict[str, Any] = {"table": TABLE, "members": (1, 2), "corrupt": 0, "dropout": 0, "sums": 1}
-    _, curious = local_machines(trust=Trust.CURIOUS, **settings)
-    _, malicious = local_machines(trust=Trust.MALICIOUS, **settings)
+    settings: dict[str, Any] = {"table": TABLE, "members": (1, 2)}
+    _, curious = local_machines(**settings, params=SessionParams(trust=Trust.CURIOUS, corrupt=0))
+    _, malicious = local_machines(**settings, params=SessionParams(trust=Trust.MALICIOUS, corrupt=0))
     assert all(client._identity is None and client._registry is None for client in curious.values())
     assert len({client._identity for client in malicious.values()}) == 2
     assert not nobody_absent(1, Stage.MASK, 0)
@@ -236,7 +239,9 @@ def test_an_abandoned_sum_is_a_failed_one() -> None:
 def test_a_session_is_opened_once_and_not_harmed_by_a_second_attempt() -> None:
     spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
     server, clients = local_machines(
-        table=Table({"sum": spec}), trust="curious_server", members=range(4), corrupt=0, dropout=0, sums=1
+        table=Table({"sum": spec}),
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
+        members=range(4),
     )
     session = LocalSession(server, clients, lambda _member, _asked: {"x": [1]})
     session.open()
@@ -249,7 +254,9 @@ def test_members_have_ids_of_their_own() -> None:
     spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
     with pytest.raises(ParameterError, match="an id of its own"):
         local_machines(
-            table=Table({"sum": spec}), trust=Trust.CURIOUS, members=[1, 1, 2], corrupt=0, dropout=0, sums=1
+            table=Table({"sum": spec}),
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
+            members=[1, 1, 2],
         )
 
 
@@ -267,11 +274,8 @@ def test_ledgers_of_clients_and_server_agree_on_what_was_spent(tmp_path: Path) -
     table = noisy_table()
     server, clients = local_machines(
         table=table,
-        trust="curious_server",
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=2),
         members=range(CLIENTS),
-        corrupt=0,
-        dropout=0,
-        sums=2,
         memories=memories,
         max_rho=1.0,
     )
@@ -292,11 +296,8 @@ def test_ledgers_of_clients_and_server_agree_on_what_was_spent(tmp_path: Path) -
 def test_a_budget_that_would_be_exceeded_refuses() -> None:
     server, clients = local_machines(
         table=noisy_table(),
-        trust="curious_server",
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=2),
         members=range(CLIENTS),
-        corrupt=0,
-        dropout=0,
-        sums=2,
         max_rho=0.75,
     )
     local = LocalSession(server, clients, lambda *_: {"x": [1, 0, 0]})
@@ -310,7 +311,9 @@ def test_a_budget_that_would_be_exceeded_refuses() -> None:
 
 def test_one_client_that_refuses_is_a_drop_out() -> None:
     server, clients = local_machines(
-        table=TABLE, trust="curious_server", members=range(CLIENTS), corrupt=0, dropout=0.4, sums=2
+        table=TABLE,
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0.4, sums=2),
+        members=range(CLIENTS),
     )
     local = LocalSession(server, clients, values)
     local.open()
@@ -324,7 +327,9 @@ def test_one_client_that_refuses_is_a_drop_out() -> None:
 
 def test_a_sum_that_cannot_be_written_down_is_abandoned(tmp_path: Path) -> None:
     server, clients = local_machines(
-        table=TABLE, trust="curious_server", members=range(CLIENTS), corrupt=0, dropout=0, sums=2
+        table=TABLE,
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=2),
+        members=range(CLIENTS),
     )
     ledger = ServerLedger.create(tmp_path / "server")
     local = LocalSession(server, clients, values, ledger=ledger)
@@ -339,11 +344,8 @@ def test_memories_are_everybodys_or_nobodys() -> None:
     with pytest.raises(ParameterError, match="every member needs a memory"):
         local_machines(
             table=TABLE,
-            trust="curious_server",
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
             members=range(3),
-            corrupt=0,
-            dropout=0,
-            sums=1,
             memories={0: VolatileMemory(), 1: VolatileMemory()},
         )
 
@@ -357,11 +359,8 @@ def test_noise_that_cannot_be_accounted_for_is_refused(removable: bool) -> None:
     with pytest.raises(SpecError, match="finer than its grid"):
         local_machines(
             table=Table({"vote": SumSpec(parts=(part,), promise=promise)}),
-            trust="curious_server",
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
             members=range(CLIENTS),
-            corrupt=0,
-            dropout=0,
-            sums=1,
         )
 
 
@@ -465,11 +464,8 @@ def test_machines_and_identities_of_ones_own() -> None:
     def machines() -> tuple[ServerMachine, dict[int, ClientMachine]]:
         return local_machines(
             table=TABLE,
-            trust=Trust.MALICIOUS,
+            params=SessionParams(trust=Trust.MALICIOUS, corrupt=0, dropout=0, sums=2),
             members=(3, 1),
-            corrupt=0,
-            dropout=0,
-            sums=2,
             server_hooks=ServerHooks(random=SeededRandom(b"server")),
             client_hooks=lambda member: ClientHooks(random=SeededRandom(bytes([member]))),
             make_identity=identity,
@@ -485,11 +481,8 @@ def test_machines_and_identities_of_ones_own() -> None:
     assert server._registry.members[3] == seeded_identity(b"seed", 3).public
     local_machines(
         table=TABLE,
-        trust="curious_server",
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
         members=(1, 2),
-        corrupt=0,
-        dropout=0,
-        sums=1,
         make_identity=identity,
     )
     assert made == [], "where nothing is signed, nobody needs one"
@@ -500,10 +493,7 @@ def test_clients_that_remember_meet_again_in_other_cohorts() -> None:
     memories = {member: VolatileMemory() for member in range(4)}
     settings: dict[str, Any] = {
         "table": TABLE,
-        "trust": Trust.MALICIOUS,
-        "corrupt": 0,
-        "dropout": 0,
-        "sums": 1,
+        "params": SessionParams(trust=Trust.MALICIOUS, corrupt=0),
         "memories": memories,
         "unnoised_sums": 9,
         "make_identity": lambda member: seeded_identity(b"seed", member),
@@ -524,11 +514,8 @@ def test_clients_that_remember_meet_again_in_other_cohorts() -> None:
 def test_how_many_sums_without_noise_clients_answer(limit: int | None, answered: int) -> None:
     server, clients = local_machines(
         table=TABLE,
-        trust="curious_server",
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=4),
         members=range(CLIENTS),
-        corrupt=0,
-        dropout=0,
-        sums=4,
         unnoised_sums=limit,
     )
     local = LocalSession(server, clients, values)
@@ -546,11 +533,8 @@ def test_a_budget_and_sums_without_noise_together() -> None:
     for unnoised, count in ((None, 0), (1, 1)):
         server, clients = local_machines(
             table=TABLE,
-            trust="curious_server",
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=2),
             members=range(CLIENTS),
-            corrupt=0,
-            dropout=0,
-            sums=2,
             max_rho=1.0,
             unnoised_sums=unnoised,
         )

@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 
 from secagg import LocalSession, Stage, SumSpec, Table, local_machines
 from secagg.errors import TooFewClients
+from secagg.finder import GraphChoice
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan
 from secagg.noise.promise import Promise
+from secagg.params import SessionParams
 from secagg.seeded import SeededRandom
+from secagg.thresholds import Trust
 
 KIND, PART = "step", "update"
 
@@ -42,12 +45,14 @@ def opened(
     spec = SumSpec(parts=(plan.part(PART),), promise=plan.promise, times=sums)
     server, machines = local_machines(
         table=Table({KIND: spec}),
-        trust="curious_server",
+        params=SessionParams(
+            trust=Trust.CURIOUS,
+            corrupt=0,
+            dropout=plan.promise.dropouts / clients,
+            sums=sums,
+            graph=GraphChoice.COMPLETE,
+        ),
         members=range(clients),
-        corrupt=0,
-        dropout=plan.promise.dropouts / clients,
-        sums=sums,
-        graph="complete",
     )
     for member, machine in machines.items():
         machine._random = SeededRandom(b"noise machines", bytes([member]))

@@ -19,9 +19,11 @@ from secagg.expansion import OneProcess
 from secagg.keys import public_key
 from secagg.masking import PairMasks, Removal, SelfMask, seeds_of
 from secagg.masks import apply_masks
+from secagg.params import SessionParams
 from secagg.pool import ProcessPool, _claims, _Job, _Queue, _serve, _Worker, agree, expand_shared
 from secagg.ring import Residues
 from secagg.testing.rig import PART, residue_table
+from secagg.thresholds import Trust
 
 SALT = bytes(32)
 
@@ -237,11 +239,8 @@ def test_a_pool_has_some_processes_and_not_too_many(processes: int) -> None:
 def test_a_server_may_expand_in_several_processes(pool: ProcessPool) -> None:
     server, clients = local_machines(
         table=residue_table(100),
-        trust="curious_server",
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0.3, sums=1),
         members=range(9),
-        corrupt=1,
-        dropout=0.3,
-        sums=1,
         expander=pool,
     )
     session = LocalSession(

@@ -13,9 +13,11 @@ from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.noise.promise import Noise, Promise
+from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.thresholds import Trust
+from tests.secagg.flat_params import with_params
 
 UPDATE = SumSpec(
     parts=(
@@ -37,7 +39,7 @@ def fly(table: Table = TABLE, **changes: Any) -> Preflight:
         "dropout": 0.2,
         "sums": 3,
     }
-    return preflight(table, **{**settings, **changes})
+    return preflight(table, **with_params({**settings, **changes}))
 
 
 def test_a_session_that_can_work() -> None:
@@ -70,7 +72,7 @@ def test_a_graph_may_be_asked_for() -> None:
 
 def test_a_ring_under_a_malicious_server_is_a_problem() -> None:
     report = fly(graph="ring")
-    assert report.problems == ("a ring needs a curious_server: whoever draws it could surround a client",)
+    assert report.problems == ("a ring needs a curious_server: a malicious one could surround a client",)
 
 
 def test_under_a_malicious_server_large_cohorts_have_no_graph() -> None:
@@ -97,7 +99,7 @@ def test_the_bytes_are_those_of_a_real_session(trust: Trust) -> None:
     clients = 5
     report = fly(clients=clients, trust=trust, corrupt=0, dropout=0)
     server, machines = local_machines(
-        table=TABLE, trust=trust, members=range(clients), corrupt=0, dropout=0, sums=3
+        table=TABLE, params=SessionParams(trust=trust, corrupt=0, dropout=0, sums=3), members=range(clients)
     )
     vector: dict[str, list[float] | list[int]] = {
         "update": [0.0] * 1000,
@@ -145,7 +147,7 @@ def test_one_problem_is_reported_once() -> None:
         ({"sums": 0}, "from 1 to 64 sums, not 0"),
         ({"clients": 2000}, "from 2 to 1024 clients, not 2000"),
         ({"clients": 1, "corrupt": 0}, "from 2 to 1024 clients, not 1"),
-        ({"clients": 5, "corrupt": 5}, "leave nobody to protect"),
+        ({"clients": 5, "corrupt": 5}, "leave no client to protect"),
         (
             {"clients": 6, "corrupt": 5, "dropout": 0},
             "fewer than 7 clients may show one honest input to 5 colluders",
@@ -176,7 +178,9 @@ def test_whatever_passes_runs(clients: int, corrupt: int, dropout: float, trust:
     assert report.ok
     gone = range(min(int(clients * dropout + 1e-9), report.margin))
     server, machines = local_machines(
-        table=table, trust=trust, members=range(clients), corrupt=corrupt, dropout=dropout, sums=1
+        table=table,
+        params=SessionParams(trust=trust, corrupt=corrupt, dropout=dropout, sums=1),
+        members=range(clients),
     )
     session = LocalSession(
         server,
@@ -191,15 +195,15 @@ def test_whatever_passes_runs(clients: int, corrupt: int, dropout: float, trust:
 
 @pytest.mark.parametrize("trust", list(Trust))
 def test_a_trust_level_and_its_name_mean_the_same(trust: Trust) -> None:
-    settings: dict[str, Any] = {"clients": 100, "corrupt": 40, "dropout": 0, "sums": 1}
     table = Table({"sum": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(1.0)),))})
-    assert preflight(table, trust=str(trust), **settings) == preflight(table, trust=trust, **settings)
+    named = preflight(table, **with_params({"clients": 100, "trust": str(trust), "corrupt": 40}))
+    assert named == preflight(table, 100, SessionParams(trust=trust, corrupt=40))
 
 
 def test_counts_are_whole() -> None:
     table = Table({"sum": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(1.0)),))})
     with pytest.raises(ParameterError, match="clients must be a whole number"):
-        preflight(table, clients=10.5, trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1)  # type: ignore[arg-type]
+        preflight(table, 10.5, SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,7 @@ def test_counts_are_whole() -> None:
 )
 def test_bytes_are_those_of_the_protocols_worked_example(trust: Trust, setup: int, each: int) -> None:
     table = Table({"update": SumSpec(parts=(Part(name="x", size=1000, bits=32, bound=LInf(1.0)),))})
-    found = preflight(table, clients=100, trust=trust, corrupt=10, dropout=0.1, sums=3)
+    found = preflight(table, 100, SessionParams(trust=trust, corrupt=10, dropout=0.1, sums=3))
     assert (found.setup_bytes_up, found.sum_bytes_up["update"]) == (setup, each)
 
 
@@ -225,7 +229,7 @@ def noisy_table(*, bits: int = 24) -> Table:
 
 def test_noise_limits_the_margin_and_fixes_the_resolution() -> None:
     table = noisy_table()
-    report = preflight(table, clients=20, trust="malicious_server", corrupt=1, dropout=0.1, sums=2)
+    report = preflight(table, 20, SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0.1, sums=2))
     assert report.ok
     assert report.margin == 3
     assert [row.resolution for row in report.parts] == [0.001, None]
@@ -233,9 +237,11 @@ def test_noise_limits_the_margin_and_fixes_the_resolution() -> None:
 
 def test_bytes_with_noise_are_those_of_a_session() -> None:
     table = noisy_table()
-    report = preflight(table, clients=20, trust="malicious_server", corrupt=1, dropout=0.1, sums=2)
+    report = preflight(table, 20, SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0.1, sums=2))
     server, clients = local_machines(
-        table=table, trust="malicious_server", members=range(20), corrupt=1, dropout=0.1, sums=2
+        table=table,
+        params=SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0.1, sums=2),
+        members=range(20),
     )
     session = LocalSession(server, clients, lambda *_: {"update": np.zeros(100), "w": [1]})
     session.open()
@@ -246,18 +252,24 @@ def test_bytes_with_noise_are_those_of_a_session() -> None:
 
 @pytest.mark.parametrize("clients", [4, 21])
 def test_noise_is_planned_for_so_many_clients(clients: int) -> None:
-    report = preflight(noisy_table(), clients=clients, trust="curious_server", corrupt=1, dropout=0, sums=1)
+    report = preflight(
+        noisy_table(), clients, SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0, sums=1)
+    )
     assert "kind 'step': its noise is planned for 5 to 20 clients" in report.problems
 
 
 def test_noise_needs_its_bits() -> None:
-    report = preflight(noisy_table(bits=10), clients=20, trust="curious_server", corrupt=1, dropout=0, sums=1)
+    report = preflight(
+        noisy_table(bits=10), 20, SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0, sums=1)
+    )
     assert any("part 'update' has 10 bits, but 20 clients need 13" in text for text in report.problems)
     assert report.parts[0].resolution is None
 
 
 def test_noise_is_planned_for_so_many_colluders_and_drop_outs() -> None:
-    report = preflight(noisy_table(), clients=20, trust="malicious_server", corrupt=4, dropout=0.2, sums=1)
+    report = preflight(
+        noisy_table(), 20, SessionParams(trust=Trust.MALICIOUS, corrupt=4, dropout=0.2, sums=1)
+    )
     assert report.problems == (
         "kind 'step': its noise is planned for 1 colluders, but 4 clients may be corrupt",
         "kind 'step': its noise is planned for 3 drop-outs, but 0.2 of all are 4",

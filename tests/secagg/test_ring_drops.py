@@ -10,12 +10,15 @@ import pytest
 
 from secagg.errors import SERVER, CohortChanged, TooFewClients
 from secagg.events import Missing, SessionOver, SessionReady, Stranded
+from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
+from secagg.params import SessionParams
 from secagg.testing import schedules
 from secagg.testing.rig import residue_table
 from secagg.testing.schedules import SET_UP
 from secagg.testing.share_log import Kind
 from secagg.testing.wire import Schedule, Wire, losing
+from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.rings import HALF, LEAST, SMALL, THRESHOLD, RingSession
 from tests.secagg.truth import check_share_log, session_of
@@ -182,13 +185,10 @@ def test_a_local_session_may_be_on_a_ring() -> None:
     table = residue_table(1, kinds=("sum",))
     server, clients = local_machines(
         table=table,
-        trust="curious_server",
+        params=SessionParams(
+            trust=Trust.CURIOUS, corrupt=1, dropout=0.1, sums=1, graph=GraphChoice.RING, min_neighbours=15
+        ),
         members=range(40),
-        corrupt=1,
-        dropout=0.1,
-        sums=1,
-        graph="ring",
-        min_neighbours=15,
     )
     session = LocalSession(server, clients, lambda member, _: {"x": [member]})
     session.open()

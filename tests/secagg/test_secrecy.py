@@ -19,6 +19,7 @@ from secagg.graph import CompleteGraph
 from secagg.keys import Agreement, Identity
 from secagg.local import LocalSession, local_machines
 from secagg.masks import KeyStream
+from secagg.params import SessionParams
 from secagg.reconstruction import Reconstruction
 from secagg.records import Parcel
 from secagg.seeded import SeededRandom
@@ -151,7 +152,9 @@ def test_machines_their_events_and_their_errors(trust: Trust) -> None:
 def test_a_local_session(trust: Trust) -> None:
     vectors = np.random.default_rng(5).integers(0, 2**32, (3, 4), dtype=np.uint32)
     table = residue_table(kinds=("a",))
-    server, clients = local_machines(table=table, trust=trust, members=range(3), corrupt=0, dropout=0, sums=1)
+    server, clients = local_machines(
+        table=table, params=SessionParams(trust=trust, corrupt=0, dropout=0, sums=1), members=range(3)
+    )
     session = LocalSession(server, clients, lambda member, _: {"x": vectors[member]})
     session.open()
     session.ask("a")

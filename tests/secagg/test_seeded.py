@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from secagg.local import LocalSession, local_machines
 from secagg.memory import VolatileMemory
+from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.seeded import (
     SeededRandom,
@@ -35,9 +34,10 @@ POLICY = Policy(
 
 
 def server(seed: bytes) -> InsecureSeededServer:
-    settings: dict[str, Any] = {"min_cohort": 2, "max_cohort": 4, "min_contributors": 2}
     return InsecureSeededServer(
-        seed=seed, table=TABLE, trust=Trust.CURIOUS, sums=2, corrupt=0, dropout=0, **settings
+        seed=seed,
+        table=TABLE,
+        params=SessionParams(trust=Trust.CURIOUS, sums=2, corrupt=0, max_cohort=4),
     )
 
 
@@ -83,11 +83,8 @@ def rounded(
     table = Table({"sum": SumSpec(parts=(Part(name="x", size=64, bits=6, bound=LInf(1.0)),))})
     server, clients = local_machines(
         table=table,
-        trust="curious_server",
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
         members=members,
-        corrupt=0,
-        dropout=0,
-        sums=1,
         server_hooks=insecure_server_hooks(session),
         client_hooks=lambda member: insecure_client_hooks(session, member, rounding=rounding),
     )

@@ -10,11 +10,13 @@ from secagg.errors import CohortChanged, ParameterError, StateError, SumFailed, 
 from secagg.events import SessionFailed, SumAborted, SumReleased
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
+from secagg.params import SessionParams
 from secagg.seeded import seeded_registry
 from secagg.server import ServerMachine
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ServerState
+from tests.secagg.flat_params import with_params
 
 SIZE = 5
 TABLE = Table(
@@ -41,7 +43,9 @@ class Session:
     def __init__(self, *, sums: int = 4, absent: dict[int, tuple[Stage, list[int]]] | None = None) -> None:
         lost = absent or {}
         self.server, clients = local_machines(
-            table=TABLE, trust=Trust.CURIOUS, members=range(SIZE), corrupt=1, dropout=0.2, sums=sums
+            table=TABLE,
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0.2, sums=sums),
+            members=range(SIZE),
         )
         self.local = LocalSession(
             self.server,
@@ -79,20 +83,20 @@ class Session:
     ],
 )
 def test_settings_that_cannot_work_raise_at_once(changes: dict[str, Any], sentence: str) -> None:
-    ServerMachine(**SETTINGS)
+    ServerMachine(**with_params(SETTINGS))
     with pytest.raises(ParameterError, match=sentence):
-        ServerMachine(**{**SETTINGS, **changes})
+        ServerMachine(**with_params({**SETTINGS, **changes}))
 
 
 def test_a_repr_shows_where_it_stands() -> None:
-    assert repr(ServerMachine(**SETTINGS)) == "ServerMachine(state=inviting, next_sum=0)"
+    assert repr(ServerMachine(**with_params(SETTINGS))) == "ServerMachine(state=inviting, next_sum=0)"
 
 
 # --- calls at the wrong time -----------------------------------------------------------------------
 
 
 def test_there_is_a_time_for_every_call() -> None:
-    server = ServerMachine(**SETTINGS)
+    server = ServerMachine(**with_params(SETTINGS))
     with pytest.raises(StateError, match="inviting, not ready"):
         server.ask("single", b"", round_number=0)
     with pytest.raises(StateError, match="no sum to abandon"):
@@ -106,9 +110,12 @@ def test_there_is_a_time_for_every_call() -> None:
 def test_an_infeasible_threshold_fails_the_session() -> None:
     """Three clients of whom two may collude, under a drop-out that leaves too few."""
     settings = {**SETTINGS, "dropout": 0.9}
-    server, clients = ServerMachine(**settings), local_machines(
-        table=TABLE, trust=Trust.CURIOUS, members=range(SIZE), corrupt=1, dropout=0, sums=4
-    )[1]  # fmt: skip
+    server = ServerMachine(**with_params(settings))
+    _, clients = local_machines(
+        table=TABLE,
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0, sums=4),
+        members=range(SIZE),
+    )
     for member, client in clients.items():
         server.receive(member, client.receive(server.invitation).frames[0])
     (failed,) = [event for event in server.close_stage().events if isinstance(event, SessionFailed)]
@@ -203,9 +210,9 @@ def test_an_abandoned_sum_releases_nothing_and_the_session_lives() -> None:
 def test_a_cohort_below_the_minimum_fails_the_session() -> None:
     """Though three clients would have a threshold."""
     settings = {**SETTINGS, "min_cohort": 4, "dropout": 0}
-    server = ServerMachine(**settings)
+    server = ServerMachine(**with_params(settings))
     _, clients = local_machines(
-        table=TABLE, trust=Trust.CURIOUS, members=range(3), corrupt=1, dropout=0, sums=4
+        table=TABLE, params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0, sums=4), members=range(3)
     )
     for member, client in clients.items():
         server.receive(member, client.receive(server.invitation).frames[0])

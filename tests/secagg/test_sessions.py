@@ -35,7 +35,7 @@ from secagg.testing.wire import (
     Wire,
     losing,
 )
-from secagg.thresholds import Trust, choose_threshold
+from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.truth import (
     GROUPED,
@@ -108,8 +108,8 @@ class Model:
     def set_up(self) -> bool:
         plan = self.plan
         try:
-            self.threshold = choose_threshold(
-                len(plan.cohort), corrupt=plan.corrupt, dropout=DROPOUT, trust=plan.trust
+            self.threshold = plan.trust.choose_threshold(
+                len(plan.cohort), corrupt=plan.corrupt, dropout=DROPOUT
             )
         except ParameterError:
             return False

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 import secagg
 from secagg.errors import InputError, ParameterError, SpecError, TooFewClients
+from secagg.params import SessionParams
 from secagg.simple import SecureSum, sum_securely
 from secagg.spec import L2, Count, LInf, Residue
 from secagg.thresholds import Trust
+from tests.secagg.flat_params import with_params
 
 BOTH = pytest.mark.parametrize("trust", ["curious_server", "malicious_server"])
 
@@ -25,13 +27,16 @@ def add(vectors: Any, **changes: Any) -> SecureSum:
         "trust": Trust.CURIOUS,
         "corrupt": 0,
     }
-    return sum_securely(vectors, **{**settings, **changes})
+    return sum_securely(vectors, **with_params({**settings, **changes}))
 
 
 @BOTH
-def test_vectors_are_summed(trust: str) -> None:
+def test_vectors_are_summed(trust: Trust) -> None:
     result = secagg.sum_securely(
-        [[1.0, -2.0], [0.5, 0.25], [3.0, 4.0]], bound=L2(10.0), bits=40, trust=trust, corrupt=0
+        [[1.0, -2.0], [0.5, 0.25], [3.0, 4.0]],
+        bound=L2(10.0),
+        bits=40,
+        params=SessionParams(trust=trust, corrupt=0),
     )
     assert result.values == pytest.approx([4.5, 2.25], abs=1e-8)
     assert result.count == 3

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
-from secagg.thresholds import MAX_COMPLETE, Trust, choose_threshold, dropouts_allowed, least_threshold
+from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
 
 CURIOUS, MALICIOUS = Trust.CURIOUS, Trust.MALICIOUS
 
@@ -25,7 +25,7 @@ CURIOUS, MALICIOUS = Trust.CURIOUS, Trust.MALICIOUS
 @settings(deadline=None)
 def test_a_malicious_server_needs_exactly_2t_above_n_plus_c(cohort: int, data: st.DataObject) -> None:
     corrupt = data.draw(st.integers(0, cohort - 1))
-    t = least_threshold(cohort, corrupt=corrupt, trust=MALICIOUS)
+    t = MALICIOUS.least_threshold(cohort, corrupt=corrupt)
     assert 2 * t > cohort + corrupt
     assert 2 * (t - 1) <= cohort + corrupt
 
@@ -34,7 +34,7 @@ def test_a_malicious_server_needs_exactly_2t_above_n_plus_c(cohort: int, data: s
 @settings(deadline=None)
 def test_a_curious_server_needs_exactly_one_more_than_the_colluders(cohort: int, data: st.DataObject) -> None:
     corrupt = data.draw(st.integers(0, cohort - 1))
-    t = least_threshold(cohort, corrupt=corrupt, trust=CURIOUS)
+    t = CURIOUS.least_threshold(cohort, corrupt=corrupt)
     assert t > corrupt
     assert t == max(corrupt + 1, 2)
 
@@ -42,7 +42,7 @@ def test_a_curious_server_needs_exactly_one_more_than_the_colluders(cohort: int,
 @given(st.integers(2, 1024))
 @settings(deadline=None)
 def test_without_colluders_a_malicious_server_needs_a_majority(cohort: int) -> None:
-    assert least_threshold(cohort, corrupt=0, trust=MALICIOUS) == cohort // 2 + 1
+    assert MALICIOUS.least_threshold(cohort, corrupt=0) == cohort // 2 + 1
 
 
 @given(st.integers(4, 1024))
@@ -50,7 +50,7 @@ def test_without_colluders_a_malicious_server_needs_a_majority(cohort: int) -> N
 def test_with_a_third_of_colluders_a_malicious_server_needs_two_thirds(cohort: int) -> None:
     """The rule floor(2n/3) + 1 for fewer than n/3 colluders: never less than the condition asks."""
     corrupt = -(-cohort // 3) - 1
-    least = least_threshold(cohort, corrupt=corrupt, trust=MALICIOUS)
+    least = MALICIOUS.least_threshold(cohort, corrupt=corrupt)
     assert least <= 2 * cohort // 3 + 1
     if cohort % 3 == 1:
         assert least == 2 * cohort // 3 + 1
@@ -77,7 +77,7 @@ def test_with_a_third_of_colluders_a_malicious_server_needs_two_thirds(cohort: i
     ],
 )
 def test_a_table_of_least_thresholds(cohort: int, corrupt: int, trust: Trust, least: int) -> None:
-    assert least_threshold(cohort, corrupt=corrupt, trust=trust) == least
+    assert trust.least_threshold(cohort, corrupt=corrupt) == least
 
 
 # --- choosing --------------------------------------------------------------------------------------
@@ -92,12 +92,12 @@ def test_a_chosen_threshold_is_safe_and_can_be_met(
     if dropout == 1:
         return
     survivors = cohort - (dropout.numerator * cohort) // dropout.denominator
-    least = least_threshold(cohort, corrupt=corrupt, trust=trust)
+    least = trust.least_threshold(cohort, corrupt=corrupt)
     if least > survivors:
         with pytest.raises(ParameterError):
-            choose_threshold(cohort, corrupt=corrupt, dropout=dropout, trust=trust)
+            trust.choose_threshold(cohort, corrupt=corrupt, dropout=dropout)
         return
-    t = choose_threshold(cohort, corrupt=corrupt, dropout=dropout, trust=trust)
+    t = trust.choose_threshold(cohort, corrupt=corrupt, dropout=dropout)
     assert least <= t <= survivors
     if trust is MALICIOUS:
         assert t == least
@@ -119,7 +119,7 @@ def test_a_chosen_threshold_is_safe_and_can_be_met(
     ],
 )
 def test_a_table_of_choices(cohort: int, corrupt: int, dropout: float, trust: Trust, threshold: int) -> None:
-    assert choose_threshold(cohort, corrupt=corrupt, dropout=dropout, trust=trust) == threshold
+    assert trust.choose_threshold(cohort, corrupt=corrupt, dropout=dropout) == threshold
 
 
 def test_a_request_nothing_satisfies_says_why_with_numbers() -> None:
@@ -127,22 +127,22 @@ def test_a_request_nothing_satisfies_says_why_with_numbers() -> None:
         "10 clients with 3 colluders under malicious_server need 7 survivors, but a drop-out of 0.4 leaves 6"
     )
     with pytest.raises(ParameterError, match=why):
-        choose_threshold(10, corrupt=3, dropout=0.4, trust=MALICIOUS)
+        MALICIOUS.choose_threshold(10, corrupt=3, dropout=0.4)
     with pytest.raises(ParameterError, match="need 10 survivors, but a drop-out of 1/10 leaves 9"):
-        choose_threshold(10, corrupt=9, dropout=Fraction(1, 10), trust=CURIOUS)
+        CURIOUS.choose_threshold(10, corrupt=9, dropout=Fraction(1, 10))
 
 
 @pytest.mark.parametrize("cohort", [-1, 0, 1, MAX_COMPLETE + 1])
 def test_the_complete_graph_has_a_largest_cohort(cohort: int) -> None:
-    assert choose_threshold(MAX_COMPLETE, corrupt=0, dropout=0, trust=MALICIOUS) == 513
+    assert MALICIOUS.choose_threshold(MAX_COMPLETE, corrupt=0, dropout=0) == 513
     with pytest.raises(ParameterError, match=f"takes from 2 to 1024 clients, not {cohort}"):
-        choose_threshold(cohort, corrupt=0, dropout=0, trust=MALICIOUS)
+        MALICIOUS.choose_threshold(cohort, corrupt=0, dropout=0)
 
 
 @pytest.mark.parametrize("corrupt", [5, 6])
 def test_somebody_must_be_left_to_protect(corrupt: int) -> None:
-    with pytest.raises(ParameterError, match=f"{corrupt} colluders in a cohort of 5 leave nobody"):
-        choose_threshold(5, corrupt=corrupt, dropout=0, trust=CURIOUS)
+    with pytest.raises(ParameterError, match=f"{corrupt} colluders in a cohort of 5 leave no client"):
+        CURIOUS.choose_threshold(5, corrupt=corrupt, dropout=0)
 
 
 # --- fractions -------------------------------------------------------------------------------------
@@ -196,4 +196,4 @@ def test_trust_levels_have_the_names_that_travel() -> None:
 
 def test_colluders_are_not_negative() -> None:
     with pytest.raises(ParameterError, match="must not be negative"):
-        choose_threshold(5, corrupt=-1, dropout=0, trust=Trust.CURIOUS)
+        Trust.CURIOUS.choose_threshold(5, corrupt=-1, dropout=0)

@@ -9,15 +9,15 @@ import pytest
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.graph import CompleteGraph, RingGraph
+from secagg.params import SessionParams
 from secagg.seeded import SeededRandom
-from secagg.terms import Terms
 from secagg.thresholds import Trust
 from secagg.topology import Plan, Topology, lay_out, plan
 
 
 def planned(clients: int, **changes: Any) -> Plan:
     settings: dict[str, Any] = {"trust": Trust.CURIOUS, "corrupt": clients // 10, "dropout": 0.1}
-    return plan(clients, **{**settings, **changes})
+    return plan(clients, SessionParams(**{**settings, **changes}))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_more_neighbours_than_any_client_serves_are_refused() -> None:
         planned(3000, corrupt=1200, dropout=0.45)
 
 
-def terms(**changes: Any) -> Terms:
+def terms(**changes: Any) -> SessionParams:
     settings: dict[str, Any] = {
         "trust": Trust.CURIOUS,
         "sums": 1,
@@ -71,7 +71,7 @@ def terms(**changes: Any) -> Terms:
         "min_contributors": 60,
         "graph": GraphChoice.AUTO,
     }
-    return Terms(**{**settings, **changes})
+    return SessionParams(**{**settings, **changes})
 
 
 def test_what_is_planned_is_drawn() -> None:

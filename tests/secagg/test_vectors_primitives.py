@@ -34,6 +34,7 @@ from secagg.keys import (
     verify,
 )
 from secagg.masks import KeyStream, add_mask
+from secagg.params import SessionParams
 from secagg.preflight import preflight
 from secagg.question import content_digest, query_digest
 from secagg.records import Format, parse_advert
@@ -106,7 +107,7 @@ def test_expansion(figure: Case) -> None:
     formula = (256 * (7 * clients - 4) + size * ring_bits) / (size * bits)
     part = Part(name="x", size=size, bits=ring_bits, bound=Count(2**bits - 1))
     table = Table({"sum": SumSpec(parts=(part,))})
-    report = preflight(table, clients=clients, trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1)
+    report = preflight(table, clients, SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1))
     sent = (report.setup_bytes_up + report.sum_bytes_up["sum"]) / (size * bits / 8)
 
     assert abs(formula - figure["factor"]) < 0.006

@@ -18,8 +18,8 @@ from secagg.keys import Identity
 from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.server import ServerMachine
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
-from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from tests.secagg.flat_params import with_params
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "refusals.json"
 VECTORS: dict[str, Any] = json.loads(PATH.read_text(encoding="ascii"))
@@ -97,10 +97,9 @@ def new_server(name: str) -> InsecureSeededServer:
     settings = dict(VECTORS[name])
     return InsecureSeededServer(
         seed=bytes.fromhex(settings.pop("seed")),
-        trust=Trust(settings.pop("trust")),
         table=read_table(settings.pop("table")),
         registry=read_registry(settings.pop("registry")),
-        **settings,
+        **with_params(settings),
     )
 
 

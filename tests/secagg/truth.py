@@ -21,6 +21,7 @@ from secagg.events import Asked, SessionReady, SumReleased
 from secagg.finder import GraphChoice
 from secagg.hashing import digest
 from secagg.memory import Memory, VolatileMemory
+from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.seeded import seeded_identity, seeded_registry
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
@@ -180,18 +181,20 @@ def seeded_machines(
     server = InsecureSeededServer(
         seed=seed,
         table=table,
-        trust=trust,
-        sums=sums,
-        corrupt=corrupt,
-        dropout=dropout,
-        min_cohort=corrupt + 2,
-        max_cohort=max_cohort or len(members),
-        min_contributors=corrupt + 2,
         registry=registry,
-        graph=graph,
-        min_neighbours=min_neighbours,
-        security_bits=security_bits,
-        liveness_bits=liveness_bits,
+        params=SessionParams(
+            trust=trust,
+            sums=sums,
+            corrupt=corrupt,
+            dropout=dropout,
+            min_cohort=corrupt + 2,
+            max_cohort=max_cohort or len(members),
+            min_contributors=corrupt + 2,
+            graph=GraphChoice.parse(graph),
+            min_neighbours=min_neighbours,
+            security_bits=security_bits,
+            liveness_bits=liveness_bits,
+        ),
     )
     clients = {
         member: InsecureSeededClient(

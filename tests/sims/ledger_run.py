@@ -24,7 +24,9 @@ from secagg.ledger import ClientLedger, ServerLedger
 from secagg.local import LocalSession, local_machines
 from secagg.noise.accounting import Adjacency
 from secagg.noise.promise import Noise, Promise
+from secagg.params import SessionParams
 from secagg.spec import Count, Part, SumSpec, Table
+from secagg.thresholds import Trust
 
 MEMBERS = range(6)
 KIND = "histogram"
@@ -66,11 +68,8 @@ def rounds(server: ServerLedger, clients: dict[int, ClientLedger], first: int) -
     for start in count(first, SUMS):
         machine, machines = local_machines(
             table=TABLE,
-            trust="curious_server",
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=Fraction(1, 6), sums=SUMS),
             members=MEMBERS,
-            corrupt=1,
-            dropout=Fraction(1, 6),
-            sums=SUMS,
             memories=clients,
         )
         session = LocalSession(machine, machines, vote, ledger=server)

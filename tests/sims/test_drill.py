@@ -12,13 +12,20 @@ import pytest
 from secagg import Identity, Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
+from secagg.params import SessionParams
 from sims.cli import main
 from sims.drill.clients import DrillClient, DrillWorkerConfig, numbers, plain_sum
 from sims.drill.config import SETUP, DrillConfig, ScheduledKill, draw_kills, point_of, protocol_points
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.drill.run import DrillProgress, run_drill
 
-SETTING = DrillConfig(clients=8, dim=5, sums=2, kill=Fraction(1, 4), corrupt=1, trust=Trust.MALICIOUS, seed=3)
+SETTING = DrillConfig(
+    clients=8,
+    dim=5,
+    kill=Fraction(1, 4),
+    params=SessionParams(trust=Trust.MALICIOUS, corrupt=1, sums=2),
+    seed=3,
+)
 
 
 def silent(_what: DrillProgress) -> None:
@@ -49,7 +56,7 @@ def check(report: DrillReport) -> None:
 
 @pytest.mark.parametrize("trust", list(Trust))
 def test_killed_clients_leave_exact_sums(trust: Trust) -> None:
-    report = run_drill(replace(SETTING, trust=trust), silent)
+    report = run_drill(replace(SETTING, params=replace(SETTING.params, trust=trust)), silent)
 
     check(report)
     assert report.killed == 2
@@ -75,7 +82,8 @@ def test_a_worker_takes_its_clients_with_it() -> None:
 @pytest.mark.parametrize("seed", range(1, 11))
 @pytest.mark.parametrize("trust", list(Trust))
 def test_thirty_clients(trust: Trust, seed: int) -> None:
-    setting = replace(SETTING, clients=30, sums=5, kill=Fraction(1, 5), corrupt=3, trust=trust, seed=seed)
+    params = SessionParams(trust=trust, corrupt=3, sums=5)
+    setting = replace(SETTING, clients=30, kill=Fraction(1, 5), params=params, seed=seed)
 
     report = run_drill(setting, silent)
 
@@ -213,7 +221,7 @@ def test_who_is_missing_and_was_not_to_be_killed_shows() -> None:
 
 
 def test_a_ring_may_be_cut_by_a_kill() -> None:
-    setting = replace(SETTING, trust=Trust.CURIOUS, neighbours=4)
+    setting = replace(SETTING, params=replace(SETTING.params, trust=Trust.CURIOUS), neighbours=4)
     cut = replace(ABORTED, survivors=7, threshold=None)
 
     assert DrillReport(setting=setting, sums=[cut], kills={0: 0}).as_promised
@@ -270,4 +278,4 @@ def test_what_cannot_work_is_refused(
 
 def test_a_setting_is_checked_before_any_process_starts() -> None:
     with pytest.raises(ParameterError, match="one honest input"):
-        replace(SETTING, corrupt=7)
+        replace(SETTING, params=SessionParams(trust=Trust.MALICIOUS, corrupt=7, sums=2))

@@ -16,6 +16,7 @@ import pytest
 from secagg import LocalSession, Trust, local_machines
 from secagg.errors import ParameterError
 from secagg.events import Asked
+from secagg.params import SessionParams
 from sims.deploy.config import JoinConfig, ServeConfig, load
 from sims.deploy.inputs import usable
 from sims.deploy.questions import fresh
@@ -169,7 +170,9 @@ def test_the_regression_is_that_of_all_patients_in_one_place(tmp_path: Path) -> 
     weights = np.zeros(3)
     for _ in range(5):
         server, clients = local_machines(
-            table=table, trust="malicious_server", members=(1, 2, 3), corrupt=1, dropout=0, sums=1
+            table=table,
+            params=SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0, sums=1),
+            members=(1, 2, 3),
         )
         session = LocalSession(server, clients, answer)
         session.open()

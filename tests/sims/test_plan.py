@@ -13,6 +13,8 @@ from protocols.catalogue import CATALOGUE
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.vocabulary import Query, RoundInfo, encode_query
+from secagg.messages import MAX_SUMS
+from secagg.params import SessionParams
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.cli import main
@@ -59,7 +61,7 @@ def settings_of(name: str, trust: Trust) -> dict[str, Any]:
 )
 def test_a_real_run_takes_the_sums_and_bytes_that_were_planned(name: str, trust: Trust) -> None:
     algorithm = CATALOGUE[name].build(dim=DIM, clients=CLIENTS, **settings_of(name, trust))
-    outlook = look_ahead(algorithm, Conditions(trust=trust))
+    outlook = look_ahead(algorithm, Conditions(params=SessionParams(trust=trust, corrupt=0, sums=MAX_SUMS)))
     channel = secure_sum(algorithm, learners(), Setting(trust=trust))
     run = Run(algorithm, channel, algorithm.start(np.zeros(DIM)))
     for _ in range(ROUNDS):

@@ -20,9 +20,12 @@ from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.local import Stage
+from secagg.messages import MAX_SUMS
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
+from secagg.params import SessionParams
+from secagg.thresholds import Trust
 from sims.cli import main
 from sims.plan.completion_probability import Chances, dropouts_to_plan_for
 from sims.plan.cost_plan import Conditions, look_ahead
@@ -215,7 +218,10 @@ def simulate(
     rng = np.random.default_rng(2)
     few = {k: QuadraticLearner(rng.normal(size=2), steps=1) for k in range(algorithm.clients)}
     setting = Setting(
-        fate=fate, trust=conditions.trust, corrupt=conditions.corrupt, dropout=conditions.dropout
+        fate=fate,
+        trust=conditions.params.trust,
+        corrupt=conditions.params.corrupt,
+        dropout=conditions.dropout,
     )
     channel = make(algorithm, few, setting)
     run = Run(algorithm, channel, algorithm.start(np.zeros(2)))
@@ -258,7 +264,9 @@ def test_simulated_drop_outs_stop_groups_as_often_as_planned(stage: Stage) -> No
 def test_with_many_colluders_real_sums_need_the_quorum(corrupt: int, stage: Stage) -> None:
     """The quorum is above the threshold there, and the threshold is only about who reveals shares."""
     algorithm = CATALOGUE["fedavg"].build(dim=2, clients=10, clip=10.0)
-    conditions = Conditions(corrupt=corrupt, dropout_sum=Fraction(1, 10))
+    conditions = Conditions(
+        params=SessionParams(trust=Trust.CURIOUS, corrupt=corrupt, sums=MAX_SUMS), dropout_sum=Fraction(1, 10)
+    )
     outlook = look_ahead(algorithm, conditions)
     assert outlook.quorum == corrupt + 2 > outlook.threshold
     rng = np.random.default_rng(2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from secagg.params import SessionParams
 from sims.cli import main
 from sims.scenario import load
 from sims.scenario.shipped import all_described, find, names
@@ -90,10 +91,12 @@ def test_a_large_cohort_is_on_a_ring() -> None:
     channel, partition = settings_of("large-cohort")["channel"], settings_of("large-cohort")["partition"]
     planned = plan(
         partition["clients"],
-        trust=Trust.CURIOUS,
-        corrupt=channel["corrupt"],
-        dropout=channel["dropout"],
-        graph=GraphChoice.AUTO,
+        SessionParams(
+            trust=Trust.CURIOUS,
+            corrupt=channel["corrupt"],
+            dropout=channel["dropout"],
+            graph=GraphChoice.AUTO,
+        ),
     )
     assert planned.is_ring
     assert planned.neighbours < partition["clients"] / 3

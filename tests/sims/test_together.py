@@ -26,6 +26,7 @@ from protocols.weighted_mean import Update
 from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted
 from secagg.local import LocalSession, Stage, local_machines
+from secagg.params import SessionParams
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.thresholds import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
@@ -59,7 +60,9 @@ class Watched:
         self.log: list[Any] = []
         self.fails = False
         server, machines = local_machines(
-            table=table, trust=trust, members=range(CLIENTS), corrupt=0, dropout=0.4, sums=8
+            table=table,
+            params=SessionParams(trust=trust, corrupt=0, dropout=0.4, sums=8),
+            members=range(CLIENTS),
         )
         self.session = LocalSession(server, machines, self._answer, prepare=self._prepare, **extra)
 

@@ -219,14 +219,12 @@ def _server(plan: Plan, keys: Mapping[int, bytes], hooks: ServerHooks) -> Server
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
         table=plan.table,
-        trust=policy.trust,
-        sums=setting.sums,
-        corrupt=setting.corrupt,
-        dropout=setting.dropout,
-        graph=setting.graph,
-        min_cohort=policy.min_cohort,
-        max_cohort=policy.max_cohort,
-        min_contributors=policy.min_contributors,
+        params=replace(
+            setting.params,
+            min_cohort=policy.min_cohort,
+            max_cohort=policy.max_cohort,
+            min_contributors=policy.min_contributors,
+        ),
         registry=Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
         hooks=hooks,
     )

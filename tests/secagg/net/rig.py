@@ -35,6 +35,7 @@ from secagg.seeded import seeded_identity, seeded_registry
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table, Total
 from secagg.thresholds import Trust
+from tests.secagg.flat_params import with_params
 
 T = TypeVar("T")
 SEED = b"network"
@@ -375,7 +376,7 @@ class World:
             "min_contributors": 2,
             "registry": self.registry if self.trust is Trust.MALICIOUS else None,
         }
-        return ServerMachine(**{**settings, **changes})
+        return ServerMachine(**with_params({**settings, **changes}))
 
     def server(self, **changes: Any) -> AbstractAsyncContextManager[Server]:
         settings: dict[str, Any] = {

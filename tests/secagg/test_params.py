@@ -11,13 +11,13 @@ import pytest
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.messages import MAX_COHORT, MAX_SUMS
-from secagg.terms import Terms, check_bits, check_whole, largest_cohort
+from secagg.params import SessionParams, check_bits, check_whole, largest_cohort
 from secagg.thresholds import MAX_COMPLETE, Trust
 
-COUNTS = [column.name for column in fields(Terms) if column.name not in ("trust", "dropout", "graph")]
+COUNTS = [column.name for column in fields(SessionParams) if column.name not in ("trust", "dropout", "graph")]
 
 
-def terms(**changes: Any) -> Terms:
+def terms(**changes: Any) -> SessionParams:
     settings: dict[str, Any] = {
         "trust": Trust.CURIOUS,
         "sums": 3,
@@ -27,11 +27,11 @@ def terms(**changes: Any) -> Terms:
         "max_cohort": 10,
         "min_contributors": 4,
     }
-    return Terms(**{**settings, **changes})
+    return SessionParams(**{**settings, **changes})
 
 
 def test_sensible_terms() -> None:
-    assert terms().graph is GraphChoice.COMPLETE
+    assert terms().graph is GraphChoice.AUTO
     assert (terms().security_bits, terms().liveness_bits, terms().min_neighbours) == (40, 30, 2)
     assert terms(trust="malicious_server", graph="auto").trust is Trust.MALICIOUS
     assert terms(graph="ring", max_cohort=MAX_COHORT).max_cohort == MAX_COHORT
@@ -68,7 +68,16 @@ def test_sensible_terms() -> None:
 )
 def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ParameterError, match=why):
-        terms(**changes)
+        terms(**{"graph": "complete", **changes}).check()
+
+
+def test_sizes_that_are_left_out_are_the_widest_that_are_safe() -> None:
+    alone = SessionParams(trust=Trust.CURIOUS, corrupt=3)
+    assert (alone.min_contributors, alone.min_cohort, alone.max_cohort) == (5, 5, MAX_COHORT)
+    alone.check()
+    assert SessionParams(trust=Trust.MALICIOUS, corrupt=0).max_cohort == MAX_COMPLETE
+    complete = SessionParams(trust=Trust.CURIOUS, corrupt=0, graph=GraphChoice.COMPLETE, min_contributors=4)
+    assert (complete.min_cohort, complete.max_cohort) == (4, MAX_COMPLETE)
 
 
 @pytest.mark.parametrize("value", [-1, 1.0, True, "3", None])
