@@ -63,11 +63,13 @@ class Parameter:
 class CatalogueEntry:
     """An algorithm by name.
 
+    `label`    how the paper, or a reader of a report, calls it.
     `example`  values for the bounds that have no default, which suit nobody's data in particular.
     `fixed`    the parameters that make it this algorithm, and no other of its family.
     """
 
     name: str
+    label: str
     make: Callable[..., AnyAlgorithm]
     summary: str
     example: Mapping[str, Any] = field(default_factory=dict)
@@ -166,93 +168,182 @@ def _entries() -> tuple[CatalogueEntry, ...]:
     part = clip | {"personal_part": "-1:"}
     space = {"subspace": 2}
     return (
-        CatalogueEntry("fedavg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
+        CatalogueEntry("fedavg", "FedAvg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
         CatalogueEntry(
-            "fedprox", partial(FedAvg, mu=1.0), "the mean of updates pulled towards the common model", clip
+            "fedprox",
+            "FedProx",
+            partial(FedAvg, mu=1.0),
+            "the mean of updates pulled towards the common model",
+            clip,
         ),
         CatalogueEntry(
             "fedavgm",
+            "FedAvgM",
             partial(FedOpt, momentum=0.9),
             "the mean of all updates, with momentum",
             clip,
             of_other_kinds("sgd"),
         ),
         CatalogueEntry(
-            "fedadam", FedOpt, "the mean of all updates, by Adam", adaptive, of_other_kinds("adam")
+            "fedadam", "FedAdam", FedOpt, "the mean of all updates, by Adam", adaptive, of_other_kinds("adam")
         ),
         CatalogueEntry(
-            "fedyogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")
-        ),
-        CatalogueEntry("local", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START),
-        CatalogueEntry("rfa", RFA, "the geometric median of all models, by Weiszfeld's steps"),
-        CatalogueEntry("rfa-1", RFA1, "one such step", {}, {"steps": 1, "start_at": "model", "clip": None}),
-        CatalogueEntry(
-            "median", MedianByCounts, "the median in every coordinate, by bisection", {"reach": 1.0}
+            "fedyogi", "FedYogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")
         ),
         CatalogueEntry(
-            "trimmed-mean", TrimmedMean, "a mean without the extremes, by bisection", {"reach": 1.0}
+            "local", "Local training", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START
+        ),
+        CatalogueEntry("rfa", "RFA", RFA, "the geometric median of all models, by Weiszfeld's steps"),
+        CatalogueEntry(
+            "rfa-1",
+            "RFA (one step)",
+            RFA1,
+            "one such step",
+            {},
+            {"steps": 1, "start_at": "model", "clip": None},
         ),
         CatalogueEntry(
-            "simplicial", SimplicialFL, "the mean over the tail of largest losses", clip | {"loss_bound": 5.0}
-        ),
-        CatalogueEntry("fedavg+", FedPlus, "personal models around a mean", clip, _plus("squared")),
-        CatalogueEntry("fedgeomed+", FedPlus, "personal models around a geometric median", {}, _plus("norm")),
-        CatalogueEntry(
-            "fedcomed+", FedPlus, "personal models around a coordinate median", {}, _plus("coordinates")
-        ),
-        CatalogueEntry("fedbc", FedBC, "personal models within a distance of the common one", bond),
-        CatalogueEntry("per-fedbc", PerFedBC, "the same, for models that adapt by a step", bond),
-        CatalogueEntry(
-            "qffl", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}
-        ),
-        CatalogueEntry("term", TERM, "exponentially tilted losses", losses),
-        CatalogueEntry("afl", AFL, "the worst mixture of clients", losses),
-        CatalogueEntry(
-            "scaffold", Scaffold, "updates corrected by control variates", clip | {"steps": 10, "rate": 0.1}
-        ),
-        CatalogueEntry("ditto", Ditto, "federated averaging, and personal models pulled towards it", clip),
-        CatalogueEntry("pfedme", PFedMe, "personal models by Moreau envelopes", clip),
-        CatalogueEntry("per-fedavg", PerFedAvg, "a model from which one step adapts to each client", clip),
-        CatalogueEntry("apfl", APFL, "mixtures of a common and a personal model", clip),
-        CatalogueEntry(
-            "fedalt", FedAlt, "some parameters are personal, and trained before the others", part, _OWN_START
+            "median",
+            "Median by counts",
+            MedianByCounts,
+            "the median in every coordinate, by bisection",
+            {"reach": 1.0},
         ),
         CatalogueEntry(
-            "fedsim", FedSim, "some parameters are personal, and trained with the others", part, _OWN_START
+            "trimmed-mean",
+            "Trimmed mean",
+            TrimmedMean,
+            "a mean without the extremes, by bisection",
+            {"reach": 1.0},
         ),
         CatalogueEntry(
-            "lp-proj-1", LpProj1, "personal models that agree in a subspace, by signs", space, _OWN_START
+            "simplicial",
+            "Simplicial-FL",
+            SimplicialFL,
+            "the mean over the tail of largest losses",
+            clip | {"loss_bound": 5.0},
         ),
         CatalogueEntry(
-            "lp-proj-2", LpProj2, "personal models that agree in a subspace", clip | space, _OWN_START
+            "fedavg+", "FedAvg+", FedPlus, "personal models around a mean", clip, _plus("squared")
         ),
-        CatalogueEntry("splitting", Splitting, "operator splitting by any alpha, beta and gamma", _STEP),
+        CatalogueEntry(
+            "fedgeomed+",
+            "FedGeoMed+",
+            FedPlus,
+            "personal models around a geometric median",
+            {},
+            _plus("norm"),
+        ),
+        CatalogueEntry(
+            "fedcomed+",
+            "FedCoMed+",
+            FedPlus,
+            "personal models around a coordinate median",
+            {},
+            _plus("coordinates"),
+        ),
+        CatalogueEntry("fedbc", "FedBC", FedBC, "personal models within a distance of the common one", bond),
+        CatalogueEntry("per-fedbc", "Per-FedBC", PerFedBC, "the same, for models that adapt by a step", bond),
+        CatalogueEntry(
+            "qffl", "q-FFL", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}
+        ),
+        CatalogueEntry("term", "TERM", TERM, "exponentially tilted losses", losses),
+        CatalogueEntry("afl", "AFL", AFL, "the worst mixture of clients", losses),
+        CatalogueEntry(
+            "scaffold",
+            "SCAFFOLD",
+            Scaffold,
+            "updates corrected by control variates",
+            clip | {"steps": 10, "rate": 0.1},
+        ),
+        CatalogueEntry(
+            "ditto", "Ditto", Ditto, "federated averaging, and personal models pulled towards it", clip
+        ),
+        CatalogueEntry("pfedme", "pFedMe", PFedMe, "personal models by Moreau envelopes", clip),
+        CatalogueEntry(
+            "per-fedavg", "Per-FedAvg", PerFedAvg, "a model from which one step adapts to each client", clip
+        ),
+        CatalogueEntry("apfl", "APFL", APFL, "mixtures of a common and a personal model", clip),
+        CatalogueEntry(
+            "fedalt",
+            "FedAlt",
+            FedAlt,
+            "some parameters are personal, and trained before the others",
+            part,
+            _OWN_START,
+        ),
+        CatalogueEntry(
+            "fedsim",
+            "FedSim",
+            FedSim,
+            "some parameters are personal, and trained with the others",
+            part,
+            _OWN_START,
+        ),
+        CatalogueEntry(
+            "lp-proj-1",
+            "lp-proj-1",
+            LpProj1,
+            "personal models that agree in a subspace, by signs",
+            space,
+            _OWN_START,
+        ),
+        CatalogueEntry(
+            "lp-proj-2",
+            "lp-proj-2",
+            LpProj2,
+            "personal models that agree in a subspace",
+            clip | space,
+            _OWN_START,
+        ),
+        CatalogueEntry(
+            "splitting",
+            "Operator splitting",
+            Splitting,
+            "operator splitting by any alpha, beta and gamma",
+            _STEP,
+        ),
         *(
-            CatalogueEntry(name, Splitting, summary, _STEP, SPLITTINGS[name])
-            for name, summary in _SPLIT.items()
+            CatalogueEntry(name, label, Splitting, summary, _STEP, SPLITTINGS[name])
+            for name, (label, summary) in _SPLIT.items()
         ),
-        CatalogueEntry("rsa", RSA, "personal models, and a common one that follows their signs"),
+        CatalogueEntry("rsa", "RSA", RSA, "personal models, and a common one that follows their signs"),
         CatalogueEntry(
-            "lg-fedavg", LGFedAvg, "a shared head on personal layers", clip | {"shared_part": "-1:"}, _LG
+            "lg-fedavg",
+            "LG-FedAvg",
+            LGFedAvg,
+            "a shared head on personal layers",
+            clip | {"shared_part": "-1:"},
+            _LG,
         ),
         CatalogueEntry(
-            "sketch", SketchedSGD, "a sketch of the sum says which few coordinates to ask for", clip
+            "sketch",
+            "Sketched SGD",
+            SketchedSGD,
+            "a sketch of the sum says which few coordinates to ask for",
+            clip,
         ),
-        CatalogueEntry("quantised", Quantised, "updates in a few levels, on a common scale", {"reach": 1.0}),
+        CatalogueEntry(
+            "quantised",
+            "Quantised FedAvg",
+            Quantised,
+            "updates in a few levels, on a common scale",
+            {"reach": 1.0},
+        ),
     )
 
 
-# The family of operator splittings: their example, and in what they differ.
+# The family of operator splittings: their example, their labels, and in what they differ.
 _STEP: Final[Mapping[str, Any]] = MappingProxyType({"clip": 10.0, "eta": 0.1})
-_SPLIT: Final[Mapping[str, str]] = MappingProxyType(
+_SPLIT: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        "fedsplit": "reflected proximal maps and a reflected mean (Peaceman-Rachford)",
-        "fedpi": "half a step of FedSplit: slower and more stable (Douglas-Rachford)",
-        "fedrp": "the mean of reflected proximal maps",
-        "splitting-fedprox": "the mean of proximal maps, exact or by local steps",
-        "splitting-fedavg": "the mean of some gradient steps",
-        "reflected-fedprox": "proximal maps, and a reflected mean",
-        "reflected-fedavg": "gradient steps, and a reflected mean",
+        "fedsplit": ("FedSplit", "reflected proximal maps and a reflected mean (Peaceman-Rachford)"),
+        "fedpi": ("FedPi", "half a step of FedSplit: slower and more stable (Douglas-Rachford)"),
+        "fedrp": ("FedRP", "the mean of reflected proximal maps"),
+        "splitting-fedprox": ("FedProx (splitting)", "the mean of proximal maps, exact or by local steps"),
+        "splitting-fedavg": ("FedAvg (splitting)", "the mean of some gradient steps"),
+        "reflected-fedprox": ("Reflected FedProx", "proximal maps, and a reflected mean"),
+        "reflected-fedavg": ("Reflected FedAvg", "gradient steps, and a reflected mean"),
     }
 )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from protocols.catalogue import CATALOGUE
 from secagg.noise.conversion import epsilon
 from sims.audit.audit_result import Audit, Spent
 from sims.audit.audit_run import audited
@@ -27,29 +28,11 @@ MEASURES: Final = {
     "held_out_common": "Common model, clients that never train",
     "held_out_personal": "Personal models, clients that never train",
 }
-ALGORITHMS: Final = {
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "rfa": "RFA",
-    "rfa-1": "RFA (one step)",
-    "fedavg+": "FedAvg+",
-    "fedgeomed+": "FedGeoMed+",
-    "fedcomed+": "FedCoMed+",
-    "fedbc": "FedBC",
-    "per-fedbc": "Per-FedBC",
-    "simplicial": "Simplicial-FL",
-    "scaffold": "SCAFFOLD",
-    "qffl": "q-FFL",
-    "afl": "AFL",
-    "term": "TERM",
-    "apfl": "APFL",
-    "pfedme": "pFedMe",
-    "per-fedavg": "Per-FedAvg",
-    "median": "Median by counts",
-    "trimmed-mean": "Trimmed mean",
-    "local": "Local training",
-    "ditto": "Ditto",
-}
+
+
+def algorithm_label(name: str) -> str:
+    """Return the catalogue's label of an algorithm, or its name if the catalogue does not have it."""
+    return CATALOGUE[name].label if name in CATALOGUE else name
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,7 @@ class Chapter:
 
     @property
     def algorithm(self) -> str:
-        return ALGORITHMS.get(self.audit.subject.algorithm, self.audit.subject.algorithm)
+        return algorithm_label(self.audit.subject.algorithm)
 
     @property
     def attacked(self) -> bool:
@@ -207,15 +190,13 @@ def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter
 
 def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What tells the runs apart: the values that were swept, or the algorithm of a single one."""
-    names = [" · ".join(values_of(own.get("cell") or {})) or _algorithm(own) for own in facts]
+    names = [
+        " · ".join(values_of(own.get("cell") or {})) or algorithm_label(str(own.get("algorithm")))
+        for own in facts
+    ]
     often = Counter(names)
     for name, own in zip(names, facts, strict=True):
         yield name if often[name] == 1 else f"{name} ({str(own.get('digest'))[:6]})"
-
-
-def _algorithm(facts: Mapping[str, Any]) -> str:
-    name = str(facts.get("algorithm"))
-    return ALGORITHMS.get(name, name)
 
 
 def _optional(run: RunDirectory, name: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -29,25 +28,16 @@ MOST_BYTES: Final = 1_000_000
 _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (20, 12, 12), (12, 12, 6))
 
 
-@dataclass(frozen=True)
-class Detail:
-    """How much is in a page: places of a plot, rows of a table, runs."""
-
-    places: int
-    rows: int
-    runs: int
-
-
 def page(chapters: Sequence[Chapter], *, most_bytes: int = MOST_BYTES) -> str:
     """The page of one run, or of several that are compared, with as much detail as its size allows."""
     for places, rows, runs in _DETAILS:
-        text = _page(chapters, Detail(places, rows, runs))
+        text = _page(chapters, sections.Detail(places, rows, runs))
         if len(text.encode()) < most_bytes:
             break
     return text
 
 
-def _page(chapters: Sequence[Chapter], detail: Detail) -> str:
+def _page(chapters: Sequence[Chapter], detail: sections.Detail) -> str:
     shown = chapters[: detail.runs]
     body = element("body", _body(shown, detail, left=len(chapters) - len(shown)), verbatim(_script()))
     return f"<!DOCTYPE html>\n{element('html', _head(shown), body, lang='en')}\n"
@@ -69,7 +59,7 @@ def _head(chapters: Sequence[Chapter]) -> Markup:
     )
 
 
-def _body(chapters: Sequence[Chapter], detail: Detail, *, left: int) -> Markup:
+def _body(chapters: Sequence[Chapter], detail: sections.Detail, *, left: int) -> Markup:
     return joined(
         element("a", "Skip to the content", href="#main", class_="skip"),
         sections.top(chapters, left=left),
@@ -77,11 +67,7 @@ def _body(chapters: Sequence[Chapter], detail: Detail, *, left: int) -> Markup:
             "main",
             sections.banners(chapters),
             sections.cards(chapters),
-            sections.exposed(chapters),
-            sections.course(chapters, places=max(12, detail.places // max(1, len(chapters) // 4))),
-            sections.audits(chapters, rows=max(12, detail.rows // len(chapters))),
-            sections.settings(chapters),
-            sections.again(chapters),
+            (each.build(chapters, detail) for each in sections.SECTIONS),
             id="main",
         ),
         sections.foot(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -23,13 +24,24 @@ _CHANNELS: Final = {
     "processes": "secure sums over TLS, in many processes",
 }
 _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a malicious server"}
-_CONTENTS: Final = {
-    "exposed": "Not private",
-    "course": "What happened",
-    "audit": "Audit",
-    "scenario": "Scenario",
-    "again": "Reproduce",
-}
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much a page shows: positions of a plot, rows of a table, runs."""
+
+    places: int
+    rows: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A section of the page: its id, its name in the navigation, and what builds it."""
+
+    key: str
+    link: str
+    build: Callable[[Sequence[Chapter], Detail], Markup]
 
 
 # --- the top ---
@@ -37,7 +49,7 @@ _CONTENTS: Final = {
 
 def top(chapters: Sequence[Chapter], *, left: int) -> Markup:
     subject = chapters[0].audit.subject
-    links = (element("li", element("a", text, href=f"#{key}")) for key, text in _CONTENTS.items())
+    links = (element("li", element("a", each.link, href=f"#{each.key}")) for each in SECTIONS)
     return element(
         "header",
         element(
@@ -140,7 +152,7 @@ def _card(shown: KeyFigure) -> Markup:
 # --- what is not private ---
 
 
-def exposed(chapters: Sequence[Chapter]) -> Markup:
+def _exposed(chapters: Sequence[Chapter], _detail: Detail) -> Markup:
     """One entry for each thing, with the runs that it is about."""
     found: dict[Exposure, list[str]] = {}
     for each in chapters:
@@ -164,7 +176,8 @@ def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
 # --- what happened ---
 
 
-def course(chapters: Sequence[Chapter], *, places: int) -> Markup:
+def _course(chapters: Sequence[Chapter], detail: Detail) -> Markup:
+    places = max(12, detail.places // max(1, len(chapters) // 4))
     found = plots(chapters)
     drawn = (figure(each, places=places) for each in found if each.drawn)
     missing = [figure(each, places=places) for each in found if not each.drawn]
@@ -189,7 +202,8 @@ def _row(missing: Sequence[Markup]) -> Markup | None:
 # --- the audit ---
 
 
-def audits(chapters: Sequence[Chapter], *, rows: int) -> Markup:
+def _audits(chapters: Sequence[Chapter], detail: Detail) -> Markup:
+    rows = max(12, detail.rows // len(chapters))
     if len(chapters) == 1:
         return _section("audit", "Audit", _audit(chapters[0], "", rows=rows))
     each = (
@@ -230,7 +244,7 @@ def _integrity(found: Integrity) -> Markup:
 # --- the scenario ---
 
 
-def settings(chapters: Sequence[Chapter]) -> Markup:
+def _settings(chapters: Sequence[Chapter], _detail: Detail) -> Markup:
     if len(chapters) == 1:
         return _section("scenario", "The scenario as run", _toml(chapters[0]))
     each = (
@@ -244,7 +258,7 @@ def _toml(chapter: Chapter) -> Markup:
     return _code(f"Scenario of {chapter.title}", chapter.scenario)
 
 
-def again(chapters: Sequence[Chapter]) -> Markup:
+def _again(chapters: Sequence[Chapter], _detail: Detail) -> Markup:
     """The commands that repeat it, and those that look at it."""
     runs = dict.fromkeys(each.audit.subject.command for each in chapters)
     seeded = all(each.audit.subject.insecure_seed is not None for each in chapters)
@@ -301,3 +315,13 @@ def _section(key: str, title: str, *content: Child) -> Markup:
         id=key,
         aria_labelledby=f"{key}-heading",
     )
+
+
+# The sections in the order of the page. A new one is added here.
+SECTIONS: Final = (
+    PageSection("exposed", "Not private", _exposed),
+    PageSection("course", "What happened", _course),
+    PageSection("audit", "Audit", _audits),
+    PageSection("scenario", "Scenario", _settings),
+    PageSection("again", "Reproduce", _again),
+)

@@ -27,6 +27,7 @@ _ARGUMENTS: Final = (
     "--disable-background-networking",
     "--force-color-profile=srgb",
 )
+_ATTEMPTS: Final = 3  # to start a driver, which on a busy machine may die before it listens
 KEYS: Final = {"Tab": "\ue004", "Left": "\ue012", "Right": "\ue014", "End": "\ue010", "Escape": "\ue00c"}
 
 
@@ -156,11 +157,9 @@ def browser() -> Iterator[Browser]:
     """A browser that ends with the block, together with its driver."""
     driver = shutil.which("chromedriver")
     assert driver is not None and _chromium() is not None, missing()  # noqa: PT018
-    process = subprocess.Popen(
-        [driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    process, port = started(driver)
     try:
-        window = Browser(_port(process))
+        window = Browser(port)
         try:
             yield window
         finally:
@@ -170,10 +169,22 @@ def browser() -> Iterator[Browser]:
         process.communicate(timeout=_SECONDS)
 
 
-def _port(process: subprocess.Popen[str]) -> int:
-    """The one that it chose, which it prints when it listens."""
+def started(driver: str) -> tuple[subprocess.Popen[str], int]:
+    """Start the driver and return it with its port. Raises `RuntimeError` if every attempt dies."""
+    for _ in range(_ATTEMPTS):
+        process = subprocess.Popen(
+            [driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        if (port := _port(process)) is not None:
+            return process, port
+        process.communicate(timeout=_SECONDS)
+    raise RuntimeError(f"chromedriver did not start in {_ATTEMPTS} attempts: status {process.returncode}")
+
+
+def _port(process: subprocess.Popen[str]) -> int | None:
+    """Return the port that the driver prints when it listens; None if it ended before."""
     assert process.stdout is not None
     for line in process.stdout:
         if "started successfully on port" in line:
             return int(line.rstrip(".\n").rpartition(" ")[2])
-    raise RuntimeError("chromedriver did not start")
+    return None

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from protocols.catalogue import CATALOGUE
 from sims.cli import main
 from sims.report import Chapter, page, read_chapters
 from sims.report.accuracy_plots import plots
+from sims.report.chapter import algorithm_label
 from sims.report.headline import figures, sentence
 from sims.report.html_tables import element, joined
 from sims.report.plot_data import Plot, Series, StackedBars
@@ -396,3 +398,12 @@ def test_what_is_wrong_is_told_in_a_sentence(
     assert told.startswith("secagg report: ")
     assert why in told
     assert not list((tmp_path / "empty").iterdir())
+
+
+def test_every_algorithm_has_a_label_of_its_own() -> None:
+    labels = {name: algorithm_label(name) for name in CATALOGUE}
+
+    assert len(set(labels.values())) == len(CATALOGUE)
+    assert all(labels.values())
+    assert labels["scaffold"] == "SCAFFOLD"
+    assert algorithm_label("of a later version") == "of a later version"
