@@ -17,6 +17,7 @@ from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
 from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
+from sims.records.run_paths import SCENARIO
 
 
 def audited(
@@ -82,7 +83,7 @@ def _with(integrity: Integrity, problems: tuple[str, ...]) -> Integrity:
 
 
 def _settings(evidence: Evidence) -> Row:
-    path = evidence.directory / "scenario.toml"
+    path = evidence.directory / SCENARIO
     return toml_tables(path) if path.exists() else {}
 
 

@@ -26,9 +26,10 @@ from secagg.ledger import Reading, read_ledger
 from secagg.noise.accounting import rho_of
 from sims.audit.audit_result import Integrity
 from sims.audit.reconciliation import MatchedSum, Records, reconciled
-from sims.audit.run_files import HEAD, LEDGER, SEAL, Evidence, Row
+from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
+from sims.records.run_paths import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
 from sims.records.signing import AlteredLedger, Verified, read_heads, verify
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
@@ -104,8 +105,10 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
     if not path.exists():
         problems.append(f"{path} is missing: nothing proves what was released")
         return None
-    if not (evidence.directory / SEAL).exists():
-        problems.append(f"{evidence.directory / SEAL} is missing: the end of the ledger may be missing, too")
+    if not (evidence.directory / LEDGER_SEAL).exists():
+        problems.append(
+            f"{evidence.directory / LEDGER_SEAL} is missing: the end of the ledger may be missing, too"
+        )
     try:
         return read_ledger(path)
     except LedgerError as error:
@@ -117,7 +120,7 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
     run = evidence.directory
     try:
         if not _is_as_written(run):
-            problems.append(f"{run / HEAD} was altered: it is not as it was written")
+            problems.append(f"{run / LEDGER_HEAD} was altered: it is not as it was written")
         return verify(run, reading.rows, digest=str(evidence.run.get("digest", "")))
     except AlteredLedger as error:
         problems.append(f"the ledger's signature does not hold: {error}")
@@ -130,7 +133,7 @@ def _is_as_written(run: RunDirectory) -> bool:
     """A text that means the same, such as one with other spaces, is not what was written, either."""
     *earlier, last = read_heads(run)
     content = {**last.body(), "earlier": [each.body() for each in earlier]}
-    return (run / HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
+    return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
 
 
 def _remarks(
@@ -166,7 +169,6 @@ def _is_everybodys(key: bytes, evidence: Evidence) -> bool:
     return settings is not None and settings.seeded and key == insecure_server(settings.seed).public
 
 
-SCENARIO: Final = "scenario.toml"
 _SAME: Final = 1e-6  # clients' costs are told as numbers of Python, and added up in another order
 
 

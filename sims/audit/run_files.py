@@ -9,15 +9,9 @@ from typing import Any, Final
 
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
+from sims.records.run_paths import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
 from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 
-LEDGER: Final = "ledger"
-SEAL: Final = "ledger-seal"
-HEAD: Final = "ledger.head"
-SUMS: Final = "sums.jsonl"
-METRICS: Final = "metrics.jsonl"
-SPEND: Final = "spend.json"
-CANARIES: Final = "canaries.json"
 _OF_RUNS: Final = ("name", "status", "channel", "algorithm", "trust", "clients", "per_round", "dim", "rounds")
 
 Row = Mapping[str, Any]
@@ -46,7 +40,7 @@ class Evidence:
         """Raises `ConfigError` if it is no run directory, or a file of it cannot be understood."""
         directory = _directory(path)
         run = directory.facts()
-        _check(f"{directory / 'run.json'}", run, (*_OF_RUNS, "done"))
+        _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))
         if not (directory / SUMS).exists():
             raise ConfigError(f"{directory / SUMS} is missing: without it, nobody knows what was asked")
         history = SumHistory.of(directory.read_lines(SUMS), f"{directory / SUMS}")
@@ -75,7 +69,7 @@ def _directory(path: Path) -> RunDirectory:
     if not path.is_dir():
         raise ConfigError(f"{path} is no directory: give that of a run, such as results/NAME")
     directory = RunDirectory(path)
-    inside = [] if directory.exists else sorted(each.parent for each in path.glob("*/run.json"))
+    inside = [] if directory.exists else sorted(each.parent for each in path.glob(f"*/{RUN}"))
     if inside:
         names = ", ".join(map(str, inside[:3])) + (", ..." if len(inside) > 3 else "")
         raise ConfigError(f"{path} holds several runs: choose one, or --compare them: {names}")
@@ -83,7 +77,7 @@ def _directory(path: Path) -> RunDirectory:
 
 
 def _expected(run: Row) -> tuple[str, ...]:
-    ledger = () if run["channel"] == "plain" else (LEDGER, SEAL, HEAD)
+    ledger = () if run["channel"] == "plain" else (LEDGER, LEDGER_SEAL, LEDGER_HEAD)
     return (METRICS, *ledger, *((SPEND,) if run["status"] == "finished" else ()))
 
 

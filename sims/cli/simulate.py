@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sims.cli import INTERRUPTED
 from sims.cli.options import WholeNumberOption
 from sims.cli.registry import Subparsers, UserError, require
+from sims.records.run_paths import REPORT
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario
@@ -250,7 +251,7 @@ def _page(where: Path) -> str:
 
     try:
         for run in find_runs(where):
-            if run.path != where and not (run / "report.html").exists():
+            if run.path != where and not (run / REPORT).exists():
                 write_report(run.path)
         return str(write_report(where))
     except LocalError as error:

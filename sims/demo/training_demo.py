@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sims.records import RunDirectory, find_runs
+from sims.records.run_paths import METRICS, SUMS
 
 SCENARIO: Final = "demo"
 _TRIES: Final = 1000
@@ -73,7 +74,7 @@ def runs_in(directory: Path) -> list[RunDirectory]:
 
 
 def outcome(run: RunDirectory) -> TrainingOutcome:
-    facts, lines, sums = run.facts(), run.read_lines("metrics.jsonl"), run.read_lines("sums.jsonl")
+    facts, lines, sums = run.facts(), run.read_lines(METRICS), run.read_lines(SUMS)
     last = lines[-1]
     measured = next(line["measured"] for line in reversed(lines) if line["measured"] is not None)
     released = [line for line in sums if line["entry"] == "sum" and line["count"] is not None]

@@ -16,8 +16,8 @@ import msgpack
 from sims.config_problems import ConfigError
 from sims.records.directory import RunDirectory
 from sims.records.files import PRIVATE, read_file
+from sims.records.run_paths import CHECKPOINT
 
-NAME: Final = "checkpoint"
 _MAGIC: Final = b"secagg checkpoint 1\n"
 _REMEDY: Final = "--restart begins the run anew"
 
@@ -55,12 +55,12 @@ class Checkpoint:
 
     def write(self, run: RunDirectory) -> None:
         payload: bytes = msgpack.packb(asdict(self))
-        run.write(NAME, _MAGIC + hashlib.sha256(payload).digest() + payload, mode=PRIVATE)
+        run.write(CHECKPOINT, _MAGIC + hashlib.sha256(payload).digest() + payload, mode=PRIVATE)
 
     @classmethod
     def read(cls, run: RunDirectory, *, digest: str) -> Checkpoint:
         """Raises `ConfigError` if it is damaged, or that of another run."""
-        path = run / NAME
+        path = run / CHECKPOINT
         data = read_file(path, f"the run cannot go on: {_REMEDY}")
         start = len(_MAGIC) + hashlib.sha256().digest_size
         payload = data[start:]

@@ -14,17 +14,10 @@ from typing import Any, Final, Self
 from sims.config_problems import ConfigError
 from sims.records.files import PUBLIC, json_object, read_file, replace_file, told
 from sims.records.lines import read_lines
+from sims.records.run_paths import LOCK, RUN, RUN_FILES, draft_of
 
 FORMAT: Final = 1
-RUN: Final = "run.json"
-_LOCK: Final = ".lock"  # not the directory itself, which ledgers lock while they are made
 RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "failed"
-# All that a run leaves, and so all that is removed when it begins anew.
-NAMES: Final = (
-    "scenario.toml", RUN, "ledger", "ledger-seal", "ledger-wal", "ledger-shm", "ledger.head", "sums.jsonl",
-    "metrics.jsonl", "metrics.csv", "clients.json", "spend.json", "checkpoint", "model.npz", "result.json",
-    "canaries.json", "report.html",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class RunDirectory:
         """The directory itself, if there is none. Raises `ConfigError` if it holds anything else."""
         with told(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
-            strangers = sorted(set(os.listdir(self.path)) - {*NAMES, *map(_draft, NAMES), _LOCK})
+            strangers = sorted(set(os.listdir(self.path)) - {*RUN_FILES, *map(draft_of, RUN_FILES), LOCK})
         if strangers and not self.exists:
             raise ConfigError(
                 f"{self.path} holds something else than a run, such as {strangers[0]}: take another --out"
@@ -86,7 +79,7 @@ class RunDirectory:
     def clear(self) -> None:
         """Remove all that a run left here, and nothing else."""
         with told(self.path, "cleared"):
-            for name in (*NAMES, *map(_draft, NAMES)):
+            for name in (*RUN_FILES, *map(draft_of, RUN_FILES)):
                 with suppress(FileNotFoundError):
                     (self / name).unlink()
 
@@ -94,7 +87,7 @@ class RunDirectory:
         """The directory itself as well, if it holds nothing else."""
         self.clear()
         with told(self.path, "removed"):
-            (self / _LOCK).unlink(missing_ok=True)
+            (self / LOCK).unlink(missing_ok=True)
             self.path.rmdir()
 
     def write(self, name: str, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
@@ -107,7 +100,7 @@ class RunDirectory:
     def locked(self) -> Iterator[Self]:
         """Nobody else writes here meanwhile. The lock ends with the process, however that ends."""
         with told(self.path, "opened"):
-            handle = os.open(self / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
+            handle = os.open(self / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,10 +109,6 @@ class RunDirectory:
             yield self
         finally:
             os.close(handle)
-
-
-def _draft(name: str) -> str:
-    return f".{name}.draft"
 
 
 def find_runs(path: Path) -> list[RunDirectory]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sims.config_problems import ConfigError
+from sims.records.run_paths import draft_of
 
 PUBLIC: Final = 0o644
 PRIVATE: Final = 0o600
@@ -26,7 +27,7 @@ def told(path: Path, what: str = "written") -> Iterator[None]:
 
 def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
     """Put `data` in the place of what was at `path`, all of it or nothing. Raises `ConfigError`."""
-    draft = path.with_name(f".{path.name}.draft")
+    draft = path.with_name(draft_of(path.name))
     with told(path):
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)

@@ -19,8 +19,8 @@ from secagg.ledger import Head, Row
 from secagg.ledger.chain import START, text_of
 from sims.config_problems import ConfigError
 from sims.records.directory import RunDirectory
+from sims.records.run_paths import LEDGER_HEAD
 
-NAME: Final = "ledger.head"
 _PURPOSE: Final = "head of a run's ledger"
 _SIGNATURE_BYTES: Final = 64
 
@@ -76,19 +76,19 @@ class Verified:
 def write_head(run: RunDirectory, signed: SignedHead) -> None:
     """Keep this head, and the last one of every other signer before it."""
     earlier = [each for each in _kept(run) if each.key != signed.key]
-    run.write_json(NAME, {**signed.body(), "earlier": [each.body() for each in earlier]})
+    run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
 
 
 def _kept(run: RunDirectory) -> list[SignedHead]:
-    return read_heads(run) if (run / NAME).exists() else []
+    return read_heads(run) if (run / LEDGER_HEAD).exists() else []
 
 
 def read_heads(run: RunDirectory) -> list[SignedHead]:
     """All that are kept, the newest last. Raises `ConfigError` if the file is missing, or none of ours."""
-    content = run.read_json(NAME)
+    content = run.read_json(LEDGER_HEAD)
     earlier = content.get("earlier", [])
     if not isinstance(earlier, list):
-        raise AlteredLedger(f"{run / NAME} is damaged: its earlier heads are no list")
+        raise AlteredLedger(f"{run / LEDGER_HEAD} is damaged: its earlier heads are no list")
     return [_parse(run, each) for each in (*earlier, content)]
 
 
@@ -97,7 +97,7 @@ def _parse(run: RunDirectory, body: Any) -> SignedHead:
         head = Head(_rows(body["rows"]), _hex(body["hash"], DIGEST_BYTES))
         return SignedHead(head, _hex(body["key"], KEY_BYTES), _hex(body["signature"], _SIGNATURE_BYTES))
     except (KeyError, TypeError, ValueError):
-        raise AlteredLedger(f"{run / NAME} is damaged: it holds no signed head of a ledger") from None
+        raise AlteredLedger(f"{run / LEDGER_HEAD} is damaged: it holds no signed head of a ledger") from None
 
 
 def _rows(number: Any) -> int:

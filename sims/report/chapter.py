@@ -15,6 +15,7 @@ from sims.audit.audit_result import Audit, Spent
 from sims.audit.audit_run import audited
 from sims.records import RunDirectory, find_runs
 from sims.records.files import read_file
+from sims.records.run_paths import CLIENTS, METRICS, RESULT, SCENARIO, SUMS
 from sims.records.sums import SumHistory, SumRecord
 from sims.text_format import values_of
 
@@ -170,16 +171,16 @@ def read_chapters(path: Path) -> tuple[Chapter, ...]:
 
 
 def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter:
-    result = _optional(run, "result.json")
+    result = _optional(run, RESULT)
     return Chapter(
         title=title,
         audit=audited(run),
         cell=facts.get("cell") or {},
-        metrics=run.read_lines("metrics.jsonl"),
-        sums=SumHistory.of(run.read_lines("sums.jsonl"), str(run / "sums.jsonl")).sums,
-        clients=_optional(run, "clients.json"),
+        metrics=run.read_lines(METRICS),
+        sums=SumHistory.of(run.read_lines(SUMS), str(run / SUMS)).sums,
+        clients=_optional(run, CLIENTS),
         corrupt=frozenset(result.get("corrupt") or ()),
-        scenario=_text(run / "scenario.toml"),
+        scenario=_text(run / SCENARIO),
         versions={
             name: str(facts[key])
             for name, key in {"secagg": "secagg", "Python": "python"}.items()

@@ -17,6 +17,7 @@ from typing import Final
 
 from sims.config_problems import ConfigError
 from sims.records.files import replace_file
+from sims.records.run_paths import REPORT
 from sims.report import sections
 from sims.report.chapter import Chapter, read_chapters
 from sims.report.headline import sentence
@@ -100,9 +101,6 @@ def _style() -> str:
 
 def _script() -> str:
     return f"<script>{_content('page.js')}</script>"
-
-
-REPORT: Final = "report.html"
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:

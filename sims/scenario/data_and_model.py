@@ -18,11 +18,12 @@ from fl.federation import Federation
 from fl.flat import flatten
 from protocols.serialisation import Vector, as_vector
 from sims.config_problems import ConfigError, Problems
+from sims.records.run_paths import MODEL
 from sims.scenario.kinds import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
 
 _GIVEN = "given"
-_KEPT = Path("model.npz")  # in the directory of a run
+_KEPT = Path(MODEL)  # in the directory of a run
 
 
 def check(settings: Settings, problems: Problems) -> None:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
+import tomli_w
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.keys import Identity
@@ -27,20 +28,25 @@ from secagg.ledger.description import describe
 from secagg.net.keyfiles import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
-from sims.records.checkpoint import NAME as CHECKPOINT
 from sims.records.checkpoint import Checkpoint, Side
-from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUN, RUNNING
+from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING
 from sims.records.lines import LinesFile
+from sims.records.run_paths import (
+    CHECKPOINT,
+    LEDGER,
+    METRICS,
+    METRICS_TABLE,
+    MODEL,
+    RESULT,
+    RUN,
+    SCENARIO,
+    SUMS,
+)
 from sims.records.signing import SignedHead, write_head
 from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
-from sims.records.toml import as_toml
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.simulation.table import as_csv
 from sims.simulation.world import World
-
-LEDGER: Final = "ledger"
-SUMS: Final = "sums.jsonl"
-METRICS: Final = "metrics.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +205,7 @@ class Keeper:
             "graph": None,
             "server_key": None if self.ledger is None else self._identity.public.hex(),
             "algorithm": given.algorithm.name,
-            "command": f"secagg simulate {self._directory / 'scenario.toml'}",
+            "command": f"secagg simulate {self._directory / SCENARIO}",
             "sums": described(world.algorithm)
             + ([] if world.tail is None else described(world.tail.algorithm, extra=True)),
         }
@@ -241,7 +247,7 @@ class Keeper:
         cell = "" if not self._origin.cell else f"-{self._directory.path.name}"
         document = self._settings.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
         text = as_toml({"name": f"{self._origin.name}{cell}", **document})
-        self._directory.write("scenario.toml", text.encode())
+        self._directory.write(SCENARIO, text.encode())
 
     def _tell(self, status: str, why: str | None = None, *, sync: bool = True) -> None:
         self._facts |= {"status": status, "why": why, "graph": self._graph}
@@ -253,11 +259,11 @@ class Keeper:
         """All is done. `more` are further files of JSON, by name; checkpoints are not needed any more."""
         archive = io.BytesIO()
         np.savez(archive, model=np.asarray(model))
-        self._directory.write("model.npz", archive.getvalue())
+        self._directory.write(MODEL, archive.getvalue())
         for name, content in more.items():
             self._directory.write_json(name, content)
         self._write_table()
-        self._directory.write_json("result.json", result)
+        self._directory.write_json(RESULT, result)
         self._tell(FINISHED)
         with suppress(OSError):
             (self._directory / CHECKPOINT).unlink()
@@ -275,7 +281,7 @@ class Keeper:
             self._tell(FAILED, why)
 
     def _write_table(self) -> None:
-        self._directory.write("metrics.csv", as_csv(self._directory.read_lines(METRICS)).encode())
+        self._directory.write(METRICS_TABLE, as_csv(self._directory.read_lines(METRICS)).encode())
 
 
 def _identity(settings: Settings) -> Identity:
@@ -302,3 +308,14 @@ def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str,
         }
         for each in algorithm.sums()
     ]
+
+
+def as_toml(document: Mapping[str, Any]) -> str:
+    """Return a document of values, arrays and tables as TOML. Keys with the value None are left out."""
+    return tomli_w.dumps(_without_none(document))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    return [_without_none(each) for each in value] if isinstance(value, list | tuple) else value

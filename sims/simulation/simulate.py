@@ -17,6 +17,7 @@ from secagg.errors import SecaggError
 from secagg.memory import AnswerEntry
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, Side
+from sims.records.run_paths import CANARIES, CLIENTS, SPEND
 from sims.records.sums import SessionRecord, SumLogger, SumRecord
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings
@@ -207,9 +208,9 @@ class Simulation:
         result = self._story.result()
         if self._keeper is None:
             return {**result, "seconds": self._rounded()}
-        more: dict[str, Any] = {"clients.json": self._story.of_clients(), "spend.json": self._spend()}
+        more: dict[str, Any] = {CLIENTS: self._story.of_clients(), SPEND: self._spend()}
         if self._settings.audit.canaries:
-            more["canaries.json"] = canary_facts(self._settings, self._algorithms())
+            more[CANARIES] = canary_facts(self._settings, self._algorithms())
         result = {**result, "seconds": self._rounded()}
         self._keeper.finish(result, more, self.world.run.model)
         return result

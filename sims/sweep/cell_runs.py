@@ -14,6 +14,7 @@ from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
 from sims.records.directory import FINISHED
+from sims.records.run_paths import CHECKPOINT, RESULT
 from sims.scenario.scenario import Variant
 from sims.sweep.results import Results
 from sims.sweep.tasks import Explained, Stopped, Tell
@@ -98,7 +99,7 @@ def plan_tasks(
             problems.append(str(error))
             continue
         if task is None:
-            results.add(cell, own[cell.digest].read_json("result.json"))
+            results.add(cell, own[cell.digest].read_json(RESULT))
         else:
             tasks[cell.digest] = task
     if problems:
@@ -113,7 +114,7 @@ def _planned(
     directory.make()
     with directory.locked():
         if not directory.exists or restart:
-            directory.write("checkpoint", b"")  # raises if nothing can be written here
+            directory.write(CHECKPOINT, b"")  # raises if nothing can be written here
             directory.clear()
             return CellTask(cell, name, directory)
         facts = directory.facts()

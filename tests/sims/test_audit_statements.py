@@ -16,10 +16,10 @@ from sims.cli import main
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.signing import SignedHead, write_head
-from sims.records.toml import as_toml
 from sims.runtime import Setting
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
+from sims.simulation.keeping import as_toml
 from tests.sims.audit_run import make_run, noisy
 
 SEEDED = {

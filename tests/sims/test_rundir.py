@@ -19,9 +19,9 @@ from sims.records.checkpoint import Side
 from sims.records.files import replace_file
 from sims.records.lines import LinesFile, read_lines
 from sims.records.signing import AlteredLedger, SignedHead, verify, write_head
-from sims.records.toml import as_toml
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
+from sims.simulation.keeping import as_toml
 from sims.simulation.simulate import SimulationError, SimulationStopped
 from tests.sims.small_runs import settings
 

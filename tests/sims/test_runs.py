@@ -18,10 +18,10 @@ from secagg.ledger import read_ledger
 from secagg.noise.conversion import epsilon
 from sims.cli import main
 from sims.records import RunDirectory, find_runs
-from sims.records.directory import NAMES
+from sims.records.run_paths import RUN_FILES
 from sims.records.signing import verify
-from sims.records.toml import as_toml
 from sims.simulation import simulate
+from sims.simulation.keeping import as_toml
 from sims.simulation.moment import Progress
 from sims.simulation.simulate import SimulationStopped
 from sims.sweep.run import ProgressLines, stopped_by_signals
@@ -160,7 +160,7 @@ def test_a_scenario_as_it_was_run_gives_the_same_model_again(scenario: Path) -> 
 def test_the_page_on_runs_names_every_file() -> None:
     page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
     hidden = {"ledger-wal", "ledger-shm"}  # SQLite's own, while a run goes on
-    assert [name for name in NAMES if f"`{name}`" not in page] == sorted(hidden, reverse=True)
+    assert [name for name in RUN_FILES if f"`{name}`" not in page] == sorted(hidden, reverse=True)
 
 
 # --- drop-outs by law ---

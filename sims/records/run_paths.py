@@ -1,0 +1,33 @@
+"""File names of a run directory. No other module spells them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RUN: Final = "run.json"  # status and facts of the run
+SCENARIO: Final = "scenario.toml"  # the settings as they were run
+LEDGER: Final = "ledger"
+LEDGER_SEAL: Final = "ledger-seal"
+LEDGER_HEAD: Final = "ledger.head"  # the signed head
+SUMS: Final = "sums.jsonl"  # records of sessions and sums
+METRICS: Final = "metrics.jsonl"  # one line for each round
+METRICS_TABLE: Final = "metrics.csv"
+CLIENTS: Final = "clients.json"  # final scores of each client
+SPEND: Final = "spend.json"  # privacy spending of server and clients
+CANARIES: Final = "canaries.json"  # lower bounds on epsilon
+CHECKPOINT: Final = "checkpoint"
+MODEL: Final = "model.npz"
+RESULT: Final = "result.json"
+REPORT: Final = "report.html"
+LOCK: Final = ".lock"  # not the directory itself, which ledgers lock while they are created
+
+# Every file that a run leaves, and so every file that is removed when it starts again.
+RUN_FILES: Final = (
+    SCENARIO, RUN, LEDGER, LEDGER_SEAL, f"{LEDGER}-wal", f"{LEDGER}-shm", LEDGER_HEAD, SUMS, METRICS,
+    METRICS_TABLE, CLIENTS, SPEND, CHECKPOINT, MODEL, RESULT, CANARIES, REPORT,
+)  # fmt: skip
+
+
+def draft_of(name: str) -> str:
+    """Return the name under which a file is written before it replaces the old one."""
+    return f".{name}.draft"
