@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.digits_task import DigitsTask
 from benchmarks.flower_rounds import Comparison, FlowerRounds, compare
 from benchmarks.stages import Part, StageClock
-from fl.threads import one_thread
+from fl.device import one_thread
 from protocols.run import Run
 from protocols.serialisation import Vector
 from secagg import Trust

@@ -16,15 +16,15 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from fl.batching_policy import AUTO, ONE_BY_ONE, TOGETHER, can_stack
 from fl.crowd import Crowd
+from fl.device import one_thread
 from fl.federation import ClientData
 from fl.flat import flatten
-from fl.models.model import Model
-from fl.models.setups import SETUPS, Setup
+from fl.models.base import Model
+from fl.models.registry import SETUPS, Setup
 from fl.samples import Array, Samples
-from fl.threads import one_thread
 from fl.training import Training
-from fl.ways import AUTO, ONE_BY_ONE, TOGETHER, can_stack
 from secagg.errors import LocalError
 from sims.console import OnProgress
 

@@ -1,12 +1,70 @@
-"""Which samples every local step sees: the same for the same seed, however and wherever it is computed."""
+"""A client's samples on the device where it trains."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from fl.samples import Array
+from fl.errors import DataError
+from fl.samples import Array, Samples
+from fl.training import Training
+
+_OWN: Final = ("C_CONTIGUOUS", "WRITEABLE")  # a copy of what is not: torch would warn, and nobody writes here
+
+
+class Store:
+    """Inputs and targets as tensors, as a model and its loss take them."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs = inputs
+        self.targets = targets
+
+    @classmethod
+    def of(cls, samples: Samples, training: Training, device: torch.device) -> Store:
+        if samples.y.ndim != 1:
+            raise DataError(f"targets have shape {samples.y.shape}: make it one number for every sample")
+        symbols = samples.x.dtype.kind in "iu"
+        inputs = torch.from_numpy(np.require(samples.x, requirements=_OWN))
+        inputs = _cast("inputs", inputs, torch.int64 if symbols else training.dtype, device)
+        classes = training.objective.whole_targets
+        if classes and samples.y.dtype.kind == "f":
+            raise DataError(f"the loss {training.loss} needs classes for targets, which are whole numbers")
+        targets = torch.from_numpy(np.require(samples.y, requirements=_OWN))
+        return cls(inputs, _cast("targets", targets, torch.int64 if classes else training.dtype, device))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __repr__(self) -> str:
+        return f"Store({len(self)} samples)"
+
+    def part(self, start: int, stop: int) -> Store:
+        """Some of them, in the same memory."""
+        return Store(self.inputs[start:stop], self.targets[start:stop])
+
+    def at(self, indices: Tensor) -> Store:
+        """A batch."""
+        return Store(self.inputs[indices], self.targets[indices])
+
+    @property
+    def bytes(self) -> int:
+        return self.inputs.nbytes + self.targets.nbytes
+
+
+def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    cast = values.to(device=device, dtype=dtype)
+    # Samples are finite, so only a number that is too large for shorter floats can be otherwise here.
+    if values.is_floating_point() and values.dtype.itemsize > dtype.itemsize and not cast.isfinite().all():
+        bad = torch.nonzero(~cast.isfinite().reshape(len(cast), -1).all(dim=1))
+        raise DataError(
+            f"{len(bad)} of {len(cast)} {name} are too large for {str(dtype).removeprefix('torch.')}, the "
+            f'first in row {int(bad[0])}: scale them down, or train with precision="float64"'
+        )
+    return cast
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,18 +12,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from fl.batches import Store
+from fl.batching_policy import AUTO, ONE_BY_ONE, can_stack, check_way, convolution_work, portions, stacks
+from fl.cooperative_batcher import Finished, Gathering, Waiting
 from fl.device import pick
 from fl.errors import DataError, FLError, TrainingError
 from fl.federation import ClientData
 from fl.flat import FlatModel
-from fl.gathering import Finished, Gathering, Waiting
-from fl.probe import stacks
 from fl.samples import Array, Samples
-from fl.stacked import Stack, Task
-from fl.store import Store
+from fl.stacked_training import Stack, StackedTask
 from fl.trainer import Trainer, checked_mask, checked_rate
 from fl.training import Training
-from fl.ways import AUTO, ONE_BY_ONE, can_stack, check_way, convolution_work, portions
 from protocols.learner import NO_STEERING, Score, Steering
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ class _Exchange:
 
 @dataclass(frozen=True, eq=False)
 class _Gradient:
-    task: Task
+    task: StackedTask
 
 
 class Member(Trainer):
@@ -70,16 +69,16 @@ class Member(Trainer):
         steps: int | None = None,
         rate: float | None = None,
         only: Array | None = None,
-    ) -> Task:
+    ) -> StackedTask:
         """The same, to be done later."""
         steps = self.steps if steps is None else steps
         rate = self.rate if rate is None else checked_rate(rate)
-        return Task(self, start, steering, steps, rate, None if only is None else checked_mask(only))
+        return StackedTask(self, start, steering, steps, rate, None if only is None else checked_mask(only))
 
     def gradient(self, model: Array) -> Array:
         if not self._gathering.inside:
             return super().gradient(model)
-        gradient: Array = self._gathering.ask(_Gradient(Task(self, model)))
+        gradient: Array = self._gathering.ask(_Gradient(StackedTask(self, model)))
         return gradient
 
     @property
@@ -97,11 +96,11 @@ class Member(Trainer):
         said: Mapping[int, Any] = self._gathering.ask(_Exchange(value))
         return said
 
-    def alone(self, task: Task) -> Array:
+    def alone(self, task: StackedTask) -> Array:
         """Do a task one by one."""
         return super().train(task.start, task.steering, steps=task.steps, rate=task.rate, only=task.only)
 
-    def gradient_alone(self, task: Task) -> Array:
+    def gradient_alone(self, task: StackedTask) -> Array:
         return super().gradient(task.start)
 
 
@@ -263,14 +262,14 @@ class Crowd(Mapping[int, Member]):
             chosen = [each for each in work if isinstance(each.request, _Gradient) is gradients]
             shapes: dict[tuple[object, ...], list[Waiting]] = {}
             for each in chosen:
-                task: Task = each.request.task if gradients else each.request
+                task: StackedTask = each.request.task if gradients else each.request
                 shapes.setdefault(task.shape, []).append(each)
             for alike in shapes.values():
                 self._compute(alike, gradients=gradients)
         return work
 
     def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
-        tasks: list[Task] = [each.request.task if gradients else each.request for each in alike]
+        tasks: list[StackedTask] = [each.request.task if gradients else each.request for each in alike]
         widths, steps = [task.trainer.width for task in tasks], [task.steps for task in tasks]
         quick = self.way == AUTO and all(task.trainer.slope is not None for task in tasks)
         way = self.way if len(tasks) > 1 and not quick and self._stackable() else ONE_BY_ONE
@@ -291,12 +290,12 @@ class Crowd(Mapping[int, Member]):
                 if self.latest is not None and not gradients:
                     self.latest[alike[place].client] = result
 
-    def _one(self, task: Task, *, gradients: bool) -> Array:
+    def _one(self, task: StackedTask, *, gradients: bool) -> Array:
         member = task.trainer
         assert isinstance(member, Member)
         return member.gradient_alone(task) if gradients else member.alone(task)
 
-    def _many(self, tasks: Sequence[Task], *, gradients: bool) -> list[Array]:
+    def _many(self, tasks: Sequence[StackedTask], *, gradients: bool) -> list[Array]:
         started = time.perf_counter()
         results = self._stack.gradients(tasks) if gradients else self._stack.train(tasks)
         for task in tasks:  # of what was done for all, each bears its share

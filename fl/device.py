@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 import torch
@@ -37,3 +39,17 @@ def _gpu(name: str, index: int | None, client: int) -> torch.device:
     if index is not None and index >= count:
         raise TrainingError(f"{name}: there are {count} GPUs, counted from 0")
     return torch.device("cuda", client % count if index is None else index)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums of floats depend on how they are shared out; with one thread, they are the same everywhere.
+
+    CPU time means something then, too: it counts no threads that wait for each other.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from torch import nn
 
 from fl.errors import TrainingError
 from fl.flat import Slot, slots_of
-from fl.models.checks import no_such
+from fl.models.base import no_such
 from fl.samples import Array
 
 

@@ -16,6 +16,7 @@ so the same objects know the optimum that experiments are measured by.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -24,13 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl.batches import Store
 from fl.errors import DataError, TrainingError
 from fl.flat import FlatModel
 from fl.models.linear import Linear
-from fl.newton import minimum
 from fl.objective import Logistic, Squared
 from fl.samples import Array
-from fl.store import Store
 from fl.training import Training
 
 _MOST: Final = 2048  # parameters, beyond which a matrix of them takes longer than many local steps
@@ -174,3 +174,26 @@ def is_linear(flat: FlatModel) -> bool:
 
 def _sigmoid(values: Array) -> Array:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))
+
+
+_STEPS: Final = 100  # It needs about ten; more than this means that it will not get there.
+
+
+def minimum(
+    slope: Callable[[Array], Array],
+    bend: Callable[[Array], Array],
+    value: Callable[[Array], float],
+    start: Array,
+) -> Array:
+    """Where `value` is least, given its gradient and its Hessian: until a step is nothing but rounding."""
+    model = np.array(start, dtype=np.float64)
+    for _ in range(_STEPS):
+        step = np.linalg.solve(bend(model), slope(model))
+        if np.abs(step).max() <= 1e-13 * max(1.0, np.abs(model).max()):
+            return np.asarray(model - step)
+        here, length = value(model), 1.0
+        # Far from the minimum a full step can overshoot; near to it, values are equal up to rounding.
+        while value(model - length * step) > here + 1e-12 * abs(here):
+            length /= 2
+        model -= length * step
+    raise DataError("no optimum was found: the labels can be told apart by too wide a margin; add noise")

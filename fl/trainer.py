@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl.batches import Batches, Order
+from fl.batches import Batches, Order, Store
 from fl.descent import Bond, Descent, Terms, mixes, pulls
 from fl.device import pick
 from fl.errors import TrainingError
@@ -22,7 +22,6 @@ from fl.federation import ClientData
 from fl.flat import FlatModel
 from fl.proximal import LeastSquares, Slope, exact_objective
 from fl.samples import Array, Samples
-from fl.store import Store
 from fl.subspace import projection_of
 from fl.training import Training
 from protocols.learner import NO_STEERING, PenaltyTerm, Score, Steering

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from fl.metrics.summary import over_seeds
 from papers.plots import Labels, draw, lines
+from papers.seeds import over_seeds
 from sims.sweep import read_records
 
 _SCENARIO: Final = "digits"

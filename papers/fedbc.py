@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from fl.metrics.summary import over_seeds
 from papers.plots import Labels, bars, draw, lines, scatter
+from papers.seeds import over_seeds
 from sims.sweep import Record, read_records
 
 METHODS: Final = ("FedAvg", "q-FedAvg", "FedProx", "Scaffold", "FedBC")

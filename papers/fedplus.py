@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fl.metrics.summary import over_seeds
 from papers.plots import Labels, Panel, draw, lines
+from papers.seeds import over_seeds
 from sims.sweep import Record, read_records
 
 Found = dict[tuple[str, str], list[float]]  # one value for each seed, by data set and method

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from fl.metrics.summary import over_seeds
 from papers import lpproj_attacks as attacks
 from papers.lpproj_attacks import MISSING, NAMES, records, table
 from papers.lpproj_costs import Cost, cost_of, first_round, value_within
 from papers.lpproj_theory import ATTACKS, LinearProblem, Method
 from papers.plots import Labels, Panel, draw, lines, scatter
+from papers.seeds import over_seeds
 from sims.sweep import Record
 
 _NEVER: Final = "*"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fl.metrics.summary import over_seeds
 from papers.plots import Labels, Panel, lines
+from papers.seeds import over_seeds
 from sims.sweep import Record, read_records
 
 METHODS: Final = ("lp-proj-1", "lp-proj-2", "RSA", "Ditto", "median", "FedAvg", "local")

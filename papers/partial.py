@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from fl.metrics.personal import summarised_gains
-from fl.metrics.summary import over_seeds
+from papers.personalisation_gain import summarised_gains
 from papers.plots import Labels, Panel, bars, draw, lines
+from papers.seeds import over_seeds
 from sims.sweep import Record, read_records
 
 PARTS: Final = ("input", "output", "adapter")

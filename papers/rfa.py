@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fl.metrics.summary import over_seeds
 from papers.plots import Labels, Panel, draw, lines
+from papers.seeds import over_seeds
 from sims.sweep import Record, read_records
 
 RULES: Final = ("FedAvg", "RFA", "RFA-1")

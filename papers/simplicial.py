@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl.metrics.clients import percentile
-from fl.metrics.summary import Comparison, over_seeds, paired
 from papers import simplicial_quantiles as quantiles
 from papers.plots import Labels, Panel, draw, histogram, lines
+from papers.seeds import Comparison, over_seeds, paired
 from protocols.privacy_budget import HistogramBudget
 from secagg.noise.conversion import epsilon
 from secagg.noise.goal import Goal

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fl.metrics.summary import over_seeds
 from fl.metrics.trajectory import rounds_to
 from papers import splitting_figures
+from papers.seeds import over_seeds
 from papers.splitting_cells import (
     CATALOGUE,
     LOGISTIC,

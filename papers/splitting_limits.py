@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from fl.data.splitting import LeastSquares, least_squares
+from fl.data.least_squares import LeastSquares, least_squares
 from fl.metrics.heterogeneity import at_optimum
 
 FILE: Final = "splitting-limits.jsonl"

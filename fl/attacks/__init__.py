@@ -5,14 +5,12 @@
 stragglers.
 """
 
-from fl.attacks.answers import CorruptAnswer
-from fl.attacks.attack import ATTACKS, Attack, attack, corrupt_data, corrupt_learners, is_on_messages
-from fl.attacks.message import TAMPERINGS, tampering
 from fl.attacks.omniscient import Exchange, Omniscient
 from fl.attacks.poisoning import flip_labels, negate_images, random_labels, reverse_text
-from fl.attacks.selection import by_count, by_samples
-from fl.attacks.straggler import Straggler, slow_down
-from fl.attacks.updates import Gaussian, SameValue, Scaling, SignFlip
+from fl.attacks.registry import ATTACKS, Attack, attack, corrupt_data, corrupt_learners, is_on_messages
+from fl.attacks.residues import TAMPERINGS, tampering
+from fl.attacks.straggler import Straggler, by_count, by_samples, slow_down
+from fl.attacks.updates import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip
 
 __all__ = [
     "ATTACKS",

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fl.attacks.wrapper import Wrapper
+from fl.attacks.learner_wrapper import Wrapper
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering

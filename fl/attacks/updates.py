@@ -2,7 +2,7 @@
 
 An algorithm sees the model `start + corrupt update` in place of the one that training came to. Whatever it
 then does with a model, such as clipping, it does with this one, so these are attacks by clients that keep to
-the protocol; `fl.attacks.message` has those that do not. Clients that send gradients of their own making
+the protocol; `fl.attacks.residues` has those that do not. Clients that send gradients of their own making
 instead of a trained model are out of their reach, as `gradient` stays what it is.
 
 Same value, sign flip, Gaussian and scaling with random labels are those of the lp-proj paper. There a message
@@ -12,11 +12,12 @@ is a whole model, and so it is here with `whole`; otherwise it is an update, whi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from fl.attacks.wrapper import Wrapper
+from fl.attacks.learner_wrapper import Wrapper
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering
@@ -163,3 +164,37 @@ def _positive(name: str, value: float) -> float:
     if not 0 < value < np.inf:
         raise TrainingError(f"{name} must be above 0, not {value!r}")
     return value
+
+
+class CorruptAnswer(Wrapper):
+    """A learner that trains as the one in `corrupt` does. Whoever runs its client calls `answered`."""
+
+    def __init__(self, corrupt: CorruptUpdate) -> None:
+        super().__init__(corrupt.wrapped)
+        self._corrupt = corrupt
+        self._rng = corrupt.rng  # so that whoever saves this learner finds it
+
+    def answered(
+        self, values: Mapping[str, Any], most: Mapping[str, int], sent: Sequence[Array]
+    ) -> dict[str, Any]:
+        """What is answered in place of `values`.
+
+        `most`  the largest number in each part that is of whole numbers; all others are real.
+        `sent`  the vectors that came with the question. A message that is whole is the one of them with as
+                many numbers as the answer, plus the answer.
+        """
+        arrays = {name: np.asarray(each) for name, each in values.items()}
+        longest = max(map(np.size, arrays.values()), default=0)
+        return {
+            name: self._changed(each, most.get(name), sent) if each.size == longest else values[name]
+            for name, each in arrays.items()
+        }
+
+    def _changed(self, honest: Array, most: int | None, sent: Sequence[Array]) -> Array:
+        if most is None:
+            start = next((each for each in sent if each.shape == honest.shape), np.zeros_like(honest))
+            return self._corrupt.submitted(honest, start)
+        middle = most / 2
+        steps = honest.astype(np.float64) - middle
+        changed = np.rint(self._corrupt.corrupt(steps, np.zeros_like(steps)) + middle)
+        return np.clip(changed, 0, most).astype(honest.dtype)

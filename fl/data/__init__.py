@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from fl.data import cifar, digits, idx, leaf, npz, shakespeare
+from fl.data import cifar, files, leaf, mnist, npz, shakespeare
 from fl.data.owned import Owned
 from fl.errors import DataError
 from fl.federation import Federation
@@ -23,11 +23,11 @@ Source: TypeAlias = Callable[..., Samples | Owned | Federation]
 
 SOURCES: dict[str, Source] = {
     "cifar10": cifar.cifar10,
-    "digits": digits.digits,
-    "emnist": idx.emnist,
-    "fashion-mnist": idx.fashion_mnist,
+    "digits": npz.digits,
+    "emnist": mnist.emnist,
+    "fashion-mnist": mnist.fashion_mnist,
     "leaf": leaf.leaf,
-    "mnist": idx.mnist,
+    "mnist": mnist.mnist,
     "npz": npz.pooled,
     "npz-owned": npz.owned,
     "shakespeare": shakespeare.shakespeare,
@@ -56,3 +56,39 @@ def load(name: str, directory: str | Path | None = None, **parameters: Any) -> S
     except TypeError as error:
         raise DataError(f"{name}: {error}. It takes {', '.join(accepted) or 'no parameters'}") from error
     return source(**parameters)
+
+
+Look = Callable[[str, Path, Mapping[str, Any]], Any]
+
+
+def look(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
+    """Raises `DataError` that says what is missing, as the source of that kind itself would.
+
+    `parameters`  of the source; those that do not matter here may be among them. Of a source that is not
+                  known here, the directory has to be there.
+    """
+    if kind in _LOOKS:
+        _LOOKS[kind](kind, directory, parameters)
+    elif not directory.is_dir():
+        raise DataError(f"{directory} is no directory, and {kind} was to be read from it")
+
+
+def _idx(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
+    named = {name: parameters[name] for name in ("split", "part") if name in parameters}
+    mnist.look(kind, directory, **named)
+
+
+def _npz(_kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
+    files.find(directory, (parameters["file"],), npz.ORIGIN)
+
+
+_LOOKS: Final[Mapping[str, Look]] = {
+    "cifar10": lambda _, directory, given: list(cifar.batch_files(directory, given.get("part", "all"))),
+    "emnist": _idx,
+    "fashion-mnist": _idx,
+    "leaf": lambda _, directory, given: leaf.json_files(directory, given.get("part", "all")),
+    "mnist": _idx,
+    "npz": _npz,
+    "npz-owned": _npz,
+    "shakespeare": lambda _, directory, given: shakespeare.text_in(directory, given.get("file")),
+}

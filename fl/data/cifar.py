@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data import arrays, checksums, source
+from fl.data import arrays, checksums, files
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -45,23 +45,23 @@ def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> 
     `check=False` reads other editions too, with as many images in a batch as there are.
     """
     pixels, labels = [], []
-    for path in files(directory, part):
-        with source.blame(path):
+    for path in batch_files(directory, part):
+        with files.blame(path):
             rows, values = _read(path, check)
             labels.append(arrays.targets(values, CLASSES))
             pixels.append(rows.reshape(-1, *_IMAGE))
     return Samples(arrays.scaled(pixels), np.concatenate(labels))
 
 
-def files(directory: str | Path, part: str = "all") -> Iterator[Path]:
+def batch_files(directory: str | Path, part: str = "all") -> Iterator[Path]:
     """The batches of a part. Raises `DataError` where one is missing."""
-    for name in (name for one in source.parts(part) for name in _BATCHES[one]):
+    for name in (name for one in files.parts(part) for name in _BATCHES[one]):
         names, places = (name, f"{name}.bin"), (".", "cifar-10-batches-py", "cifar-10-batches-bin")
-        yield source.find(directory, names, _ORIGIN, places)
+        yield files.find(directory, names, _ORIGIN, places)
 
 
 def _read(path: Path, check: bool) -> tuple[Array, Array]:
-    data = source.content(path, _LARGEST)
+    data = files.content(path, _LARGEST)
     if check:
         checksums.verify("cifar10", path, data)
     pixels, labels = _binary(data) if ".bin" in path.suffixes else _python(data)

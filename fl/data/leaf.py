@@ -16,12 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from fl.data import arrays, source
-from fl.data.letters import LETTERS, encode
+from fl.data import arrays, files
 from fl.data.owned import Owned
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
+LETTERS = (
+    "\n !\"&'(),-.0123456789:;>?"
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+)  # fmt: skip
+
+_FOREIGN = 255  # stands for every character that is not among the letters
 _ORIGIN = "LEAF (github.com/TalwalkarLab/leaf) makes them: its preprocess.sh writes all_data, train and test"
 _PLACES = (".", "data")
 
@@ -44,8 +49,8 @@ def leaf(
     pieces: list[Samples] = []
     owner: list[Array] = []
     kinds: set[tuple[bool, bool]] = set()
-    for path in files(Path(directory), part):
-        with source.blame(path):
+    for path in json_files(Path(directory), part):
+        with files.blame(path):
             for user, x, y in _users(_parsed(path)):
                 if not len(x) and drop_empty:
                     continue
@@ -57,9 +62,9 @@ def leaf(
     return Owned(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
 
 
-def files(directory: Path, part: str) -> list[Path]:
+def json_files(directory: Path, part: str) -> list[Path]:
     """The files of a part, in the order of their names."""
-    folders = source.parts(part)
+    folders = files.parts(part)
     for place in _PLACES:
         if part == "all" and (found := sorted((directory / place / "all_data").glob("*.json"))):
             return found
@@ -72,7 +77,7 @@ def files(directory: Path, part: str) -> list[Path]:
 
 
 def _parsed(path: Path) -> Any:
-    data = source.content(path)
+    data = files.content(path)
     try:
         return json.loads(data)
     except ValueError as error:
@@ -137,3 +142,27 @@ def _joined(pieces: list[Samples], directory: Path) -> Samples:
 def _single(values: Array) -> Array:
     """Floats of both kinds in one: where all numbers of a user happen to be whole, json does not say more."""
     return values.astype(np.float32, copy=False) if values.dtype.kind == "f" else values
+
+
+# The eighty of LEAF's Shakespeare, in its order, so that models and results can be compared.
+def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
+    """The place of each character among `letters`, as bytes; with `drop`, others are left out.
+
+    They are bytes because windows over a text repeat every character as often as a window is long.
+    """
+    if not 0 < len(letters) == len(set(letters)) <= _FOREIGN:
+        raise DataError(f"a vocabulary is 1 to {_FOREIGN} different letters")
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    known = np.array([ord(letter) for letter in letters], np.uint32)
+    table = np.full(int(known.max()) + 2, _FOREIGN, np.uint8)
+    table[known] = np.arange(len(letters))
+    codes: Array = table[np.minimum(points, len(table) - 1)]
+    foreign = codes == _FOREIGN
+    if drop:
+        codes = codes[~foreign]
+    elif foreign.any():
+        at = int(np.argmax(foreign))
+        raise DataError(
+            f"character {text[at]!r} at {at} is not in the vocabulary: take it out, or pass other letters"
+        )
+    return codes

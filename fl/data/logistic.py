@@ -1,4 +1,4 @@
-"""The logistic regression of "A unifying framework for federated learning": see fl/data/splitting.py."""
+"""The logistic regression of "A unifying framework for federated learning": see fl/data/least_squares.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from fl.data.divide import checked_seed, not_negative
-from fl.data.splitting import SEED, as_federation, check_shapes, positive_eta
+from fl.data.least_squares import SEED, as_federation, check_shapes, positive_eta
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.newton import minimum
 from fl.partition.pools import counted
+from fl.proximal import minimum
 from fl.samples import Array
 
 _FLIP: Final = 0.5  # Labels are flipped where noise is at least this far from zero.

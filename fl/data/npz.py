@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.lib import format as npy
 
-from fl.data import arrays, source
+from fl.data import arrays, checksums, files, npz
 from fl.data.owned import Owned
 from fl.errors import DataError
 from fl.samples import Array, Samples
@@ -47,7 +47,7 @@ _UNREADABLE = (
 
 def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
     """The samples of a file. `part`: "train", "test", or "all" of them."""
-    return _read(source.find(directory, (file,), ORIGIN), part, classes, None)[0]
+    return _read(files.find(directory, (file,), ORIGIN), part, classes, None)[0]
 
 
 def owned(
@@ -64,9 +64,9 @@ def owned(
     In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over
     squares of `shrink` pixels, and come out smaller by that factor.
     """
-    path = source.find(directory, (file,), ORIGIN)
+    path = files.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
-    with source.blame(path):
+    with files.blame(path):
         samples = Samples(arrays.shrunk(samples.x, shrink), samples.y)
         if who.dtype.kind == "U":
             _check_names(owner, who)
@@ -77,7 +77,7 @@ def owned(
 
 def members(path: Path, names: Sequence[str]) -> list[Array]:
     """Arrays of an npz file, by name. Pickled objects are never read."""
-    with source.blame(path), zipfile.ZipFile(path) as archive:
+    with files.blame(path), zipfile.ZipFile(path) as archive:
         held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if missing := [name for name in names if name not in held]:
             raise DataError(f"it holds {', '.join(held) or 'nothing'}; missing: {', '.join(missing)}")
@@ -88,7 +88,7 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
     ends = _ends(path, part)
     wanted = ("x", "y") if owner is None else ("x", "y", owner)
     columns = [members(path, [name + end for end in ends]) for name in wanted]
-    with source.blame(path):
+    with files.blame(path):
         samples = Samples(arrays.inputs(columns[0]), arrays.targets(arrays.joined(columns[1]), classes))
         if not len(samples):
             raise DataError("it holds no samples")
@@ -97,8 +97,8 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
 
 def _ends(path: Path, part: str) -> tuple[str, ...]:
     """What the names of the arrays end in: nothing, in a file that is not split."""
-    ends = tuple(f"_{one}" for one in source.parts(part))
-    with source.blame(path), zipfile.ZipFile(path) as archive:
+    ends = tuple(f"_{one}" for one in files.parts(part))
+    with files.blame(path), zipfile.ZipFile(path) as archive:
         if "x.npy" not in archive.namelist():
             return ends
         if part != "all":
@@ -117,9 +117,9 @@ def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
         if dtype.hasobject:
             raise DataError(f"{name} holds Python objects, which are never read: save it as numbers")
         count = math.prod(shape)
-        source.bounded(path, count * max(dtype.itemsize, 1))
-        array: Array = source.fill(stream, np.empty(count, dtype))
-        source.end(stream)
+        files.bounded(path, count * max(dtype.itemsize, 1))
+        array: Array = files.fill(stream, np.empty(count, dtype))
+        files.end(stream)
         try:
             return array.reshape(shape, order="F" if fortran else "C")
         except ValueError as error:  # An array of nothing, with axes that are too long together.
@@ -151,3 +151,24 @@ def _check_names(owner: str, names: Array) -> None:
     codes = np.ascontiguousarray(names).view(np.dtype(np.uint32).newbyteorder(names.dtype.byteorder))
     if ((codes > _LAST_CHARACTER) | ((codes >= 0xD800) & (codes < 0xE000))).any():
         raise DataError(f"{owner} holds characters that do not exist: it is damaged")
+
+
+CLASSES = 10
+
+FILE = Path(__file__).with_name("digits.npz")
+DIGEST = "sha256:b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"
+
+
+def digits() -> Samples:
+    """All of them: float32 in [0, 1], of shape (1797, 1, 8, 8), and labels 0..9."""
+    return read(FILE)
+
+
+def read(path: Path) -> Samples:
+    """The bundled file, if it is as it was shipped."""
+    if not path.is_file():
+        raise DataError(f"{path} is missing, and it comes with the package: install the package again")
+    if (found := checksums.digest("sha256", path.read_bytes())) != DIGEST:
+        raise DataError(f"{path}: expected {DIGEST}, found {found}: install the package again")
+    images, labels = npz.members(path, ("images", "labels"))
+    return Samples(arrays.scaled([arrays.channels_first(images)], top=16), arrays.targets(labels, CLASSES))

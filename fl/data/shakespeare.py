@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fl.data import source
-from fl.data.letters import LETTERS, encode
+from fl.data import files
+from fl.data.leaf import LETTERS, encode
 from fl.data.owned import Owned
 from fl.errors import DataError
 from fl.partition.pools import counted
@@ -54,8 +54,8 @@ def shakespeare(
     """
     window, stride = counted("window", window), counted("stride", stride)
     path = text_in(directory, file)
-    text = source.content(path, _LARGEST)
-    with source.blame(path):
+    text = files.content(path, _LARGEST)
+    with files.blame(path):
         lines = text.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
         spoken = _tsv(lines) if ".tsv" in path.suffixes else _speeches(lines)
         codes = {role: encode("\n".join(said), letters, drop=True) for role, said in spoken.items()}
@@ -64,7 +64,7 @@ def shakespeare(
 
 def text_in(directory: str | Path, file: str | None = None) -> Path:
     """The file of that name, or of a usual one. Raises `DataError` where there is none."""
-    return source.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
+    return files.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 
 def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
@@ -105,7 +105,7 @@ def _windows(codes: Mapping[str, Array], window: int, stride: int) -> Owned:
     if not codes:
         raise DataError(f"no role says more than {window} characters: choose a smaller window")
     counts = [len(range(0, len(code) - window, stride)) for code in codes.values()]
-    if sum(counts) * window > source.LARGEST:
+    if sum(counts) * window > files.LARGEST:
         raise DataError(f"{sum(counts)} windows of {window} are too many to hold: choose a larger stride")
     x = np.empty((sum(counts), window), np.uint8)
     y = np.empty(sum(counts), np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl.errors import FLError
-from fl.metrics.checked import Floats, number
+from fl.metrics.checks import Floats, number
 
 
 def at_optimum(gradients: ArrayLike, *, doubled: bool = False) -> float:

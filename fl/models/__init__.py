@@ -4,7 +4,6 @@ All are ordinary torch modules. A module of your own can be trained just as well
 are all there is to it.
 """
 
-from fl.models.catalogue import MODELS, build, parameters_of, size_of
-from fl.models.setups import SETUPS, Setup, sizes
+from fl.models.registry import MODELS, SETUPS, Setup, build, parameters_of, size_of, sizes
 
 __all__ = ["MODELS", "SETUPS", "Setup", "build", "parameters_of", "size_of", "sizes"]

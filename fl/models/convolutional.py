@@ -8,8 +8,8 @@ from typing import Final
 from torch import nn
 
 from fl.errors import TrainingError
-from fl.models import checks
-from fl.models.model import Chain
+from fl.models import base
+from fl.models.base import Chain
 
 _KERNEL: Final = 5
 
@@ -38,7 +38,7 @@ class ConvNet(Chain):
         padded: bool = False,
         normalised: bool = False,
     ) -> None:
-        checks.whole(channels=channels, size=size, classes=classes)
+        base.whole(channels=channels, size=size, classes=classes)
         padding = _KERNEL // 2 if padded else 0
         first, second = filters
         layers: dict[str, nn.Module] = {

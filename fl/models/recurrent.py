@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fl.errors import TrainingError
-from fl.models import checks
+from fl.models import base
 
 
 class CharLSTM(nn.Module):
@@ -30,7 +30,7 @@ class CharLSTM(nn.Module):
     def __init__(
         self, *, vocabulary: int = 53, embedding: int = 8, hidden: int = 128, layers: int = 1
     ) -> None:
-        checks.whole(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
+        base.whole(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
         super().__init__()
         self.input = nn.Embedding(vocabulary, embedding)
         self.lstm = nn.ModuleList(

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from fl.errors import TrainingError
-from fl.models import checks
-from fl.models.model import Model
+from fl.models import base
+from fl.models.base import Model
 
 # So small that a new adapter changes next to nothing.
 _ADAPTER_SCALE: Final = 1e-4
@@ -44,9 +44,9 @@ class ResNet(Model):
         blocks: int = 1,
         adapters: bool = False,
     ) -> None:
-        checks.whole(channels=channels, size=size, classes=classes, blocks=blocks)
-        checks.truth(adapters=adapters)
-        width = checks.widths("widths", widths)
+        base.whole(channels=channels, size=size, classes=classes, blocks=blocks)
+        base.truth(adapters=adapters)
+        width = base.widths("widths", widths)
         if not width:
             raise TrainingError("widths must name at least one stage, such as [16]")
         super().__init__((channels, size, size))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 
-from fl.errors import DataError
+from fl.errors import DataError, is_real, plain
 from fl.samples import Array, array
-from fl.scalars import is_real, plain
 
 _NAMED: Final = 10
 
@@ -136,3 +136,47 @@ def named(clients: Sequence[int]) -> str:
     shown = ", ".join(str(client) for client in clients[:_NAMED])
     more = f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else ""
     return f"client{'s' * (len(clients) > 1)} {shown}{more}"
+
+
+Range: TypeAlias = tuple[int, float, int]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Smallest, median and largest of what clients have; `classes` is None for a regression."""
+
+    clients: int
+    used: int
+    there: int
+    samples: Range
+    classes: Range | None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.clients} clients, {self.used} of {self.there} samples",
+            f"{'for each client':<16}{'min':>8}{'median':>10}{'max':>8}",
+            _line("samples", self.samples),
+        ]
+        if self.classes is not None:
+            lines.append(_line("classes", self.classes))
+        return "\n".join(lines)
+
+
+def describe(parts: Sequence[Array], labels: Array) -> Summary:
+    """How many samples and classes the clients of a partition have. Its `str` is a table."""
+    if not parts:
+        raise DataError("there are no parts to describe")
+    sizes = [len(part) for part in parts]
+    classes = None
+    if labels.dtype.kind in "iu":
+        classes = _range([len(np.unique(labels[part])) for part in parts])
+    return Summary(len(parts), sum(sizes), len(labels), _range(sizes), classes)
+
+
+def _range(values: list[int]) -> Range:
+    return min(values), float(np.median(values)), max(values)
+
+
+def _line(what: str, values: Range) -> str:
+    least, median, most = values
+    return f"{what:<16}{least:>8}{median:>10g}{most:>8}"

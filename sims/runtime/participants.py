@@ -16,7 +16,7 @@ from secagg.spec import Count
 
 @runtime_checkable
 class Liar(Protocol):
-    """A learner whose client does not say what it has worked out: see `fl.attacks.answers`."""
+    """A learner whose client does not say what it has worked out: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
         """What is answered in place of `values`."""

@@ -11,8 +11,8 @@ from typing import Any, Final, get_type_hints
 import numpy as np
 from torch import nn
 
+from fl.data import look
 from fl.data.owned import Owned
-from fl.data.presence import look
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.flat import flatten
@@ -106,7 +106,7 @@ def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) ->
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[int, ...]:
-    from fl.data.digits import digits
+    from fl.data.npz import digits
 
     return digits().x.shape[1:]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
-from fl.data import classification, clusters, logistic, regression, splitting, synthetic
+from fl.data import fedplus_regression, gaussian_classes, leaf_synthetic, least_squares, logistic, synthetic
 from fl.federation import Federation
 
 Maker = Callable[..., Any]
 
 
 def _least_squares(**given: Any) -> Federation:
-    return splitting.least_squares(**given).federation()
+    return least_squares.least_squares(**given).federation()
 
 
 def _logistic(**given: Any) -> Federation:
@@ -49,10 +49,10 @@ def _of(function: Maker, shape: Maker) -> Maker:
 
 GENERATORS: Final[Mapping[str, Maker]] = {
     "synthetic": _presets(),
-    "leaf-synthetic": clusters.leaf_synthetic,
-    "fedplus-regression": regression.fed_plus_regression,
-    "least-squares": _of(_least_squares, splitting.least_squares),
+    "leaf-synthetic": leaf_synthetic.leaf_synthetic,
+    "fedplus-regression": fedplus_regression.fed_plus_regression,
+    "least-squares": _of(_least_squares, least_squares.least_squares),
     "logistic": _of(_logistic, logistic.logistic),
-    "classification": classification.classification,
-    "quantile-task": classification.quantile_task,
+    "classification": gaussian_classes.classification,
+    "quantile-task": gaussian_classes.quantile_task,
 }

@@ -76,7 +76,7 @@ class ModelSection(OpenSection):
 
 
 class ScheduleSection(Section):
-    """How the learning rate falls from round to round: see `fl.schedule`."""
+    """How the learning rate falls from round to round: see `fl.training`."""
 
     kind: str = "constant"
     every: Count = 100

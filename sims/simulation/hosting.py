@@ -36,7 +36,7 @@ def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[in
 
 def worker_clients(told: Told, owned: Mapping[int, ClientData]) -> WorkerClients:
     """The clients of one worker."""
-    torch.set_num_threads(1)  # as in `fl.threads`, for as long as the process lives
+    torch.set_num_threads(1)  # as in `fl.device`, for as long as the process lives
     settings = Settings.model_validate(told.settings)
     federation = Federation(owned, classes=told.classes, name=told.name)
     crowd = make_crowd(settings, federation, training_of(settings, federation), owned)

@@ -15,8 +15,7 @@ from fl.attacks import corrupt_learners, slow_down, tampering
 from fl.crowd import Crowd
 from fl.federation import Federation
 from fl.models import build as build_model
-from fl.schedule import Schedule
-from fl.training import Training
+from fl.training import Schedule, Training
 from sims.scenario.kinds import MODELS, attacks
 from sims.scenario.settings import Settings
 from sims.simulation import population

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from fl.device import one_thread
 from fl.errors import FLError
-from fl.threads import one_thread
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
 from secagg.errors import SecaggError

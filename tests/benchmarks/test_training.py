@@ -12,8 +12,8 @@ from benchmarks import registry, training
 from benchmarks.__main__ import main
 from benchmarks.training import FEWER, TrainingCosts, TrainingReport, TrainingSetting, measure, random_clients
 from fl.crowd import Crowd
-from fl.models.setups import SETUPS, Setup
-from fl.threads import one_thread
+from fl.device import one_thread
+from fl.models.registry import SETUPS, Setup
 from fl.training import Training
 from secagg.errors import LocalError
 from sims.console import quiet

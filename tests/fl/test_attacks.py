@@ -33,12 +33,12 @@ from fl.attacks import (
     reverse_text,
     slow_down,
 )
+from fl.attacks.learner_wrapper import Cohort
 from fl.attacks.omniscient import against
-from fl.cohort import Cohort
+from fl.cooperative_batcher import Gathering, Waiting
 from fl.crowd import Crowd
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData, Federation
-from fl.gathering import Gathering, Waiting
 from fl.samples import Array, Samples
 from fl.training import Training
 from protocols.algorithm import AnyAlgorithm

@@ -15,23 +15,22 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fl import crowd as crowd_module
+from fl.batching_policy import AUTO, ONE_BY_ONE, TOGETHER, WAYS, convolution_work, portions
 from fl.crowd import Crowd, Member
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData
 from fl.flat import FlatModel
 from fl.models import build
 from fl.samples import Array, Samples
-from fl.schedule import Schedule
-from fl.stacked import Task
+from fl.stacked_training import StackedTask
 from fl.trainer import Trainer
-from fl.training import Training
-from fl.ways import AUTO, ONE_BY_ONE, TOGETHER, WAYS, convolution_work, portions
+from fl.training import Schedule, Training
 from protocols.learner import Learner, Steering
 from tests.fl.clients import amounts, clients, samples
 
 SIZES = (3, 8, 9, 17, 5, 1, 12)
 DIM = 15
-Ask: TypeAlias = Callable[[Member], Task]
+Ask: TypeAlias = Callable[[Member], StackedTask]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -188,7 +187,7 @@ def steered(kind: str, own: int) -> Steering:
 def test_every_steering(kind: str, masked: bool, own: bool) -> None:
     common = steered(kind, 0), np.arange(DIM) % 2 == 0
 
-    def ask(member: Member) -> Task:
+    def ask(member: Member) -> StackedTask:
         steering, only = common
         if own:
             steering, only = steered(kind, member.client), np.arange(DIM) % 7 == member.client // 3
@@ -228,13 +227,13 @@ def test_gradients(model: str, batch: int | None) -> None:
     start = stacked.flat.read()
     stacked.scores(start)  # which leaves the model in a state that is not that of training
     for _ in range(2):
-        at_once = stacked._stack.gradients([Task(member, start) for member in stacked.values()])
-        agree(at_once, [member.gradient_alone(Task(member, start)) for member in alone.values()])
+        at_once = stacked._stack.gradients([StackedTask(member, start) for member in stacked.values()])
+        agree(at_once, [member.gradient_alone(StackedTask(member, start)) for member in alone.values()])
 
 
 @pytest.mark.parametrize("model", ["linear", "softmax"])
 def test_who_diverges_disturbs_nobody(model: str) -> None:
-    def ask(member: Member, lost: int) -> Task:
+    def ask(member: Member, lost: int) -> StackedTask:
         start = np.full(DIM, np.nan) if member.client == lost else vector(0)
         return member.task(start, steps=3)
 
@@ -326,7 +325,7 @@ def test_what_is_trained_together_is_trained_at_once(monkeypatch: pytest.MonkeyP
     seen = []
     train, gradients = crowd._stack.train, crowd._stack.gradients
 
-    def spy(name: str, do: Callable[[Any], list[Array]], tasks: list[Task]) -> list[Array]:
+    def spy(name: str, do: Callable[[Any], list[Array]], tasks: list[StackedTask]) -> list[Array]:
         seen.append((name, len(tasks)))
         return do(tasks)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fl import gathering as gathering_module
-from fl.gathering import Cancelled, Gathering, Waiting
+from fl import cooperative_batcher as gathering_module
+from fl.cooperative_batcher import Cancelled, Gathering, Waiting
 
 LONG = 60.0  # seconds after which a test that hangs is given up
 

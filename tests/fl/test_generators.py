@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.data.classification import Crowd, Task, classification, quantile_task
-from fl.data.clusters import SEED as LEAF_SEED
-from fl.data.clusters import leaf_synthetic
 from fl.data.divide import Shares
-from fl.data.regression import RegressionRecipe, fed_plus_regression, input_variances, true_weights
+from fl.data.fedplus_regression import RegressionRecipe, fed_plus_regression, input_variances, true_weights
+from fl.data.gaussian_classes import Crowd, Task, classification, quantile_task
+from fl.data.leaf_synthetic import SEED as LEAF_SEED
+from fl.data.leaf_synthetic import leaf_synthetic
 from fl.data.synthetic import PRESETS, Recipe, generate, synthetic
 from fl.errors import DataError
 from fl.federation import Federation

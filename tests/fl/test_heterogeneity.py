@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from fl.data.least_squares import LeastSquares, least_squares
 from fl.data.logistic import Logistic, logistic
-from fl.data.splitting import LeastSquares, least_squares
 from fl.errors import DataError, FLError
 from fl.metrics.heterogeneity import (
     at_optimum,
@@ -218,7 +218,7 @@ def test_labels_that_can_be_told_apart_still_have_an_optimum() -> None:
 
 
 def test_an_optimum_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fl.newton._STEPS", 2)
+    monkeypatch.setattr("fl.proximal._STEPS", 2)
     with pytest.raises(DataError, match="no optimum was found"):
         assert logistic(**_SMALL).optimum is None
 

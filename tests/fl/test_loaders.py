@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.data import SOURCES, checksums, cifar, idx, load, source
+from fl.data import SOURCES, checksums, cifar, files, load, mnist
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -257,9 +257,9 @@ def test_a_gz_bomb_is_not_unpacked_beyond_what_its_header_says(tmp_path: Path) -
 
 def test_content_stops_at_its_limit(tmp_path: Path) -> None:
     write(tmp_path / "text.gz", bytes(1 << 20))
-    assert len(source.content(tmp_path / "text.gz", 1 << 20)) == 1 << 20
+    assert len(files.content(tmp_path / "text.gz", 1 << 20)) == 1 << 20
     with pytest.raises(DataError, match="more than 1000 bytes"):
-        source.content(tmp_path / "text.gz", 1000)
+        files.content(tmp_path / "text.gz", 1000)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, labels: list[int], m
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(DataError, match="secret: cannot be read: not yours"),
-        source.blame(tmp_path / "secret"),
+        files.blame(tmp_path / "secret"),
     ):
         raise PermissionError("not yours")
 
@@ -496,7 +496,7 @@ def test_an_unknown_parameter_gets_those_that_there_are(tmp_path: Path) -> None:
         load("digits", part="all")
 
 
-@pytest.mark.parametrize("read", [idx.mnist, idx.emnist, cifar.cifar10])
+@pytest.mark.parametrize("read", [mnist.mnist, mnist.emnist, cifar.cifar10])
 def test_an_unknown_part_is_refused(tmp_path: Path, read: Callable[..., Samples]) -> None:
     with pytest.raises(DataError, match="part 'trian' is none of train, test, all"):
         read(tmp_path, part="trian")

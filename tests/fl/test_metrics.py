@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fl.errors import FLError
-from fl.metrics import clients, optimum, personal, student, summary, trajectory
+from fl.metrics import clients, trajectory
 from fl.metrics.clients import ClientScores
 from fl.samples import Array
+from papers import personalisation_gain, seeds
 
 NAN, INF = math.nan, math.inf
 
@@ -147,15 +148,17 @@ def test_a_variance_in_points_is_that_of_percentages() -> None:
 def test_clients_whose_error_rises_are_hurt() -> None:
     common, own = [0.3, 0.3, 0.3, 0.3, 0.3], [0.1, 0.3, 0.31, 0.4, 0.5]
 
-    np.testing.assert_allclose(personal.gains(common, own), [0.2, 0, -0.01, -0.1, -0.2], atol=1e-12)
-    assert personal.hurt_share(common, own) == pytest.approx(0.6)
-    assert personal.hurt_share(common, own, margin=0.05) == pytest.approx(0.4)
+    np.testing.assert_allclose(
+        personalisation_gain.gains(common, own), [0.2, 0, -0.01, -0.1, -0.2], atol=1e-12
+    )
+    assert personalisation_gain.hurt_share(common, own) == pytest.approx(0.6)
+    assert personalisation_gain.hurt_share(common, own, margin=0.05) == pytest.approx(0.4)
     # 0.4 - 0.3 is a little above 0.1 in floating point, but no client got worse by more than that.
-    assert personal.hurt_share(common, own, margin=0.1) == pytest.approx(0.2)
+    assert personalisation_gain.hurt_share(common, own, margin=0.1) == pytest.approx(0.2)
 
 
 def test_a_summary_of_gains() -> None:
-    found = personal.summarised_gains([0.5] * 5, [0.1, 0.3, 0.5, 0.5, 0.6])
+    found = personalisation_gain.summarised_gains([0.5] * 5, [0.1, 0.3, 0.5, 0.5, 0.6])
 
     assert (found.hurt, found.helped, found.same) == pytest.approx((0.2, 0.4, 0.4))
     assert (found.worst, found.median, found.best) == pytest.approx((-0.1, 0, 0.4), abs=1e-12)
@@ -169,11 +172,11 @@ def test_a_summary_of_gains() -> None:
 def test_every_client_is_hurt_or_helped_or_the_same(wrong: list[tuple[int, int]], margin: float) -> None:
     common, own = ([pair[side] / 20 for pair in wrong] for side in (0, 1))
 
-    found = personal.summarised_gains(common, own, margin=margin)
+    found = personalisation_gain.summarised_gains(common, own, margin=margin)
 
     assert found.hurt + found.helped + found.same == pytest.approx(1)
-    assert found.hurt == personal.hurt_share(common, own, margin=margin)
-    assert found.helped == personal.hurt_share(own, common, margin=margin)
+    assert found.hurt == personalisation_gain.hurt_share(common, own, margin=margin)
+    assert found.helped == personalisation_gain.hurt_share(own, common, margin=margin)
 
 
 # --- a known optimum ---
@@ -182,24 +185,26 @@ def test_every_client_is_hurt_or_helped_or_the_same(wrong: list[tuple[int, int]]
 def test_distance_to_an_optimum() -> None:
     model, best = np.array([3.0, 8.0], dtype=np.float32), np.array([0.0, 4.0])
 
-    assert optimum.distance(model, best) == pytest.approx(5)
-    assert optimum.relative_distance(model, best) == pytest.approx(1.25)
+    assert trajectory.distance(model, best) == pytest.approx(5)
+    assert trajectory.relative_distance(model, best) == pytest.approx(1.25)
 
 
 def test_distances_are_computed_in_double_precision() -> None:
     """In single precision, the squares of these would overflow."""
-    assert optimum.distance(np.full(4, 1e30, dtype=np.float32), np.zeros(4)) == pytest.approx(2e30, rel=1e-6)
+    assert trajectory.distance(np.full(4, 1e30, dtype=np.float32), np.zeros(4)) == pytest.approx(
+        2e30, rel=1e-6
+    )
 
 
 def test_gaps_to_the_least_loss() -> None:
-    np.testing.assert_allclose(optimum.gaps([10, 4, INF, 2], 2), [8, 2, INF, 0])
-    np.testing.assert_allclose(optimum.relative_gaps([10, 4, 2], 2, 6), [2, 0.5, 0])
+    np.testing.assert_allclose(trajectory.gaps([10, 4, INF, 2], 2), [8, 2, INF, 0])
+    np.testing.assert_allclose(trajectory.relative_gaps([10, 4, 2], 2, 6), [2, 0.5, 0])
 
 
 def test_rounding_below_the_least_loss_is_no_gap() -> None:
-    np.testing.assert_array_equal(optimum.gaps([1000 - 1e-4], 1000), [0])
+    np.testing.assert_array_equal(trajectory.gaps([1000 - 1e-4], 1000), [0])
     with pytest.raises(FLError, match="more exactly"):
-        optimum.gaps([1000 - 1e-2], 1000)
+        trajectory.gaps([1000 - 1e-2], 1000)
 
 
 # --- from round to round ---
@@ -285,7 +290,7 @@ def test_smoothing_by_the_last_values() -> None:
 
 
 def test_a_mean_over_seeds() -> None:
-    found = summary.over_seeds([1, 2, 6])
+    found = seeds.over_seeds([1, 2, 6])
 
     assert found.seeds == 3
     assert (found.mean, found.std, found.error) == pytest.approx((3, math.sqrt(7), math.sqrt(7 / 3)))
@@ -294,27 +299,27 @@ def test_a_mean_over_seeds() -> None:
 
 
 def test_one_seed_has_no_spread() -> None:
-    found = summary.over_seeds([83.615])
+    found = seeds.over_seeds([83.615])
 
     assert (found.std, found.error) == (None, None)
     assert found.text(1) == "83.6"
 
 
 def test_differences_by_seed() -> None:
-    first, second = summary.by_seed({3: 30.0, 1: 10.0}, {1: 11.0, 3: 33.0})
+    first, second = seeds.by_seed({3: 30.0, 1: 10.0}, {1: 11.0, 3: 33.0})
 
     np.testing.assert_array_equal(first, [10, 30])
     np.testing.assert_array_equal(second, [11, 33])
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5, 12, 31])
+@pytest.mark.parametrize("count", [2, 3, 5, 12, 31])
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-def test_a_paired_comparison_is_that_of_another_library(seeds: int, level: float) -> None:
-    rng = np.random.default_rng(seeds)
-    first = rng.normal(0.3, 1, size=seeds)
-    second = first + rng.normal(0.5, 1, size=seeds)
+def test_a_paired_comparison_is_that_of_another_library(count: int, level: float) -> None:
+    rng = np.random.default_rng(count)
+    first = rng.normal(0.3, 1, size=count)
+    second = first + rng.normal(0.5, 1, size=count)
 
-    found = summary.paired(first, second, level=level)
+    found = seeds.paired(first, second, level=level)
 
     other = stats.ttest_rel(first, second)
     interval = other.confidence_interval(level)
@@ -323,18 +328,18 @@ def test_a_paired_comparison_is_that_of_another_library(seeds: int, level: float
     assert found.mean == pytest.approx((first - second).mean())
     assert found.median == pytest.approx(np.median(first - second))
     assert found.ahead == (first > second).sum()
-    assert found.sign_p == pytest.approx(stats.binomtest(found.ahead, seeds).pvalue)
+    assert found.sign_p == pytest.approx(stats.binomtest(found.ahead, count).pvalue)
 
 
 def test_ties_are_left_out_of_the_sign_test() -> None:
-    found = summary.paired([1, 2, 3, 4, 5], [1, 1, 2, 3, 6])
+    found = seeds.paired([1, 2, 3, 4, 5], [1, 1, 2, 3, 6])
 
     assert (found.ahead, found.behind, found.equal) == (3, 1, 1)
     assert found.sign_p == pytest.approx(2 * 5 / 16)
 
 
 def test_equal_methods_do_not_differ_and_a_constant_lead_is_certain() -> None:
-    same, ahead = summary.paired([1, 2, 3], [1, 2, 3]), summary.paired([2, 3, 4], [1, 2, 3])
+    same, ahead = seeds.paired([1, 2, 3], [1, 2, 3]), seeds.paired([2, 3, 4], [1, 2, 3])
 
     assert (same.low, same.high, same.p, same.sign_p) == (0, 0, 1, 1)
     assert (ahead.low, ahead.high, ahead.p) == (1, 1, 0)
@@ -345,7 +350,7 @@ def test_equal_methods_do_not_differ_and_a_constant_lead_is_certain() -> None:
 def test_the_interval_of_a_median_is_the_narrowest_with_its_confidence(count: int, level: float) -> None:
     values = np.random.default_rng(2).permutation(count).astype(float)
 
-    low, high = summary.median_interval(values, level)
+    low, high = seeds.median_interval(values, level)
 
     # With the k-th lowest value, the true median is missed on either side if fewer than k are below.
     enough = [k for k in range(1, count + 1) if 1 - 2 * stats.binom.cdf(k - 1, count, 0.5) >= level]
@@ -359,14 +364,14 @@ def test_the_interval_of_a_median_is_the_narrowest_with_its_confidence(count: in
 def test_student_is_that_of_another_library(freedom: int) -> None:
     for statistic in (0.0, 0.1, -1.0, 2.5, 40.0, INF):
         expected = 2 * stats.t.sf(abs(statistic), freedom)
-        assert student.two_sided_p(statistic, freedom) == pytest.approx(expected, abs=1e-13)
+        assert seeds.two_sided_p(statistic, freedom) == pytest.approx(expected, abs=1e-13)
     for level in (0.01, 0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + level) / 2, freedom)
-        assert student.two_sided_quantile(level, freedom) == pytest.approx(expected, rel=1e-9)
+        assert seeds.two_sided_quantile(level, freedom) == pytest.approx(expected, rel=1e-9)
 
 
 def test_less_is_certain_with_fewer_seeds() -> None:
-    widths = [student.two_sided_quantile(0.95, freedom) for freedom in range(1, 12)]
+    widths = [seeds.two_sided_quantile(0.95, freedom) for freedom in range(1, 12)]
 
     assert all(wider > narrower for wider, narrower in pairwise(widths))
 
@@ -399,16 +404,22 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "an infinite value": (lambda: clients.percentile([1, INF], 50), "1 of 2 values are not finite"),
     "a share of none": (lambda: clients.worst_share([1.0], 0), "above 0"),
     "a share of more than all": (lambda: clients.best_share([1.0], 1.1), "at most 1"),
-    "a common error missing": (lambda: personal.gains([0.1], [0.1, 0.2]), "the same order"),
-    "a negative margin": (lambda: personal.hurt_share([0.1], [0.1], margin=-1), "give 0"),
-    "a margin of NaN": (lambda: personal.summarised_gains([0.1], [0.1], margin=NAN), "margin is nan"),
-    "models of two sizes": (lambda: optimum.distance(MODEL, np.ones(3)), "2 elements of the model and 3"),
-    "a model in layers": (lambda: optimum.distance(np.ones((2, 2)), MODEL), "flat vector"),
-    "an empty model": (lambda: optimum.distance([], []), "at least one element"),
-    "a diverged model": (lambda: optimum.distance([1, NAN], MODEL), "elements of the model are not finite"),
-    "an optimum of zero": (lambda: optimum.relative_distance(MODEL, [0, 0]), "use `distance`"),
-    "a start at the optimum": (lambda: optimum.relative_gaps([1], 1, 1), "not above"),
-    "an optimum of NaN": (lambda: optimum.gaps([1], NAN), "the loss of the optimum is nan"),
+    "a common error missing": (lambda: personalisation_gain.gains([0.1], [0.1, 0.2]), "the same order"),
+    "a negative margin": (lambda: personalisation_gain.hurt_share([0.1], [0.1], margin=-1), "give 0"),
+    "a margin of NaN": (
+        lambda: personalisation_gain.summarised_gains([0.1], [0.1], margin=NAN),
+        "margin is nan",
+    ),
+    "models of two sizes": (lambda: trajectory.distance(MODEL, np.ones(3)), "2 elements of the model and 3"),
+    "a model in layers": (lambda: trajectory.distance(np.ones((2, 2)), MODEL), "flat vector"),
+    "an empty model": (lambda: trajectory.distance([], []), "at least one element"),
+    "a diverged model": (
+        lambda: trajectory.distance([1, NAN], MODEL),
+        "elements of the model are not finite",
+    ),
+    "an optimum of zero": (lambda: trajectory.relative_distance(MODEL, [0, 0]), "use `distance`"),
+    "a start at the optimum": (lambda: trajectory.relative_gaps([1], 1, 1), "not above"),
+    "an optimum of NaN": (lambda: trajectory.gaps([1], NAN), "the loss of the optimum is nan"),
     "no models": (lambda: trajectory.change(MODEL, np.ones((0, 2))), "at least one"),
     "models in layers": (lambda: trajectory.change(MODEL, np.ones((1, 2, 2))), "rows of one array"),
     "a model too few after": (
@@ -434,16 +445,15 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a target of NaN": (lambda: trajectory.rounds_to([1, 2], NAN), "the target is nan"),
     "a mean of no values": (lambda: trajectory.smoothed([1], 0), "at least 1"),
     "more values than there are": (lambda: trajectory.final([1, 2], 3), "run for longer"),
-    "no seeds": (lambda: summary.over_seeds([]), "no values"),
-    "a seed that diverged": (lambda: summary.over_seeds([1, NAN]), "index 1"),
-    "one pair": (lambda: summary.paired([1], [2]), "at least 2 seeds"),
-    "pairs missing": (lambda: summary.paired([1, 2], [2]), "2 values of the first and 1"),
-    "full confidence": (lambda: summary.paired([1, 2], [2, 2], level=1), "between 0 and 1"),
-    "confidence below none": (lambda: summary.median_interval([1, 2], -1), "between 0 and 1"),
-    "another seed": (lambda: summary.by_seed({1: 1.0, 2: 1.0}, {1: 1.0, 3: 1.0}), r"seeds \[2, 3\]"),
-    "no common seeds": (lambda: summary.by_seed({}, {}), "no values"),
-    "a negative count": (lambda: summary.sign_p(-1, 2), "negative"),
-    "no freedom": (lambda: student.two_sided(1.0, 0), "at least 1"),
+    "no seeds": (lambda: seeds.over_seeds([]), "no values"),
+    "a seed that diverged": (lambda: seeds.over_seeds([1, NAN]), "index 1"),
+    "one pair": (lambda: seeds.paired([1], [2]), "at least 2 seeds"),
+    "pairs missing": (lambda: seeds.paired([1, 2], [2]), "2 values of the first and 1"),
+    "full confidence": (lambda: seeds.paired([1, 2], [2, 2], level=1), "between 0 and 1"),
+    "confidence below none": (lambda: seeds.median_interval([1, 2], -1), "between 0 and 1"),
+    "another seed": (lambda: seeds.by_seed({1: 1.0, 2: 1.0}, {1: 1.0, 3: 1.0}), r"seeds \[2, 3\]"),
+    "no common seeds": (lambda: seeds.by_seed({}, {}), "no values"),
+    "a negative count": (lambda: seeds.sign_p(-1, 2), "negative"),
 }
 
 

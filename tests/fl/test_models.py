@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from fl.errors import TrainingError
 from fl.flat import dim_of, flatten
 from fl.models import MODELS, SETUPS, build, parameters_of, size_of, sizes
-from fl.models.model import fitted
+from fl.models.base import fitted
 from fl.models.residual import Adapter
 
 # Small ones of every kind, with the shape of an input.

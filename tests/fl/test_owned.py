@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.data import load, npz, source
-from fl.data.letters import LETTERS, encode
+from fl.data import files, load, npz
+from fl.data.leaf import LETTERS, encode
 from fl.data.owned import Owned
 from fl.errors import DataError
 from fl.federation import ClientData
@@ -530,7 +530,7 @@ def test_windows_are_whole_numbers(tmp_path: Path, name: str, value: Any) -> Non
 
 def test_more_windows_than_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shakespeare.tsv").write_text(TSV)
-    monkeypatch.setattr(source, "LARGEST", 13 * 5 - 1)
+    monkeypatch.setattr(files, "LARGEST", 13 * 5 - 1)
     with pytest.raises(DataError, match="13 windows of 5 are too many to hold: choose a larger stride"):
         load("shakespeare", tmp_path, window=5)
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from fl.attacks import attack, corrupt_learners, slow_down
 from fl.crowd import Crowd
+from fl.data.least_squares import least_squares
 from fl.data.logistic import logistic
-from fl.data.splitting import least_squares
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData
 from fl.models import build

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from fl.batches import Store
 from fl.errors import DataError
 from fl.samples import Samples
-from fl.store import Store
 from fl.training import Training
 
 CPU = torch.device("cpu")

@@ -14,12 +14,12 @@ import torch
 
 from fl import subspace as projections
 from fl.attacks.updates import SignFlip
+from fl.batching_policy import AUTO, ONE_BY_ONE, TOGETHER
 from fl.crowd import Crowd, Member
 from fl.errors import TrainingError
 from fl.models import build
 from fl.subspace import _made
 from fl.training import Training
-from fl.ways import AUTO, ONE_BY_ONE, TOGETHER
 from protocols import subspace as made
 from protocols.learner import PenaltyTerm, Steering
 from protocols.quadratic_learner import tied

@@ -18,9 +18,8 @@ from fl.federation import ClientData
 from fl.flat import FlatModel, flatten
 from fl.models import build
 from fl.samples import Array, Samples
-from fl.schedule import Schedule
 from fl.trainer import Trainer
-from fl.training import Training
+from fl.training import Schedule, Training
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Score, Steering
 from protocols.quadratic_learner import steered_step

@@ -13,8 +13,7 @@ from fl import device
 from fl.device import pick
 from fl.errors import TrainingError
 from fl.objective import OBJECTIVES, objective
-from fl.schedule import KINDS, Schedule
-from fl.training import Training
+from fl.training import KINDS, Schedule, Training
 
 # --- settings ------------------------------------------------------------------------------------------
 

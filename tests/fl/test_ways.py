@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from fl.batching_policy import AUTO, TOGETHER, convolution_work, portions
 from fl.flat import FlatModel
-from fl.models.setups import SETUPS
-from fl.ways import AUTO, TOGETHER, convolution_work, portions
+from fl.models.registry import SETUPS
 
 MNIST_CNN = 24 * 24 * 10 * 25 + 8 * 8 * 20 * 250  # multiplications: places, filters, inputs of each
 

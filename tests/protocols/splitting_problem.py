@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data.splitting import LeastSquares, least_squares
+from fl.data.least_squares import LeastSquares, least_squares
 from protocols.learner import Learner, Score, Steering
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fl.attacks.message import TAMPERINGS, LargestHonest, Multiply, Wrap, tampering
-from fl.attacks.wrapper import generator
+from fl.attacks.learner_wrapper import generator
+from fl.attacks.residues import TAMPERINGS, LargestHonest, Multiply, Wrap, tampering
 from fl.errors import TrainingError
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from fl.cohort import Cohort
+from fl.attacks.learner_wrapper import Cohort
+from fl.batching_policy import ONE_BY_ONE, TOGETHER
 from fl.crowd import Crowd
 from fl.training import Training
-from fl.ways import ONE_BY_ONE, TOGETHER
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner, Steering

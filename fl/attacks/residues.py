@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from fl.attacks.wrapper import generator
+from fl.attacks.learner_wrapper import generator
 from fl.errors import TrainingError
 from fl.samples import Array
 

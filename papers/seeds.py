@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from fl.errors import FLError
-from fl.metrics.checked import Floats, same_length, series
-from fl.metrics.student import two_sided_p, two_sided_quantile
+from fl.metrics.checks import Floats, same_length, series
 
 
 @dataclass(frozen=True)
@@ -143,3 +143,15 @@ def _statistic(mean: float, error: float) -> float:
     if error > 0:
         return mean / error
     return 0.0 if mean == 0 else math.inf
+
+
+def two_sided_p(statistic: float, freedom: int) -> float:
+    """Return the probability of a Student's t statistic at least as far from 0."""
+    return float(2 * stats.t.sf(abs(statistic), freedom))
+
+
+def two_sided_quantile(level: float, freedom: int) -> float:
+    """Return the t for which [-t, t] has the probability `level`."""
+    if not 0 < level < 1:
+        raise FLError(f"a confidence of {level}: give one between 0 and 1, such as 0.95", parameter="level")
+    return float(stats.t.ppf((1 + level) / 2, freedom))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl.data import arrays, checksums, source
+from fl.data import arrays, checksums, files
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -112,7 +112,7 @@ def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples
     for pictures, path in _files(directory, kind, part):
         pixels = _read(pictures, _SIDE, kind, check)
         values = _read(path, (), kind, check)
-        with source.blame(path):
+        with files.blame(path):
             if len(values) != len(pixels):
                 raise DataError(
                     f"{len(values)} labels for {len(pixels)} images: the files do not belong together"
@@ -124,21 +124,21 @@ def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples
 
 def _files(directory: str | Path, kind: _Kind, part: str) -> Iterator[tuple[Path, Path]]:
     """Images and labels of every part."""
-    for prefix in (kind.prefixes[one] for one in source.parts(part)):
+    for prefix in (kind.prefixes[one] for one in files.parts(part)):
         images = _path(directory, kind, f"{prefix}-images", 3)
         yield images, _path(directory, kind, f"{prefix}-labels", 1)
 
 
 def _path(directory: str | Path, kind: _Kind, stem: str, axes: int) -> Path:
     names = (f"{stem}-idx{axes}-ubyte", f"{stem}.idx{axes}-ubyte")
-    return source.find(directory, names, kind.origin, kind.places)
+    return files.find(directory, names, kind.origin, kind.places)
 
 
 def _read(path: Path, row: tuple[int, ...], kind: _Kind, check: bool) -> Array:
     """The bytes of a file whose rows have this shape."""
     axes = 1 + len(row)
-    with source.opened(path) as stream:
-        header = source.fill(stream, np.empty(4 + 4 * axes, np.uint8)).tobytes()
+    with files.opened(path) as stream:
+        header = files.fill(stream, np.empty(4 + 4 * axes, np.uint8)).tobytes()
         magic, count, *shape = struct.unpack(f">{1 + axes}I", header)
         if magic != _UNSIGNED_BYTES + axes:
             raise DataError(
@@ -146,9 +146,9 @@ def _read(path: Path, row: tuple[int, ...], kind: _Kind, check: bool) -> Array:
             )
         if tuple(shape) != row or not count:
             raise DataError(f"{count} rows of shape {tuple(shape)}; rows of shape {row} were to be read")
-        source.bounded(path, count * math.prod(row))
-        values = source.fill(stream, np.empty((count, *row), np.uint8))
-        source.end(stream)
+        files.bounded(path, count * math.prod(row))
+        values = files.fill(stream, np.empty((count, *row), np.uint8))
+        files.end(stream)
         if check:
             checksums.verify(kind.name, path, header, values.reshape(-1).data)
         return values

@@ -25,7 +25,7 @@ from numpy.random import Generator, RandomState
 from fl.data.divide import checked_seed, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
-from fl.partition.mixtures import dirichlet
+from fl.partition.classes import dirichlet
 from fl.partition.pools import counted
 from fl.samples import Array, Samples
 

@@ -5,7 +5,7 @@
     federation = corrupt_data(federation, flip, who, rng)
     learners = corrupt_learners(learners, flip, who, seed)
 
-With `answers`, what corrupts updates corrupts what clients answer with instead: see `fl.attacks.answers`.
+With `answers`, what corrupts updates corrupts what clients answer with instead: see `fl.attacks.updates`.
 Both calls take every attack, and leave alone what it does not touch.
 """
 
@@ -20,11 +20,18 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fl.attacks import poisoning
-from fl.attacks.answers import CorruptAnswer
+from fl.attacks.learner_wrapper import Cohort, generator
 from fl.attacks.omniscient import Omniscient
-from fl.attacks.updates import NORM, SPREAD, CorruptUpdate, Gaussian, SameValue, Scaling, SignFlip
-from fl.attacks.wrapper import generator
-from fl.cohort import Cohort
+from fl.attacks.updates import (
+    NORM,
+    SPREAD,
+    CorruptAnswer,
+    CorruptUpdate,
+    Gaussian,
+    SameValue,
+    Scaling,
+    SignFlip,
+)
 from fl.errors import TrainingError
 from fl.federation import Federation
 from fl.samples import Samples

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fl.data.presence import look
+from fl.data import look
 from fl.errors import DataError
 
 IDX = (

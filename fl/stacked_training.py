@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
+from fl.batches import Store
 from fl.descent import Bond, Column, Descent, Terms, column, mixes, pulls
 from fl.flat import FlatModel, Slot
-from fl.formula import FormulaRows, has_formula
+from fl.models.linear import Softmax
+from fl.objective import CrossEntropy
 from fl.samples import Array
-from fl.store import Store
 from fl.subspace import projection_of
 from fl.trainer import Trainer, place_of
 from fl.training import Training
@@ -27,7 +28,7 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class StackedTask:
     """One client's training, as it was asked for."""
 
     trainer: Trainer
@@ -69,7 +70,7 @@ class Stack:
         self._forward = vmap(forward)
         self.formula = has_formula(self.flat, self.training)
 
-    def train(self, tasks: Sequence[Task]) -> list[Array]:
+    def train(self, tasks: Sequence[StackedTask]) -> list[Array]:
         """The model of every task after its steps. All must have the same shape, and none uses chance."""
         order = sorted(range(len(tasks)), key=lambda k: -tasks[k].steps)
         ordered = [tasks[k] for k in order]
@@ -81,7 +82,7 @@ class Stack:
             results[place] = trained[row].copy()
         return results
 
-    def gradients(self, tasks: Sequence[Task]) -> list[Array]:
+    def gradients(self, tasks: Sequence[StackedTask]) -> list[Array]:
         """Of the next batch of every task, at its start."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
@@ -94,7 +95,7 @@ class Stack:
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
-    def _descend(self, tasks: Sequence[Task], values: Tensor) -> None:
+    def _descend(self, tasks: Sequence[StackedTask], values: Tensor) -> None:
         self.flat.module.train()
         schedule = _Batches(self, tasks)
         rates = column([float(task.rate) for task in tasks], values)
@@ -122,7 +123,7 @@ class Stack:
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
 
-    def _terms(self, tasks: Sequence[Task], values: Tensor) -> Terms:
+    def _terms(self, tasks: Sequence[StackedTask], values: Tensor) -> Terms:
         steered = [task.steering for task in tasks]
         pull, correction, mix, only = map(bool, tasks[0].shape[:4])
         ties = [each.penalty for each in steered if each.penalty is not None]
@@ -182,7 +183,7 @@ def _view(matrix: Tensor, slot: Slot) -> Tensor:
 class _Batches:
     """What every client sees in every step, as one batch each; short ones are filled up and weigh nothing."""
 
-    def __init__(self, stack: Stack, tasks: Sequence[Task]) -> None:
+    def __init__(self, stack: Stack, tasks: Sequence[StackedTask]) -> None:
         self._stack = stack
         orders = [task.trainer.next_order(task.steps) for task in tasks]
         self._once = all(len(order.indices) == 1 for order in orders)
@@ -217,3 +218,51 @@ class _Batches:
         places, store = self._places[step, :active], self._stack.store
         inputs, targets = (each.index_select(0, places.view(-1)) for each in (store.inputs, store.targets))
         return Store(inputs.view(*places.shape, *inputs.shape[1:]), targets.view(places.shape))
+
+
+class Batches(Protocol):
+    """What so many clients see in a step, a row for each client, and the weight of every sample."""
+
+    def at(self, step: int, active: int) -> tuple[Store, Tensor]: ...
+
+
+def has_formula(flat: FlatModel, training: Training) -> bool:
+    """Whether the model and its loss are those of the formula, and all of the model is trained."""
+    return (
+        type(flat.module) is Softmax
+        and isinstance(training.objective, CrossEntropy)
+        and len(flat.slots) == len(list(flat.module.parameters()))
+    )
+
+
+class FormulaRows:
+    """Some clients' softmax regressions in the rows of a matrix, and their gradients."""
+
+    def __init__(self, flat: FlatModel, values: Tensor) -> None:
+        self.count = len(values)
+        self._gradient = torch.empty_like(values)
+        classes, features = flat.slots[0].shape
+        size, shape = classes * features, (self.count, classes, features)
+        self._weights = values[:, :size].view(shape).transpose(1, 2)
+        self._slopes = self._gradient[:, :size].view(shape)
+        self._biased = len(flat.slots) > 1
+        self._biases, self._shifts = values[:, None, size:], self._gradient[:, size:]
+
+    @torch.no_grad()
+    def gradient(self, schedule: Batches, step: int) -> Tensor:
+        """Every client's gradient of the mean loss of its batch in that step."""
+        batch, weights = schedule.at(step, self.count)
+        inputs = batch.inputs.view(*batch.targets.shape, -1)
+        if self._biased:
+            logits = torch.baddbmm(self._biases, inputs, self._weights)
+        else:
+            logits = torch.bmm(inputs, self._weights)
+        errors = logits.softmax(dim=2)
+        errors.scatter_add_(
+            2, batch.targets[:, :, None], errors.new_full((1,), -1.0).expand(*batch.targets.shape, 1)
+        )
+        errors.mul_(weights[:, :, None])
+        self._slopes.copy_(torch.bmm(errors.transpose(1, 2), inputs))
+        if self._biased:
+            torch.sum(errors, dim=1, out=self._shifts)
+        return self._gradient

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,10 +12,9 @@ import torch
 from torch import nn
 
 from fl.errors import TrainingError
-from fl.models import checks
+from fl.models import base
 from fl.models.convolutional import cnn_cifar, cnn_mnist, convnet, lenet, rfa_convnet
-from fl.models.linear import Additive, Linear, Softmax
-from fl.models.mlp import MLP
+from fl.models.linear import MLP, Additive, Linear, Softmax
 from fl.models.recurrent import CharLSTM
 from fl.models.residual import ResNet
 
@@ -58,7 +58,7 @@ def size_of(name: str, **parameters: Any) -> int:
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     """What can be set, with its default if it has one."""
     if name not in MODELS:
-        raise checks.no_such("model", name, MODELS)
+        raise base.no_such("model", name, MODELS)
     return inspect.signature(MODELS[name]).parameters
 
 
@@ -67,7 +67,56 @@ def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
     known = parameters_of(name)
     for each in parameters:
         if each not in known:
-            raise checks.no_such(f"parameter of {name}", each, map(str, known))
+            raise base.no_such(f"parameter of {name}", each, map(str, known))
     needed = [each for each, kind in known.items() if kind.default is kind.empty]
     if missing := [each for each in needed if each not in parameters]:
         raise TrainingError(f"{name} needs {' and '.join(missing)}: it takes {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model of the catalogue and the parameters it is built with."""
+
+    model: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, *, seed: int = 0) -> nn.Module:
+        return build(self.model, seed=seed, **self.parameters)
+
+    @property
+    def size(self) -> int:
+        """How many parameters it has."""
+        return size_of(self.model, **self.parameters)
+
+
+_EMNIST: Final = {"features": 784, "classes": 62}
+_MNIST: Final = {"features": 784, "classes": 10}
+
+SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
+    {
+        "sent140-logistic": Setup("linear", {"features": 50, "bias": False}),
+        "synthetic-softmax": Setup("softmax", {"features": 60, "classes": 10}),
+        "mnist-softmax": Setup("softmax", _MNIST),
+        "emnist-softmax": Setup("softmax", _EMNIST),
+        "emnist-softmax-no-bias": Setup("softmax", _EMNIST | {"bias": False}),
+        "emnist-additive": Setup("additive", _EMNIST),
+        "mnist-1nn": Setup("mlp", _MNIST | {"hidden": (100,)}),
+        "emnist-2nn": Setup("mlp", _EMNIST | {"hidden": (100, 100)}),
+        "mnist-dropout": Setup("mlp", _MNIST | {"hidden": (128,), "dropout": 0.5}),
+        "mnist-cnn": Setup("cnn-mnist"),
+        "cifar-cnn": Setup("cnn-cifar"),
+        "cifar-lenet": Setup("lenet"),
+        "emnist-rfa-convnet": Setup("rfa-convnet"),
+        "emnist-convnet": Setup("convnet"),
+        "mnist-resnet": Setup("resnet"),
+        "emnist-resnet18": Setup(
+            "resnet", {"classes": 62, "widths": (64, 128, 256, 512), "blocks": 2, "adapters": True}
+        ),
+        "shakespeare-lstm": Setup("char-lstm"),
+    }
+)
+
+
+def sizes() -> dict[str, int]:
+    """The number of parameters of every set-up."""
+    return {name: setup.size for name, setup in SETUPS.items()}
