@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from secagg.errors import LocalError, PeerError, SecaggError
-from secagg.net.files import Kind
+from secagg.net.files import FileKind
 
 Place: TypeAlias = tuple[int | str, ...]
 
@@ -33,7 +33,7 @@ class ConfigError(LocalError):
     """A program cannot start or continue. Each line of the message is one problem, for the operator."""
 
 
-CONFIG: Final = Kind("a configuration", "write one, or correct the path", ConfigError)
+CONFIG: Final = FileKind("a configuration", "write one, or correct the path", ConfigError)
 
 
 class Problems:

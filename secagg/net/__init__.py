@@ -1,15 +1,14 @@
 """Sessions over a network: `open_server` and `serve_sums`, `open_client`, and what they are set with.
 
 Frames travel in TLS 1.3 between identities that know each other's certificates (`secagg.net.tls`,
-`secagg.net.certificates`). This is the one part of `secagg` with sockets and an event loop, which is trio's.
+`secagg.net.tls`). This is the one part of `secagg` with sockets and an event loop, which is trio's.
 """
 
-from secagg.net.address import Address
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.session import Session
-from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import client_context, server_context
 
 __all__ = [

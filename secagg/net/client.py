@@ -30,22 +30,19 @@ from secagg.events import Asked, ClientEvent
 from secagg.keys import Identity
 from secagg.memory import Memory
 from secagg.net import events as net_events
-from secagg.net.address import Address, check_secure
-from secagg.net.connection import Connection, ConnectionLost
-from secagg.net.dial import Dial, backoff
+from secagg.net.authentication import ServerConnector, backoff
+from secagg.net.concurrency import RunFunction, background_nursery, in_thread
+from secagg.net.connection import LINK_BYTES, Connection, ConnectionLost, Reason, Welcome
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
-from secagg.net.link import Arrival, Dismissed, Link, Progress, no_progress
-from secagg.net.nursery import own_nursery
-from secagg.net.packets import LINK_BYTES, Reason, Welcome
-from secagg.net.settings import Patience
-from secagg.net.work import Work, in_thread
+from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
+from secagg.net.settings import Address, Patience, check_secure
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.transitions import ClientState
 
-_FEUD: Final = 600.0  # seconds within which to be replaced twice is to be at war with another process
+_REPLACEMENT_WINDOW: Final = 600.0  # seconds; to be replaced twice within them is a conflict
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 
 
@@ -67,13 +64,13 @@ class Client:
 
     def __init__(
         self,
-        dial: Dial,
+        dial: ServerConnector,
         make_machine: Callable[[], ClientMachine],
         *,
         patience: Patience,
         on_event: OnClientEvent,
-        progress: Progress,
-        work: Work,
+        progress: SendProgress,
+        work: RunFunction,
     ) -> None:
         self._dial = dial
         self._make_machine = make_machine
@@ -82,12 +79,12 @@ class Client:
         self._on_event = on_event
         self._progress = progress
         self._work = work
-        self._turn = trio.Lock()  # of whoever uses the machine
+        self._machine_lock = trio.Lock()  # of whoever uses the machine
         self._asked: Asked | None = None
         self._handed_out: Asked | None = None
         self._failure: SecaggError | None = None
         self._replaced = -math.inf  # when another process of this client was last preferred to this one
-        self._news = trio.Event()
+        self._changed = trio.Event()
         self._link = self._new_link(_new_name())
 
     # --- what its owner calls ---
@@ -100,8 +97,8 @@ class Client:
         await trio.lowlevel.checkpoint()
         while self._asked is None or self._asked is self._handed_out:
             self._raise_failure()
-            self._news = trio.Event()
-            await self._news.wait()
+            self._changed = trio.Event()
+            await self._changed.wait()
         self._handed_out = self._asked
         return self._asked
 
@@ -110,7 +107,7 @@ class Client:
 
         Raises `InputError`, and sends nothing, if they do not match the spec.
         """
-        async with self._turn:
+        async with self._machine_lock:
             self._raise_failure()
             if self._asked is not asked:
                 return False
@@ -133,7 +130,7 @@ class Client:
 
     async def decline(self, asked: Asked) -> bool:
         """Sit this sum out. False if the question is no longer open."""
-        async with self._turn:
+        async with self._machine_lock:
             if self._asked is not asked:
                 return False
             try:
@@ -162,7 +159,7 @@ class Client:
         link = self._link
         try:
             connection, welcome = await self._dial.connect(link.name, link.received)
-        except Dismissed as error:
+        except DismissedByServer as error:
             await self._dismissed(error)
             return False
         except (ConnectionLost, PeerError) as error:
@@ -179,17 +176,17 @@ class Client:
         link = self._link
         link.frame_limit = self._machine.frame_limit
         self._on_event(net_events.ServerConnected(self._dial.address, welcome.resumed))
-        async with link.turn:
+        async with link.run_lock:
             why = await link.run(connection, received=welcome.received, deliver=self._take)
-        if isinstance(why, Dismissed):
+        if isinstance(why, DismissedByServer):
             await self._dismissed(why)
         else:
             self._on_event(net_events.ServerDisconnected(why))
         return not isinstance(why, PeerError)
 
-    async def _dismissed(self, why: Dismissed) -> None:
+    async def _dismissed(self, why: DismissedByServer) -> None:
         self._on_event(net_events.ClientDismissed(why.reason))
-        if why.reason is Reason.REPLACED and trio.current_time() < self._replaced + _FEUD:
+        if why.reason is Reason.REPLACED and trio.current_time() < self._replaced + _REPLACEMENT_WINDOW:
             self._fail(StateError(f"another process has joined as client {self._machine.member}"))
             return
         if why.reason is not Reason.CLOSING:
@@ -204,7 +201,7 @@ class Client:
 
     async def _lose_session(self, why: SessionLossReason, *, next_link: bytes) -> None:
         """The session is over for us. Its secrets are erased, and what was to be sent for it is not."""
-        async with self._turn:  # an answer that is being computed ends first, and goes nowhere
+        async with self._machine_lock:  # an answer that is being computed ends first, and goes nowhere
             if self._machine.state not in (ClientState.NEW, *_OVER):
                 self._on_event(net_events.SessionLost(why))
             self._machine.leave()
@@ -213,8 +210,8 @@ class Client:
 
     # --- the machine ---
 
-    async def _take(self, arrival: Arrival) -> None:
-        async with self._turn:
+    async def _take(self, arrival: ReceivedFrame) -> None:
+        async with self._machine_lock:
             if self._machine.state in _OVER and (self._failure or not _is_invitation(arrival.frame)):
                 return  # of a session that we have left
             try:
@@ -247,14 +244,14 @@ class Client:
 
     def _fail(self, error: SecaggError) -> None:
         self._failure = error
-        self._news.set()
+        self._changed.set()
 
     def _react(self, event: ClientEvent) -> None:
         self._on_event(event)
         match event:
             case Asked():
                 self._asked = event
-                self._news.set()
+                self._changed.set()
             case events.Abandoned() | events.SessionOver():
                 self._asked = None
 
@@ -262,7 +259,7 @@ class Client:
         """Leave the session, if there is one, and let the server know."""
         self._failure = self._failure or StateError("this client was closed")  # it joins no other session
         with trio.move_on_after(self._patience.farewell, shield=True):
-            async with self._turn:
+            async with self._machine_lock:
                 if self._machine.state not in (ClientState.NEW, *_OVER):
                     self._leave()
             await self._link.flush()
@@ -286,8 +283,8 @@ async def open_client(
     insecure_plain_tcp: bool = False,
     patience: Patience | None = None,
     on_event: OnClientEvent | None = None,
-    progress: Progress = no_progress,
-    work: Work = in_thread,
+    progress: SendProgress = no_progress,
+    work: RunFunction = in_thread,
 ) -> AsyncIterator[Client]:
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
@@ -305,7 +302,7 @@ async def open_client(
             member=member, table=table, policy=policy, memory=memory, identity=identity, registry=registry
         )
 
-    dial = Dial(address, member=member, context=context, patience=patience)
+    dial = ServerConnector(address, member=member, context=context, patience=patience)
     client = Client(
         dial,
         make_machine,
@@ -315,7 +312,7 @@ async def open_client(
         work=work,
     )
     try:
-        async with own_nursery() as nursery:
+        async with background_nursery() as nursery:
             nursery.start_soon(client.run)
             try:
                 yield client

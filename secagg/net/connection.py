@@ -1,15 +1,153 @@
-"""One connection: packets over a byte stream that may be slow, cut off or hostile."""
+"""What travels on a connection: packets of at most 64 KiB, each a kind, a length and a body.
+
+A frame of a machine is cut into pieces, so that acknowledgements and signs of life find a place between
+them, and so that a reader can refuse a frame by its announced length before it holds any of it.
+"""
 
 from __future__ import annotations
 
 import ssl
+import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 import trio
 
-from secagg.errors import Peer, SecaggError
-from secagg.net.packets import HEADER, MAX_BODY, Kind, parse_header
+from secagg.errors import MalformedMessage, Peer, SecaggError, WrongVersion
+
+TRANSPORT_VERSION: Final = 1
+LINK_BYTES: Final = 16
+MAX_BODY: Final = 1 << 16
+HEADER: Final = struct.Struct(">BI")
+_MAGIC: Final = b"secagg"
+_HELLO: Final = struct.Struct(f">{len(_MAGIC)}sBI{LINK_BYTES}sQ")
+_WELCOME: Final = struct.Struct(">BQ")
+_BEGIN: Final = struct.Struct(">IQ")
+_COUNT: Final = struct.Struct(">Q")
+
+
+class PacketKind(IntEnum):
+    """The first byte of a packet."""
+
+    HELLO = 1
+    WELCOME = 2
+    BEGIN = 3
+    PIECE = 4
+    ACK = 5
+    ALIVE = 6
+    BYE = 7
+
+
+class Reason(IntEnum):
+    """Why a server ends a connection on purpose."""
+
+    CLOSING = 1  # it shuts down
+    EXCLUDED = 2  # the client broke the protocol; it may come back for the next session
+    REPLACED = 3  # the same client has connected anew
+    UNKNOWN = 4  # the client is not who it says, or nobody this server knows
+
+
+_SIZES: Final = {
+    PacketKind.HELLO: range(_HELLO.size, _HELLO.size + 1),
+    PacketKind.WELCOME: range(_WELCOME.size, _WELCOME.size + 1),
+    PacketKind.BEGIN: range(_BEGIN.size, _BEGIN.size + 1),
+    PacketKind.PIECE: range(1, MAX_BODY + 1),
+    PacketKind.ACK: range(_COUNT.size, _COUNT.size + 1),
+    PacketKind.ALIVE: range(1),
+    PacketKind.BYE: range(1, 2),
+}
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A client's first packet. `received` counts the frames it has from this server on this link."""
+
+    member: int
+    link: bytes
+    received: int
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The answer. `resumed` says whether the server knows the link; if not, its session is lost."""
+
+    resumed: bool
+    received: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A frame of `size` bytes follows. Its sender had `seen` frames of the other side when it made it."""
+
+    size: int
+    seen: int
+
+
+def packet(kind: PacketKind, body: bytes = b"") -> bytes:
+    return HEADER.pack(kind, len(body)) + body
+
+
+def hello(member: int, link: bytes, received: int) -> bytes:
+    return packet(PacketKind.HELLO, _HELLO.pack(_MAGIC, TRANSPORT_VERSION, member, link, received))
+
+
+def welcome(*, resumed: bool, received: int) -> bytes:
+    return packet(PacketKind.WELCOME, _WELCOME.pack(resumed, received))
+
+
+def begin(size: int, seen: int) -> bytes:
+    return packet(PacketKind.BEGIN, _BEGIN.pack(size, seen))
+
+
+def ack(received: int) -> bytes:
+    return packet(PacketKind.ACK, _COUNT.pack(received))
+
+
+def bye(reason: Reason) -> bytes:
+    return packet(PacketKind.BYE, bytes([reason]))
+
+
+def parse_header(header: bytes, *, sender: Peer) -> tuple[PacketKind, int]:
+    """Kind and length of a packet, before its body is read."""
+    code, size = HEADER.unpack(header)
+    if code not in _SIZES or size not in _SIZES[PacketKind(code)]:
+        raise MalformedMessage(sender, "not a packet of this transport")
+    return PacketKind(code), size
+
+
+def parse_hello(body: bytes, *, sender: Peer) -> Hello:
+    magic, version, member, link, received = _HELLO.unpack(body)
+    if magic != _MAGIC:
+        raise MalformedMessage(sender, "not a packet of this transport")
+    if version != TRANSPORT_VERSION:
+        raise WrongVersion(sender, f"transport version {version}; this side speaks only {TRANSPORT_VERSION}")
+    return Hello(member, link, received)
+
+
+def parse_welcome(body: bytes, *, sender: Peer) -> Welcome:
+    resumed, received = _WELCOME.unpack(body)
+    if resumed > 1:
+        raise MalformedMessage(sender, "a welcome that is neither yes nor no")
+    return Welcome(bool(resumed), received)
+
+
+def parse_begin(body: bytes) -> Begin:
+    return Begin(*_BEGIN.unpack(body))
+
+
+def parse_count(body: bytes) -> int:
+    count: int = _COUNT.unpack(body)[0]
+    return count
+
+
+def parse_reason(body: bytes, *, sender: Peer) -> Reason:
+    try:
+        return Reason(body[0])
+    except ValueError:
+        raise MalformedMessage(sender, "an unknown reason to end a connection") from None
+
 
 _CHUNKS: Final = 64  # of one packet; tiny ones take many times the memory of what is in them
 
@@ -41,7 +179,7 @@ class Connection:
         self.bytes_in = 0
         self.bytes_out = 0
 
-    async def read(self) -> tuple[Kind, bytes]:
+    async def read(self) -> tuple[PacketKind, bytes]:
         """The next packet. Raises `ConnectionLost`, or `MalformedMessage` if it is none.
 
         Between two packets others have their turn, even if both are here already.
@@ -98,3 +236,11 @@ class Connection:
     async def close(self) -> None:
         """At once, whatever the other side does."""
         await trio.aclose_forcefully(self._stream)
+
+
+def host_of(stream: trio.abc.Stream) -> str:
+    """Where a connection comes from, for the log."""
+    try:
+        return str(stream.socket.getpeername()[0]) if isinstance(stream, trio.SocketStream) else "memory"
+    except OSError:
+        return "nowhere"  # it has gone already

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from secagg.errors import PeerError, SecaggError
 from secagg.events import ClientEvent, ServerEvent
-from secagg.net.address import Address
-from secagg.net.packets import Reason
+from secagg.net.connection import Reason
+from secagg.net.settings import Address
 
 # --- of a client -----------------------------------------------------------------------------------
 

@@ -7,15 +7,31 @@ file and says what to do. No message quotes what is in it.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from secagg.errors import LocalError
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from secagg.errors import (
+    CertificateError,
+    ExpiredRegistry,
+    ForeignRegistry,
+    KeyFileError,
+    LocalError,
+    RegistryError,
+    WrongRegistry,
+)
+from secagg.keys import Identity
+from secagg.net.tls import bundle_for, certificate_key, certificate_pem, private_pem, split_bundle
+from secagg.registry import Registry, SignedRegistry
 
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
@@ -27,7 +43,7 @@ def _no_secret(_data: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """What a file is: `name` with its article, what to do if there is none, and the error that says so."""
 
     name: str
@@ -122,3 +138,134 @@ def _sync(directory: Path) -> None:
 
 def _sort(mode: int) -> str:
     return "a directory" if stat.S_ISDIR(mode) else "a special file"
+
+
+_KEY_REMEDY: Final = "make one with secagg keygen, or correct the path"
+KEY: Final = FileKind("a private key", _KEY_REMEDY, KeyFileError)
+CERTIFICATE: Final = FileKind("a certificate", _KEY_REMEDY, KeyFileError)
+
+_LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
+_OTHER_KEY: Final = "holds another kind of key than Ed25519"
+# By the label of the one block of PEM in the file.
+_NO_KEY: Final = {
+    b"CERTIFICATE": "is a certificate, not the private key that belongs to it",
+    b"PUBLIC KEY": "is a public key, not the private key that belongs to it",
+    b"ENCRYPTED PRIVATE KEY": "is encrypted, and nobody is there to type the password",
+}
+
+
+def write_key(path: Path, identity: Identity) -> None:
+    """Raises `KeyFileError` if there is such a file already, whatever it is."""
+    KEY.create(path, private_pem(identity), mode=PRIVATE)
+
+
+def read_key(path: Path) -> Identity:
+    """The identity whose private key is in the file; raises `KeyFileError` if there is none."""
+    data = KEY.read(path, secret=_holds_private_key)
+    labels = _LABEL.findall(data)
+    if labels != [b"PRIVATE KEY"]:
+        raise KeyFileError(f"{path} {_what_instead(labels)}; {_KEY_REMEDY}")
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # their texts may quote the file
+        raise KeyFileError(f"{path} is damaged, or of another kind than Ed25519; {_KEY_REMEDY}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path} {_OTHER_KEY}; {_KEY_REMEDY}")
+    return Identity(key)
+
+
+def write_certificate(path: Path, certificate: bytes) -> None:
+    """Raises `KeyFileError` if there is such a file already, whatever it is."""
+    CERTIFICATE.create(path, certificate, mode=PUBLIC)
+
+
+def read_certificate(path: Path) -> bytes:
+    """The certificate in the file, as PEM; raises `KeyFileError` unless it is as `make_certificate` makes it.
+
+    Whether it has expired is for `check_dates` to say.
+    """
+    data = CERTIFICATE.read(path)
+    if _holds_private_key(data):
+        raise KeyFileError(
+            f"{path} is a private key, which nobody else may see; give its certificate instead"
+        )
+    try:
+        return certificate_pem(data)
+    except CertificateError as error:
+        raise KeyFileError(f"{path} is {error}; {_KEY_REMEDY}") from None
+
+
+def _holds_private_key(data: bytes) -> bool:
+    """Of any kind, encrypted or not."""
+    return any(label.endswith(b"PRIVATE KEY") for label in _LABEL.findall(data))
+
+
+def _what_instead(labels: list[bytes]) -> str:
+    """Why a file with these blocks of PEM is not the key file of an identity."""
+    if not labels:
+        return "is not a private key: there is no PEM in it"
+    if len(labels) > 1:
+        return f"holds {len(labels)} blocks of PEM, and a key file holds one"
+    return _NO_KEY.get(labels[0], _OTHER_KEY)
+
+
+_REGISTRY_REMEDY: Final = "get it from the authority, who makes it with secagg enrol, or correct the path"
+REGISTRY: Final = FileKind("a registry", _REGISTRY_REMEDY, RegistryError)
+BUNDLE: Final = FileKind("a file of certificates", _REGISTRY_REMEDY, RegistryError)
+
+
+def read_registry(path: Path, authority_certificate: Path, now: int) -> Registry:
+    """The registry in a file, which the authority signed and which has not expired at `now`.
+
+    Raises `KeyFileError` if the authority's certificate cannot be used, `ForeignRegistry`, `ExpiredRegistry`,
+    or `RegistryError` for everything else that is wrong with the file.
+    """
+    registry = read_signed(path, authority=certificate_key(read_certificate(authority_certificate)))
+    try:
+        registry.check_current(now)
+    except ExpiredRegistry as error:
+        raise ExpiredRegistry(f"{path}: {error}") from None
+    return registry
+
+
+def read_signed(path: Path, *, authority: bytes) -> Registry:
+    """The registry in a file, expired or not, signed by the key `authority`."""
+    try:
+        signed = SignedRegistry.parse(REGISTRY.read(path))
+    except WrongRegistry:
+        raise RegistryError(f"{path} is not a registry, or is damaged; {_REGISTRY_REMEDY}") from None
+    try:
+        return signed.verified(authority=authority)
+    except WrongRegistry:
+        raise ForeignRegistry(
+            f"{path} is foreign: this authority (key {authority.hex()}) did not sign it, or it was changed "
+            f"since; {_REGISTRY_REMEDY}"
+        ) from None
+
+
+def bundle_path(path: Path) -> Path:
+    """Where the certificates of the members of the registry at `path` are."""
+    if path.suffix == ".pem" or not path.name:
+        raise RegistryError(f"{path} cannot be a registry: .pem is for the members' certificates beside it")
+    return path.with_suffix(".pem")
+
+
+def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
+    """Member -> certificate, from the file beside the registry's at `path`; raises `RegistryError`."""
+    beside = bundle_path(path)
+    try:
+        return bundle_for(registry, split_bundle(BUNDLE.read(beside)))
+    except CertificateError as error:
+        raise RegistryError(
+            f"{beside} does not fit registry {registry.version}: {error}; have the authority run secagg "
+            "enrol again, and take both files"
+        ) from None
+
+
+def write_registry(
+    path: Path, registry: Registry, authority: Identity, certificates: Mapping[int, bytes]
+) -> None:
+    """Replace both files, in the order that the top of this module explains."""
+    bundle = bundle_for(registry, certificates.values())
+    BUNDLE.replace(bundle_path(path), b"".join(bundle.values()), mode=PUBLIC)
+    REGISTRY.replace(path, registry.sign(authority), mode=PUBLIC)

@@ -21,25 +21,22 @@ import trio
 
 from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
 from secagg.ledger import ServerLedger
+from secagg.net import connection as packets
 from secagg.net import events as net_events
-from secagg.net import packets
-from secagg.net.address import Address, check_secure, host_of
-from secagg.net.connection import Connection, ConnectionLost
-from secagg.net.door import Door, Guest
+from secagg.net.authentication import AuthenticatedClient, ClientAuthenticator
+from secagg.net.concurrency import RunFunction, background_nursery, in_thread
+from secagg.net.connection import Connection, ConnectionLost, Hello, Reason, host_of
 from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
-from secagg.net.link import Arrival, Cut, Link
-from secagg.net.nursery import own_nursery
-from secagg.net.packets import Hello, Reason
+from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
 from secagg.net.session import OnMachineEvent, Session, no_op
-from secagg.net.settings import Capacity, Deadlines, Patience
-from secagg.net.slots import Slots
-from secagg.net.work import Work, in_thread
+from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_secure
+from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine
 
-_STRAYS: Final = 8  # frames that an honest client may have had on its way when its session ended
+_MAX_STRAY_FRAMES: Final = 8  # frames that an honest client may have had on its way when its session ended
 _BACKLOG: Final = 1024  # clients come all at once
-_PARTING: Final = 1.0  # seconds for a client to read why it is sent away
+_DISMISSAL_SECONDS: Final = 1.0  # seconds for a client to read why it is sent away
 
 
 class Server:
@@ -47,23 +44,23 @@ class Server:
 
     def __init__(
         self,
-        door: Door,
+        authenticator: ClientAuthenticator,
         nursery: trio.Nursery,
         *,
         patience: Patience,
         capacity: Capacity,
         on_event: OnServerEvent,
     ) -> None:
-        self._door = door
+        self._authenticator = authenticator
         self._nursery = nursery
         self._patience = patience
-        self._slots = Slots(capacity.uploads, slowest=capacity.slowest)
+        self._slots = UploadSlots(capacity.uploads, slowest=capacity.slowest)
         self._session: Session | None = None
         self._links: dict[int, Link] = {}
-        self._fading: dict[Link, trio.CancelScope] = {}  # without a connection, and what will end them
-        self._strays: Counter[int] = Counter()
-        self._barred: set[int] = set()  # until the session ends
-        self._hosting = 0  # connections
+        self._offline: dict[Link, trio.CancelScope] = {}  # ends when their grace period does
+        self._stray_frames: Counter[int] = Counter()
+        self._excluded_members: set[int] = set()  # until the session ends
+        self._connection_count = 0  # connections
         self._changed = trio.Event()
         self._on_event = on_event
         self.address = Address("", 0)
@@ -73,7 +70,7 @@ class Server:
     @property
     def connected(self) -> tuple[int, ...]:
         """Clients that have a connection at this moment."""
-        return tuple(sorted(member for member, link in self._links.items() if link not in self._fading))
+        return tuple(sorted(member for member, link in self._links.items() if link not in self._offline))
 
     @property
     def live(self) -> Session | None:
@@ -95,7 +92,7 @@ class Server:
         expected: int | None = None,
         members: Collection[int] | None = None,
         on_event: OnMachineEvent = no_op,
-        work: Work = in_thread,
+        work: RunFunction = in_thread,
     ) -> AsyncIterator[Session]:
         """A session with whoever comes in time; it is set up when the block begins and ended with it.
 
@@ -106,7 +103,7 @@ class Server:
         """
         if self._session is not None:
             raise StateError("a server has one session at a time")
-        self._pardon()
+        self._clear_exclusions()
         session = self._session = Session(
             machine,
             self._exclude,
@@ -129,54 +126,54 @@ class Server:
             try:
                 session.end()
             finally:
-                self._pardon()
+                self._clear_exclusions()
                 self._on_event(net_events.SessionClosed())
 
-    def _pardon(self) -> None:
+    def _clear_exclusions(self) -> None:
         """Who was sent away may come again: for the next session, and to wait for it."""
-        self._barred.clear()
-        self._strays.clear()
+        self._excluded_members.clear()
+        self._stray_frames.clear()
 
     # --- connections ---
 
-    async def welcome(self, stream: trio.abc.Stream) -> None:
+    async def handle_connection(self, stream: trio.abc.Stream) -> None:
         """One connection, from the first byte to the last."""
-        guest = await self._door.admit(stream, host=host_of(stream))
-        if guest is None:
+        client = await self._authenticator.authenticate(stream, host=host_of(stream))
+        if client is None:
             return
-        self._hosting += 1
+        self._connection_count += 1
         try:
-            if guest.hello.member in self._barred:
-                await _send_away(guest.connection, Reason.EXCLUDED)
+            if client.hello.member in self._excluded_members:
+                await _dismiss(client.connection, Reason.EXCLUDED)
             else:
-                await self._host(guest)
+                await self._serve_client(client)
         finally:
-            self._hosting -= 1
-            self._stir()
-            await guest.connection.close()
+            self._connection_count -= 1
+            self._notify_changed()
+            await client.connection.close()
 
-    async def _host(self, guest: Guest) -> None:
+    async def _serve_client(self, client: AuthenticatedClient) -> None:
         """Carry a client's frames for as long as the connection lasts."""
-        if guest.hello.received and not self._knows(guest.hello):
+        if client.hello.received and not self._knows(client.hello):
             # Nothing is remembered of this, so that it does not matter if the answer is lost: until the
             # client has read it, it would speak of frames that a new link never had.
-            await _answer(guest.connection, packets.welcome(resumed=False, received=0))
+            await _answer(client.connection, packets.welcome(resumed=False, received=0))
             return
-        link, resumed = self._link_of(guest.hello)
+        link, resumed = self._link_of(client.hello)
         link.supersede()
-        async with link.turn:
-            if link.turn.statistics().tasks_waiting:
+        async with link.run_lock:
+            if link.run_lock.statistics().tasks_waiting:
                 return  # it came again while this one waited, so that only one of its connections ever does
             if self._links.get(link.member) is not link:
-                barred = link.member in self._barred
-                await _send_away(guest.connection, Reason.EXCLUDED if barred else Reason.REPLACED)
+                barred = link.member in self._excluded_members
+                await _dismiss(client.connection, Reason.EXCLUDED if barred else Reason.REPLACED)
                 return
-            self._greet(link, resumed)
+            self._on_connected(link, resumed)
             hello = packets.welcome(resumed=resumed, received=link.received)
             take = partial(self._take, link)
-            received = guest.hello.received  # none, if the link is new
-            why = await link.run(guest.connection, first=hello, received=received, deliver=take)
-        await self._part(link, guest.connection, why)
+            received = client.hello.received  # none, if the link is new
+            why = await link.run(client.connection, first=hello, received=received, deliver=take)
+        await self._on_connection_end(link, client.connection, why)
 
     def _knows(self, hello: Hello) -> bool:
         link = self._links.get(hello.member)
@@ -186,7 +183,7 @@ class Server:
         """The link that this client had, or a new one: then its process is new, or we are."""
         old = self._links.get(hello.member)
         if old is not None and self._knows(hello):
-            self._stop_fading(old)
+            self._stop_grace_period(old)
             return old, True
         if old is not None:
             self._forget(old, LeaveReason.PROCESS_RESTARTED)
@@ -194,93 +191,93 @@ class Server:
         self._links[hello.member] = link
         return link, False
 
-    def _greet(self, link: Link, resumed: bool) -> None:
-        self._stir()
+    def _on_connected(self, link: Link, resumed: bool) -> None:
+        self._notify_changed()
         self._on_event(net_events.ClientConnected(link.member, resumed))
         if self._session is not None:
             self._session.invite(link)
 
-    def _stir(self) -> None:
+    def _notify_changed(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _take(self, link: Link, arrival: Arrival) -> None:
+    async def _take(self, link: Link, arrival: ReceivedFrame) -> None:
         if self._session is not None and self._session.expects(link, arrival):
             await self._session.take(link, arrival)
             return
-        self._strays[link.member] += 1
-        if self._strays[link.member] > _STRAYS:
+        self._stray_frames[link.member] += 1
+        if self._stray_frames[link.member] > _MAX_STRAY_FRAMES:
             raise OutOfOrder(link.member, "sends messages that belong to no session")
 
-    async def _part(self, link: Link, connection: Connection, why: SecaggError) -> None:
+    async def _on_connection_end(self, link: Link, connection: Connection, why: SecaggError) -> None:
         """What becomes of a link whose connection ended."""
         if isinstance(why, PeerError):
             self._exclude(link, why)
-            await _send_away(connection, Reason.EXCLUDED)
-        elif isinstance(why, Cut):
-            await _send_away(connection, why.reason)
+            await _dismiss(connection, Reason.EXCLUDED)
+        elif isinstance(why, ClosedLocally):
+            await _dismiss(connection, why.reason)
         else:
             self._on_event(net_events.ClientDisconnected(link.member, why))
-            self._start_fading(link)
+            self._start_grace_period(link)
 
-    def _start_fading(self, link: Link) -> None:
+    def _start_grace_period(self, link: Link) -> None:
         """Unless it has its next connection already, a link has a short time to find one."""
-        if self._links.get(link.member) is link and not link.turn.locked():
-            scope = self._fading[link] = trio.CancelScope()
-            self._nursery.start_soon(self._fade, link, scope)
+        if self._links.get(link.member) is link and not link.run_lock.locked():
+            scope = self._offline[link] = trio.CancelScope()
+            self._nursery.start_soon(self._expire, link, scope)
 
-    async def _fade(self, link: Link, scope: trio.CancelScope) -> None:
+    async def _expire(self, link: Link, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(self._patience.grace)
             self._forget(link, LeaveReason.CONNECTION_LOST)
 
-    def _stop_fading(self, link: Link) -> None:
+    def _stop_grace_period(self, link: Link) -> None:
         """It is found or forgotten; whoever comes and goes all the time leaves nobody waiting behind."""
-        if (scope := self._fading.pop(link, None)) is not None:
+        if (scope := self._offline.pop(link, None)) is not None:
             scope.cancel()
 
     def _forget(self, link: Link, why: LeaveReason) -> None:
         """A client's process is gone, or as good as gone. If it comes again, it begins anew."""
         del self._links[link.member]
-        self._stop_fading(link)
+        self._stop_grace_period(link)
         if self._session is not None and self._session.has(link):
             self._session.lose(link, why)
-        link.cut(Reason.REPLACED)
+        link.close(Reason.REPLACED)
 
     def _exclude(self, link: Link, error: PeerError) -> None:
         """A client broke the protocol: nothing more is taken from it until the next session."""
         self._on_event(net_events.ClientExcluded(link.member, error))
-        self._barred.add(link.member)
+        self._excluded_members.add(link.member)
         if self._session is not None and self._session.has(link):
-            self._session.expel(link, error)
+            self._session.remove_excluded(link, error)
         if self._links.get(link.member) is link:
             del self._links[link.member]
-            self._stop_fading(link)
-        link.cut(Reason.EXCLUDED)
+            self._stop_grace_period(link)
+        link.close(Reason.EXCLUDED)
 
     # --- the end ---
 
     async def close(self) -> None:
-        """Let everybody read what they were sent last, for a short time, and part."""
+        """Let all_clients read what they were sent last, for a short time, and part."""
         with trio.move_on_after(self._patience.farewell, shield=True):
             async with trio.open_nursery() as nursery:
                 for link in self._links.values():
-                    if link not in self._fading:
+                    if link not in self._offline:
                         nursery.start_soon(link.flush)
         for link in self._links.values():
-            link.cut(Reason.CLOSING)
-        with trio.move_on_after(_PARTING, shield=True):
-            while self._hosting:
+            link.close(Reason.CLOSING)
+        with trio.move_on_after(_DISMISSAL_SECONDS, shield=True):
+            while self._connection_count:
                 await self._changed.wait()
 
 
-async def _send_away(connection: Connection, reason: Reason) -> None:
+async def _dismiss(connection: Connection, reason: Reason) -> None:
     await _answer(connection, packets.bye(reason))
 
 
 async def _answer(connection: Connection, packet: bytes) -> None:
     """The last packet of a connection, if it can be sent at all."""
-    with trio.move_on_after(_PARTING), suppress(ConnectionLost):
+    with trio.move_on_after(_DISMISSAL_SECONDS), suppress(ConnectionLost):
         await connection.write([packet])
 
 
@@ -297,7 +294,7 @@ async def open_server(
 ) -> AsyncIterator[Server]:
     """Listen for the clients in `members` (id to public key) for as long as the block lasts.
 
-    `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, everybody on
+    `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, all_clients on
     this machine is believed to be whoever it says, and the address must be a loopback one. Port 0 takes a
     free one; `server.address` tells which. `on_event` is called with every event of connections and sessions;
     without it, events go to the standard library's log. Raises `OSError` if it cannot listen there.
@@ -327,12 +324,14 @@ async def open_server(
     address = Address.parse(listen) if isinstance(listen, str) else listen
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
     patience, capacity, on_event = patience or Patience(), capacity or Capacity(), on_event or EventLog()
-    door = Door(members, context=context, patience=patience, capacity=capacity, on_event=on_event)
-    async with own_nursery() as nursery:
-        server = Server(door, nursery, patience=patience, capacity=capacity, on_event=on_event)
+    authenticator = ClientAuthenticator(
+        members, context=context, patience=patience, capacity=capacity, on_event=on_event
+    )
+    async with background_nursery() as nursery:
+        server = Server(authenticator, nursery, patience=patience, capacity=capacity, on_event=on_event)
         listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
         server.address = Address(address.host, listeners[0].socket.getsockname()[1])
-        nursery.start_soon(trio.serve_listeners, server.welcome, listeners)
+        nursery.start_soon(trio.serve_listeners, server.handle_connection, listeners)
         try:
             yield server
         finally:

@@ -20,10 +20,10 @@ from secagg.errors import Departed, LargeCohort, LocalError, PeerError, SlowRead
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
 from secagg.local import STAGE_OF, Stage
+from secagg.net.concurrency import RunFunction
 from secagg.net.events import ClientLeft, LeaveReason, OnServerEvent
-from secagg.net.link import Arrival, Link
+from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
-from secagg.net.work import Work
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState
@@ -53,18 +53,18 @@ class Session:
         members: Collection[int] | None,
         on_machine_event: OnMachineEvent,
         on_event: OnServerEvent,
-        work: Work,
+        work: RunFunction,
     ) -> None:
         self._machine = machine
         self._exclude = exclude
         self._deadlines = deadlines
         self._ledger = ledger
         self._expected = expected
-        self._chosen = members
+        self._invited_members = members
         self._on_machine_event = on_machine_event
         self._on_event = on_event
         self._work = work
-        self._turn = trio.Lock()
+        self._machine_lock = trio.Lock()
         self._links: dict[int, Link] = {}
         self._since: dict[int, int] = {}  # frames sent on its link before a client could know of the session
         self._pending: list[Callable[[], tuple[ServerEvent, ...]]] = []
@@ -134,12 +134,12 @@ class Session:
     def end(self) -> None:
         self._abandon()
         self._send(self._machine.end().outgoing)
-        self._turn_away_latecomers()
+        self._dismiss_latecomers()
 
     def invite(self, link: Link) -> None:
         """A client is connected; in time, it may take part."""
         member = link.member
-        if self._chosen is not None and member not in self._chosen:
+        if self._invited_members is not None and member not in self._invited_members:
             return
         if self._machine.state is not ServerState.INVITING or member in self._links.keys() | self._left:
             return
@@ -151,11 +151,11 @@ class Session:
     def has(self, link: Link) -> bool:
         return self._links.get(link.member) is link
 
-    def expects(self, link: Link, arrival: Arrival) -> bool:
+    def expects(self, link: Link, arrival: ReceivedFrame) -> bool:
         """Whether a frame is from one of the clients, and was not made for an earlier session."""
         return self.has(link) and arrival.seen >= self._since[link.member]
 
-    async def take(self, link: Link, arrival: Arrival) -> None:
+    async def take(self, link: Link, arrival: ReceivedFrame) -> None:
         """A frame that is expected."""
         async with self._holding():
             self.bytes_up[self._stage_now()] += len(arrival.frame)
@@ -169,7 +169,7 @@ class Session:
         self._left.add(link.member)
         self._later(lambda: self._machine.drop(link.member))
 
-    def expel(self, link: Link, error: PeerError) -> None:
+    def remove_excluded(self, link: Link, error: PeerError) -> None:
         """A client broke the rules of the transport."""
         del self._links[link.member]
         self._left.add(link.member)
@@ -186,15 +186,15 @@ class Session:
             self._complete = trio.Event()
             step = await self._work(self._machine.close_stage)
             self._act(step)
-            self._turn_away_latecomers()
+            self._dismiss_latecomers()
         return step.events
 
-    def _turn_away_latecomers(self) -> None:
+    def _dismiss_latecomers(self) -> None:
         """Tell whoever was invited and did not come in time not to wait for this session."""
         for member in set(self._links) - set(self._machine.advertised):
-            self._turn_away(self._links.pop(member))
+            self._send_farewell(self._links.pop(member))
 
-    def _turn_away(self, link: Link) -> None:
+    def _send_farewell(self, link: Link) -> None:
         farewell = m.Farewell(invitation_digest(self._machine.invitation)).encode()
         self._count_down(farewell)
         with suppress(SlowReader):  # Who reads nothing will not miss it.
@@ -203,7 +203,7 @@ class Session:
     @asynccontextmanager
     async def _holding(self) -> AsyncIterator[None]:
         """The machine to oneself; what came up meanwhile is done at the end."""
-        async with self._turn:
+        async with self._machine_lock:
             try:
                 yield
             finally:
@@ -212,7 +212,7 @@ class Session:
     def _later(self, act: Callable[[], tuple[ServerEvent, ...]]) -> None:
         """Do something with the machine as soon as nobody else does."""
         self._pending.append(act)
-        if not self._turn.locked():
+        if not self._machine_lock.locked():
             self._catch_up()
 
     def _catch_up(self) -> None:
@@ -242,10 +242,10 @@ class Session:
                 self._ledger.note(event)
             self._on_machine_event(event)
             self._react(event)
-        if self._machine.state is ServerState.INVITING and self._everybody_came():
+        if self._machine.state is ServerState.INVITING and self._all_expected_came():
             self._complete.set()
 
-    def _everybody_came(self) -> bool:
+    def _all_expected_came(self) -> bool:
         """Who has left again is not waited for."""
         came = self._left.union(self._machine.advertised)
         return self._expected is not None and len(came) >= self._expected
@@ -256,16 +256,16 @@ class Session:
             case events.StageFull():
                 self._complete.set()
             case events.Excluded():
-                self._part_with(event.peer, event.error)
+                self._remove(event.peer, event.error)
 
-    def _part_with(self, member: int, error: PeerError) -> None:
+    def _remove(self, member: int, error: PeerError) -> None:
         link = self._links.pop(member, None)
         if link is None:
             return
         self._left.add(member)
         match error:
             case LargeCohort():
-                self._turn_away(link)  # It did nothing wrong, and may be needed next time.
+                self._send_farewell(link)  # It did nothing wrong, and may be needed next time.
                 self._on_event(ClientLeft(member, LeaveReason.COHORT_FULL))
             case Departed():
                 self._on_event(ClientLeft(member, LeaveReason.LEFT_SESSION))

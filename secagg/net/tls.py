@@ -1,27 +1,222 @@
-"""TLS contexts: version 1.3 only, both ends show a certificate, and each end has pinned the other's.
+"""Certificates: an identity's public key in the form that TLS wants.
 
-A context trusts exactly the certificates that it is given. Names in them are not compared with names of
-hosts: whoever can answer the handshake has a key that was expected, wherever it runs. Nothing is resumed, so
-that every connection proves its keys afresh.
+There is no certification authority for TLS here. Every identity signs its own certificate, and whoever talks
+to it has that very certificate and trusts no other. So a certificate has one form, with nothing to choose:
 
-In TLS 1.3, a client is done with the handshake before the server has looked at its certificate. A client that
-the server refuses therefore learns so from its first read.
+* subject and issuer are the public key in hexadecimal, hence no two keys share a subject;
+* it is not a CA: a pinned certificate that was one would vouch for any certificate that its owner signs;
+* it may be used at both ends of TLS, for signatures only.
+
+Ed25519 signatures have no randomness and the serial number is a hash of the rest, so the same identity, time
+and number of days give the same bytes.
+
+One key signs three kinds of things: our own messages (`Identity.sign`), the handshakes of TLS, and its own
+certificate. A signature of one kind is never good for another, because the signed strings differ in their
+first byte, and Ed25519 signs them as they are, with no hash in front that could be aimed at:
+
+* `framed` begins with the length of a short label in 8 bytes: 0x00;
+* TLS 1.3 (RFC 8446, 4.4.3) begins with 64 spaces: 0x20, whichever end signs;
+* a certificate is a DER sequence: 0x30.
+
+This needs TLS 1.3. In TLS 1.2, a server signs a string that begins with 32 bytes of the client's choice.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import ssl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import trio
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secagg.errors import LocalError, ParameterError
+from secagg.errors import CertificateError, LocalError, ParameterError
+from secagg.hashing import digest
 from secagg.keys import Identity
-from secagg.net.certificates import certificate_key, certificate_pem
-from secagg.net.keyfiles import private_pem
+from secagg.registry import Registry
+
+DAYS: Final = 3650
+MAX_DAYS: Final = 36500
+_SKEW: Final = timedelta(days=1)  # by how much the clock of whoever checks may be behind
+_SERIAL_BYTES: Final = 16  # of at most 20
+_BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICATE-----", re.DOTALL)
+_IDENTIFIER_BYTES: Final = 20
+_FEW: Final = 5
+
+# What cryptography raises where bytes are not, or not quite, a certificate.
+_MALFORMED: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+
+
+def make_certificate(identity: Identity, *, now: int, days: int = DAYS) -> bytes:
+    """A certificate of `identity` as PEM, valid for `days` from `now` (in seconds of Unix time) on."""
+    if not 1 <= days <= MAX_DAYS:
+        raise ParameterError(f"a certificate is valid for 1 to {MAX_DAYS} days")
+    key = Ed25519PrivateKey.from_private_bytes(identity.secret())
+    start = datetime.fromtimestamp(now, UTC)
+    first, last = start - _SKEW, start + timedelta(days=days)
+    builder = x509.CertificateBuilder(_name(identity.public), _name(identity.public), key.public_key())
+    builder = builder.serial_number(_serial(identity.public, first, last))
+    builder = builder.not_valid_before(first).not_valid_after(last)
+    for extension in _extensions(identity.public):
+        builder = builder.add_extension(extension.value, extension.critical)
+    return builder.sign(key, None).public_bytes(Encoding.PEM)
+
+
+def certificate_key(certificate: bytes) -> bytes:
+    """The 32 bytes of the public key in a certificate, which is PEM or DER.
+
+    Raises `CertificateError` unless the certificate has the form described above and is signed by that key.
+    """
+    return _key(_load(certificate))
+
+
+def certificate_pem(certificate: bytes) -> bytes:
+    """The same certificate as PEM and nothing else; raises `CertificateError` as `certificate_key` does."""
+    loaded = _load(certificate)
+    _key(loaded)
+    return loaded.public_bytes(Encoding.PEM)
+
+
+def check_dates(certificate: bytes, *, now: int) -> None:
+    """Raise `CertificateError` unless the certificate is valid at `now`, in seconds of Unix time."""
+    loaded, moment = _load(certificate), datetime.fromtimestamp(now, UTC)
+    if moment < loaded.not_valid_before_utc:
+        begin = loaded.not_valid_before_utc
+        raise CertificateError(f"a certificate that is not valid before {begin:%Y-%m-%d %H:%M} UTC")
+    if moment >= loaded.not_valid_after_utc:
+        raise CertificateError(
+            f"a certificate that expired at {loaded.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        )
+
+
+def expiry(certificate: bytes) -> int:
+    """The last second of Unix time at which the certificate is valid."""
+    return int(_load(certificate).not_valid_after_utc.timestamp())
+
+
+# --- the certificates of all members ---------------------------------------------------------------
+
+
+def bundle_for(registry: Registry, certificates: Iterable[bytes]) -> dict[int, bytes]:
+    """Member -> its certificate as PEM, in order of the members.
+
+    Raises `CertificateError` unless there is exactly one certificate for every member, and no other.
+    """
+    members = {key: member for member, key in registry.members.items()}
+    found: dict[int, bytes] = {}
+    for certificate in certificates:
+        loaded = _load(certificate)
+        key = _key(loaded)
+        member = members.get(key)
+        if member is None:
+            raise CertificateError(f"it has a certificate of no member (public key {key.hex()})")
+        if member in found:
+            raise CertificateError(f"it has two certificates of member {member}")
+        found[member] = loaded.public_bytes(Encoding.PEM)
+    _check_complete(registry, found)
+    return {member: found[member] for member in sorted(found)}
+
+
+def split_bundle(data: bytes) -> list[bytes]:
+    """The certificates in a file of many, each as PEM. What stands between them is ignored."""
+    return _BLOCK.findall(data)
+
+
+def _check_complete(registry: Registry, found: dict[int, bytes]) -> None:
+    missing = sorted(registry.members.keys() - found.keys())
+    if missing:
+        listed = ", ".join(map(str, missing[:_FEW])) + (", ..." if len(missing) > _FEW else "")
+        raise CertificateError(f"it lacks certificates of {len(missing)} members ({listed})")
+
+
+# --- the one form -----------------------------------------------------------------------------------
+
+
+def _load(certificate: bytes) -> x509.Certificate:
+    try:
+        if certificate.startswith(b"\x30"):
+            return x509.load_der_x509_certificate(certificate)
+        (loaded,) = x509.load_pem_x509_certificates(certificate)
+    except _MALFORMED:
+        raise CertificateError("not a certificate") from None
+    return loaded
+
+
+def _key(certificate: x509.Certificate) -> bytes:
+    with suppress(*_MALFORMED):
+        key = certificate.public_key()
+        if isinstance(key, Ed25519PublicKey) and _is_regular(certificate, key.public_bytes_raw()):
+            _check_signature(certificate)
+            return key.public_bytes_raw()
+    raise CertificateError("not a self-signed Ed25519 certificate as secagg keygen makes them")
+
+
+def _is_regular(certificate: x509.Certificate, key: bytes) -> bool:
+    names = [certificate.subject, certificate.issuer]
+    return names == [_name(key)] * 2 and list(certificate.extensions) == _extensions(key)
+
+
+def _check_signature(certificate: x509.Certificate) -> None:
+    try:
+        certificate.verify_directly_issued_by(certificate)
+    except InvalidSignature:
+        raise CertificateError("a certificate that its own key did not sign") from None
+
+
+def _name(key: bytes) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, key.hex())])
+
+
+def _serial(key: bytes, first: datetime, last: datetime) -> int:
+    """A positive number that no other certificate of this key has."""
+    dates = [int(date.timestamp()).to_bytes(8, "big", signed=True) for date in (first, last)]
+    return int.from_bytes(digest("certificate serial", key, *dates)[:_SERIAL_BYTES], "big") | 1
+
+
+def _extensions(key: bytes) -> list[x509.Extension[x509.ExtensionType]]:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    ends = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    values: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (usage, True),
+        (ends, False),
+        (x509.SubjectKeyIdentifier(digest("certificate key", key)[:_IDENTIFIER_BYTES]), False),
+    ]
+    return [x509.Extension(value.oid, critical, value) for value, critical in values]
+
+
+def private_pem(identity: Identity) -> bytes:
+    """The private key of `identity`, for a key file or for OpenSSL. Nobody else may see it."""
+    key = Ed25519PrivateKey.from_private_bytes(identity.secret())
+    none = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
+
 
 # With PARTIAL_CHAIN, a certificate is trusted by being pinned, not by having signed itself. STRICT refuses
 # certificates that break the rules of RFC 5280; newer versions of Python set both of their own accord.
@@ -37,14 +232,14 @@ def server_context(identity: Identity, certificate: bytes, clients: Sequence[byt
     `ParameterError` for that of another identity, or no clients at all.
 
     >>> import time
-    >>> from secagg.net.certificates import make_certificate
+    >>> from secagg.net.tls import make_certificate
     >>> server, client = Identity.generate(), Identity.generate()
     >>> pem = {each: make_certificate(each, now=int(time.time())) for each in (server, client)}
     >>> server_context(server, pem[server], [pem[client]]).minimum_version.name
     'TLSv1_3'
     """
     if not clients:
-        raise ParameterError("a server without clients' certificates would refuse everybody")
+        raise ParameterError("a server without clients' certificates would refuse all_clients")
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity, certificate, clients)
     context.verify_mode = ssl.CERT_REQUIRED
     context.num_tickets = 0
@@ -58,7 +253,7 @@ def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl
     `ParameterError` for that of another identity.
 
     >>> import time
-    >>> from secagg.net.certificates import make_certificate
+    >>> from secagg.net.tls import make_certificate
     >>> server, client = Identity.generate(), Identity.generate()
     >>> pem = {each: make_certificate(each, now=int(time.time())) for each in (server, client)}
     >>> client_context(client, pem[client], pem[server]).minimum_version.name

@@ -138,8 +138,8 @@ def _key(text: str) -> bytes:
 
 def _of_certificate(path: Path) -> bytes:
     from secagg.errors import SecaggError
-    from secagg.net.certificates import certificate_key
-    from secagg.net.keyfiles import read_certificate
+    from secagg.net.files import read_certificate
+    from secagg.net.tls import certificate_key
 
     try:
         return certificate_key(read_certificate(path))

@@ -13,8 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from secagg.errors import LocalError
 from secagg.finder import GraphChoice
-from secagg.net.address import Address
-from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.noise.accounting import Adjacency
 from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.policy import Policy

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from secagg.errors import CertificateError
 from secagg.keys import Identity
-from secagg.net.certificates import certificate_key, check_dates, expiry
-from secagg.net.keyfiles import read_certificate, read_key
-from secagg.net.registryfile import read_bundle, read_registry
+from secagg.net.files import read_bundle, read_certificate, read_key, read_registry
+from secagg.net.tls import certificate_key, check_dates, expiry
 from secagg.registry import MAX_ID, Registry
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ClientSection, ServerSection

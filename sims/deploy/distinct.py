@@ -13,7 +13,7 @@ from typing import TypeAlias
 from pydantic import BaseModel
 
 from secagg.ledger.seal import seal_path
-from secagg.net.registryfile import bundle_path
+from secagg.net.files import bundle_path
 from sims.config_problems import Problems
 from sims.deploy.config import JoinConfig, ServeConfig
 

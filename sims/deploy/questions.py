@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from secagg.ledger import read_ledger
-from secagg.net.files import Kind
+from secagg.net.files import FileKind
 from secagg.spec import Table
 from sims.config_problems import ConfigError, Problems, nearest
 from sims.deploy.config import AskSection
 
 NONCE_BYTES: Final = 16
-PAYLOAD: Final = Kind("a payload", "write it, or correct the path", ConfigError)
+PAYLOAD: Final = FileKind("a payload", "write it, or correct the path", ConfigError)
 
 
 def fresh(payload: bytes) -> bytes:

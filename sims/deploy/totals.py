@@ -21,14 +21,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.net.files import PRIVATE, Kind
+from secagg.net.files import PRIVATE, FileKind
 from secagg.spec import Total
 from sims.config_problems import ConfigError
 from sims.deploy.questions import Question
 
 _REMEDY: Final = "correct the path"
 _NAME: Final = re.compile(r"([0-9]{8,18})-[0-9]{2}-.*\.npz", re.DOTALL)
-TOTAL: Final = Kind("a total", _REMEDY, ConfigError)
+TOTAL: Final = FileKind("a total", _REMEDY, ConfigError)
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,16 @@ from secagg import Identity, Registry, Trust, VolatileMemory
 from secagg import messages as m
 from secagg.errors import SERVER
 from secagg.events import SessionOver
-from secagg.net.address import Address
-from secagg.net.certificates import make_certificate
 from secagg.net.client import Client, open_client
+from secagg.net.concurrency import inline
 from secagg.net.event_log import render
 from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, SessionRefused
-from secagg.net.settings import Patience
-from secagg.net.tls import client_context
-from secagg.net.work import inline
+from secagg.net.settings import Address, Patience
+from secagg.net.tls import client_context, make_certificate
 from sims.drill.config import PART, SETUP, DrillConfig, ScheduledKill, point_of
 from sims.workers import MessagePipe
 
-PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.certificates")
+PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.tls")
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from secagg import Identity, Registry
 from secagg.errors import SumFailed, TooFewClients
 from secagg.events import Missing, ServerEvent, SessionReady, SumAborted, SumReleased
-from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
-from secagg.net.tls import server_context
+from secagg.net.tls import certificate_key, make_certificate, server_context
 from sims.drill.clients import (
     PRELOAD,
     ClientCertificates,

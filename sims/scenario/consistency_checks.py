@@ -157,7 +157,7 @@ def _check_evaluation(settings: Settings, problems: Problems) -> None:
 
 def _check_identity(settings: Settings, problems: Problems) -> None:
     from secagg.errors import KeyFileError
-    from secagg.net.keyfiles import read_key
+    from secagg.net.files import read_key
 
     if settings.output.identity is None:
         return

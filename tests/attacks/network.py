@@ -25,18 +25,15 @@ from secagg.errors import SERVER
 from secagg.events import Asked
 from secagg.keys import Identity
 from secagg.memory import VolatileMemory
-from secagg.net import packets
-from secagg.net.address import Address
-from secagg.net.certificates import make_certificate
+from secagg.net import connection as packets
 from secagg.net.client import Client, open_client
-from secagg.net.connection import Connection
+from secagg.net.concurrency import inline
+from secagg.net.connection import Connection, PacketKind, Welcome
 from secagg.net.event_log import EventLog, Fact
-from secagg.net.packets import Kind, Welcome
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
-from secagg.net.settings import Capacity, Deadlines, Patience
-from secagg.net.tls import client_context, server_context
-from secagg.net.work import inline
+from secagg.net.settings import Address, Capacity, Deadlines, Patience
+from secagg.net.tls import client_context, make_certificate, server_context
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.server import ServerMachine
@@ -74,16 +71,16 @@ def run_live(main: Callable[[], Awaitable[T]]) -> T:
 
 
 class Diary(list[tuple[str, Mapping[str, Fact]]]):
-    """What was written to an operator's log until the scene was over, when everybody leaves."""
+    """What was written to an operator's log until the scene was over, when all_clients leaves."""
 
-    _news: trio.Event | None = None
+    _changed: trio.Event | None = None
     over = False
 
     def __call__(self, event: str, facts: Mapping[str, Fact]) -> None:
         if not self.over:
             self.append((event, dict(facts)))
-        if self._news is not None:
-            self._news.set()
+        if self._changed is not None:
+            self._changed.set()
 
     def of(self, event: str, **facts: Fact) -> list[Mapping[str, Fact]]:
         """The entries with this name and these facts."""
@@ -95,8 +92,8 @@ class Diary(list[tuple[str, Mapping[str, Fact]]]):
     async def has(self, event: str, **facts: Fact) -> None:
         """Wait for an entry."""
         while not self.of(event, **facts):
-            self._news = trio.Event()
-            await self._news.wait()
+            self._changed = trio.Event()
+            await self._changed.wait()
 
 
 Attack: TypeAlias = Callable[["Scene"], Awaitable[None]]
@@ -238,10 +235,10 @@ class Scene:
 
     @asynccontextmanager
     async def session(self, *, expected: int | None = None, **changes: Any) -> AsyncIterator[Session]:
-        """With everybody, hostile or not, unless told otherwise. It lasts for as long as the block."""
+        """With all_clients, hostile or not, unless told otherwise. It lasts for as long as the block."""
         settings: dict[str, Any] = {"deadlines": self.site.deadlines, "work": inline, **changes}
-        everybody = len(self.site.members) if expected is None else expected
-        async with self.server.session(self.site.machine(), expected=everybody, **settings) as session:
+        all_clients = len(self.site.members) if expected is None else expected
+        async with self.server.session(self.site.machine(), expected=all_clients, **settings) as session:
             yield session
 
     async def tcp(self) -> trio.SocketStream:
@@ -335,13 +332,13 @@ class Intruder:
 
     async def welcomed(self) -> Welcome:
         kind, body = await self.connection.read()
-        assert kind is Kind.WELCOME
+        assert kind is PacketKind.WELCOME
         return packets.parse_welcome(body, sender=SERVER)
 
     async def send(self, *data: bytes) -> None:
         await self.connection.write(data)
 
-    async def next(self, wanted: Kind) -> bytes:
+    async def next(self, wanted: PacketKind) -> bytes:
         """The next packet of a kind; others are passed over."""
         while True:
             kind, body = await self.connection.read()
@@ -349,10 +346,10 @@ class Intruder:
                 return body
 
     async def frame(self, *, ack: bool = True) -> bytes:
-        size = packets.parse_begin(await self.next(Kind.BEGIN)).size
+        size = packets.parse_begin(await self.next(PacketKind.BEGIN)).size
         data = b""
         while len(data) < size:
-            data += await self.next(Kind.PIECE)
+            data += await self.next(PacketKind.PIECE)
         self.received += 1
         if ack:
             await self.send(packets.ack(self.received))
@@ -362,7 +359,7 @@ class Intruder:
         await self.send(*in_packets(frame, self.received if seen is None else seen))
 
     async def dismissal(self) -> packets.Reason:
-        return packets.parse_reason(await self.next(Kind.BYE), sender=SERVER)
+        return packets.parse_reason(await self.next(PacketKind.BYE), sender=SERVER)
 
     async def until_closed(self) -> None:
         """Whatever comes is ignored, until nothing more does."""
@@ -410,4 +407,7 @@ def in_packets(frame: bytes, seen: int) -> list[bytes]:
     """A frame as an honest sender cuts it."""
     most = packets.MAX_BODY
     pieces = [frame[start : start + most] for start in range(0, len(frame), most)]
-    return [packets.begin(len(frame), seen), *(packets.packet(Kind.PIECE, piece) for piece in pieces)]
+    return [
+        packets.begin(len(frame), seen),
+        *(packets.packet(PacketKind.PIECE, piece) for piece in pieces),
+    ]

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from secagg import messages as m
-from secagg.net.packets import LINK_BYTES, Reason
+from secagg.net.connection import LINK_BYTES, Reason
 from secagg.net.settings import Deadlines
 from tests.attacks.network import Intruder, Scene, Site, endure, in_packets, run, scene
 
@@ -31,8 +31,8 @@ def test_many_connections_of_one_client_at_once(names: str) -> None:
         intruder = await place.intrude(site.insider)
         link = None if names == "the same" else secrets.token_bytes(LINK_BYTES)
         await intruder.hello(site.insider, link=link)
-        await trio.sleep(1)  # everybody has said hello, and nobody hangs up
-        hosted.append(place.server._hosting)
+        await trio.sleep(1)  # all_clients has said hello, and nobody hangs up
+        hosted.append(place.server._connection_count)
 
     async def attack(place: Scene) -> None:
         async with trio.open_nursery() as nursery:
@@ -44,7 +44,7 @@ def test_many_connections_of_one_client_at_once(names: str) -> None:
 
 
 def test_coming_and_going_leaves_nobody_waiting() -> None:
-    """The guard: `Server._stop_fading`. Without it, every lost connection keeps a task for a while."""
+    """The guard: `Server._stop_grace_period`. Without it, every lost connection keeps a task for a while."""
     site = Site()
     tasks: list[int] = []
 

@@ -15,15 +15,14 @@ from trio.testing import memory_stream_pair
 
 from secagg import messages as m
 from secagg.errors import SecaggError
-from secagg.net import link as link_module
-from secagg.net import packets
-from secagg.net.connection import Connection
-from secagg.net.link import MAX_SIGNS, Arrival, Link
-from secagg.net.packets import LINK_BYTES, MAX_BODY, Kind, Reason
+from secagg.net import connection as packets
+from secagg.net import reliable_link as link_module
+from secagg.net.connection import LINK_BYTES, MAX_BODY, Connection, PacketKind, Reason
+from secagg.net.reliable_link import MAX_KEEPALIVES, Link, ReceivedFrame
 from secagg.net.settings import Deadlines
 from tests.attacks.network import Scene, Site, endure, run, scene
 
-ALIVE = packets.packet(Kind.ALIVE)
+ALIVE = packets.packet(PacketKind.ALIVE)
 
 
 def assert_excluded(site: Site, error: str, reason: str) -> None:
@@ -45,7 +44,7 @@ async def come_back(place: Scene, times: int) -> None:
 
 
 def test_a_client_that_says_the_id_of_another() -> None:
-    """The guard: an id goes with the key that TLS has proven, in `Door._identify`.
+    """The guard: an id goes with the key that TLS has proven, in `ClientAuthenticator._identify`.
 
     Without it, the other client loses its connection and its place in the session.
     """
@@ -59,7 +58,7 @@ def test_a_client_that_says_the_id_of_another() -> None:
             await intruder.vanish()
 
     endure(site, attack, expected=site.honest)
-    assert site.diary.reasons("refused") == ["is not a client of this server, or somebody else's id"]
+    assert site.diary.reasons("refused") == ["is not a client of this server, or uses another client's id"]
     assert not site.diary.of("disconnected")
     assert not site.diary.of("reconnected")
 
@@ -69,10 +68,10 @@ def test_a_client_that_says_the_id_of_another() -> None:
 
 NOT_PACKETS = {
     "unknown kind": packets.HEADER.pack(99, 4) + bytes(4),
-    "body too long": packets.HEADER.pack(Kind.PIECE, MAX_BODY + 1),
-    "body of four gigabytes": packets.HEADER.pack(Kind.PIECE, 0xFFFFFFFF),
-    "alive with a body": packets.HEADER.pack(Kind.ALIVE, 1) + b"x",
-    "empty piece": packets.HEADER.pack(Kind.PIECE, 0),
+    "body too long": packets.HEADER.pack(PacketKind.PIECE, MAX_BODY + 1),
+    "body of four gigabytes": packets.HEADER.pack(PacketKind.PIECE, 0xFFFFFFFF),
+    "alive with a body": packets.HEADER.pack(PacketKind.ALIVE, 1) + b"x",
+    "empty piece": packets.HEADER.pack(PacketKind.PIECE, 0),
 }
 
 
@@ -96,7 +95,7 @@ def test_what_is_no_packet(data: bytes) -> None:
     [
         packets.hello(4, bytes(LINK_BYTES), 0),
         packets.welcome(resumed=True, received=0),
-        packets.packet(Kind.PIECE, b"x"),
+        packets.packet(PacketKind.PIECE, b"x"),
         packets.bye(Reason.CLOSING),
     ],
     ids=["hello", "welcome", "piece", "bye"],
@@ -138,7 +137,7 @@ def garbage_packets(connections: int, each: int) -> None:
 
 
 def test_garbage_packets() -> None:
-    """The guards: `parse_header`, `Server._barred` and `EventLog._write_once`."""
+    """The guards: `parse_header`, `Server._excluded_members` and `EventLog._write_once`."""
     garbage_packets(50, 20)
 
 
@@ -173,7 +172,7 @@ def garbage_frames(connections: int, each: int) -> None:
 
 
 def test_garbage_frames() -> None:
-    """The guards: `messages.decode`, and `Server._barred`. Without that, it is invited anew each time."""
+    """The guards: `messages.decode`, and `Server._excluded_members`. Without it, it is invited again."""
     garbage_frames(50, 20)
 
 
@@ -205,7 +204,7 @@ def test_frames_of_no_session_are_few() -> None:
 def announced(site: Site, attack_frame: Any) -> None:
     async def attack(place: Scene) -> None:
         intruder = await place.join(site.insider)
-        await intruder.next(Kind.BEGIN)  # it is invited, so there is a limit
+        await intruder.next(PacketKind.BEGIN)  # it is invited, so there is a limit
         await intruder.send(*attack_frame(place))
         assert await intruder.dismissal() is Reason.EXCLUDED
         await come_back(place, 3)
@@ -237,7 +236,7 @@ def test_pieces_of_other_lengths_than_announced(sizes: list[int]) -> None:
     The guard: every piece but the last is full, in `Link._read_frame`.
     """
     site = Site()
-    pieces = [packets.packet(Kind.PIECE, bytes(size)) for size in sizes]
+    pieces = [packets.packet(PacketKind.PIECE, bytes(size)) for size in sizes]
     announced(site, lambda _: [packets.begin(100, 1), *pieces])
     assert_excluded(site, "MalformedMessage", "a piece of another length than announced")
 
@@ -316,7 +315,7 @@ BABBLE = "babbles; nobody needs so many signs of life"
 
 
 def test_a_flood_of_signs_of_life() -> None:
-    """The guard: `MAX_SIGNS`. Without it, the flood goes on for as long as its sender likes."""
+    """The guard: `MAX_KEEPALIVES`. Without it, the flood goes on for as long as its sender likes."""
     control_flood(ALIVE, 1000, BABBLE)
 
 
@@ -334,11 +333,11 @@ def test_a_million_control_packets(data: bytes, reason: str) -> None:
 
 
 def test_a_flood_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many packets as are here at once: between any two of them, everybody else has a turn.
+    """As many packets as are here at once: between any two of them, all_clients else has a turn.
 
     The guard: the checkpoint in `Connection.read`. Without it, nobody else runs until all are read.
     """
-    monkeypatch.setattr(link_module, "MAX_SIGNS", 1_000_000)
+    monkeypatch.setattr(link_module, "MAX_KEEPALIVES", 1_000_000)
     flood, turns = 2000, [0]
 
     async def bystander() -> None:
@@ -346,7 +345,7 @@ def test_a_flood_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) ->
             await trio.lowlevel.checkpoint()
             turns[0] += 1
 
-    async def ignore(_: Arrival) -> None:
+    async def ignore(_: ReceivedFrame) -> None:
         pass
 
     async def main() -> None:
@@ -354,7 +353,7 @@ def test_a_flood_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) ->
         await near.send_all(ALIVE * flood)
         await near.aclose()
         link = Link(bytes(LINK_BYTES), member=1, peer=1)
-        async with trio.open_nursery() as nursery, link.turn:
+        async with trio.open_nursery() as nursery, link.run_lock:
             nursery.start_soon(bystander)
             connection = Connection(far, peer=1, silence=60)
             why = await link.run(connection, received=0, deliver=ignore)
@@ -373,7 +372,7 @@ def test_signs_of_life_are_no_crime() -> None:
         puppet = await place.puppet(site.insider)
         await puppet.play(m.MaskedInput)
         for _ in range(3):
-            await puppet.intruder.send(ALIVE * MAX_SIGNS)
+            await puppet.intruder.send(ALIVE * MAX_KEEPALIVES)
             await trio.sleep(1.5)
 
     endure(site, attack)

@@ -17,12 +17,12 @@ import pytest
 import trio
 
 from secagg.errors import SecaggError
-from secagg.net import packets, slots
-from secagg.net.address import Address
-from secagg.net.certificates import certificate_key
-from secagg.net.link import MAX_UNREAD
-from secagg.net.packets import MAX_BODY, Kind
-from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net import connection as packets
+from secagg.net import upload_slots
+from secagg.net.connection import MAX_BODY, PacketKind
+from secagg.net.reliable_link import MAX_UNREAD
+from secagg.net.settings import Address, Capacity, Deadlines, Patience
+from secagg.net.tls import certificate_key
 from secagg.registry import Registry
 from sims.process_memory import MemoryGrowth
 from tests.attacks.network import Attack, Diary, Scene, Site, in_packets, run_live
@@ -74,7 +74,7 @@ class Report:
 
 
 def serve_alone(setting: Setting, certificates: dict[int, bytes], pipe: Pipe) -> None:
-    slots.GRACE = 0.1  # type: ignore[misc]  # Nobody has to wait for long here.
+    upload_slots.GRACE = 0.1  # type: ignore[misc]  # Nobody has to wait for long here.
     run_live(partial(_serve, setting, certificates, pipe))
 
 
@@ -107,7 +107,7 @@ async def _serve(setting: Setting, certificates: dict[int, bytes], pipe: Pipe) -
         pipe.send(Report(growth.peak_bytes(), site.diary, place.rounds))
 
 
-# --- the process of everybody else --------------------------------------------------------------------
+# --- the process of all_clients else --------------------------------------------------------------------
 
 
 def measure(setting: Setting, attack: Attack) -> Report:
@@ -183,7 +183,7 @@ def strangers(times: int, closed: int = 0) -> None:
 
 
 def test_strangers() -> None:
-    """The guard: `Door._make_room`. Without it, all of those who say nothing are held for five seconds."""
+    """The guard: `ClientAuthenticator._limit_pending`. Without it, silent peers are held for 5 seconds."""
     strangers(1000)
 
 
@@ -236,7 +236,7 @@ def test_uploads_in_tiny_pieces() -> None:
         intruder = await place.join(CROWD.honest)
         await intruder.frame()
         await place.begun.wait()
-        tiny = packets.packet(Kind.PIECE, b"xx") * (CROWD.frame // 4)
+        tiny = packets.packet(PacketKind.PIECE, b"xx") * (CROWD.frame // 4)
         with suppress(SecaggError):
             await intruder.send(packets.begin(CROWD.frame, 1), tiny)
         await intruder.until_closed()

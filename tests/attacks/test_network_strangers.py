@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from secagg.keys import Identity
-from secagg.net import event_log, packets
-from secagg.net.certificates import make_certificate
-from secagg.net.door import Door
-from secagg.net.packets import Reason
+from secagg.net import connection as packets
+from secagg.net import event_log
+from secagg.net.authentication import ClientAuthenticator
+from secagg.net.connection import Reason
 from secagg.net.settings import Capacity
-from secagg.net.tls import client_context
+from secagg.net.tls import client_context, make_certificate
 from tests.attacks.network import Intruder, Scene, Site, endure
 
 HOST = "127.0.0.1"
@@ -33,9 +33,9 @@ def crowd(patch: pytest.MonkeyPatch) -> set[int]:
     """Collects how many strangers were at the door, whenever one more had come."""
     seen: set[int] = set()
     inside = [0]
-    identify = Door._identify
+    identify = ClientAuthenticator._identify
 
-    async def counted(self: Door, stream: trio.abc.Stream) -> object:
+    async def counted(self: ClientAuthenticator, stream: trio.abc.Stream) -> object:
         inside[0] += 1
         seen.add(inside[0])
         try:
@@ -43,7 +43,7 @@ def crowd(patch: pytest.MonkeyPatch) -> set[int]:
         finally:
             inside[0] -= 1
 
-    patch.setattr(Door, "_identify", counted)
+    patch.setattr(ClientAuthenticator, "_identify", counted)
     return seen
 
 
@@ -67,7 +67,7 @@ async def hold(streams: list[trio.SocketStream]) -> None:
 
 
 def test_silent_connections_make_room_for_others_and_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard: `Door._make_room`. Without it, all of them are there at the same time."""
+    """The guard: `ClientAuthenticator._limit_pending`. Without it, all of them are there at the same time."""
     site = Site(hostile=0, capacity=FEW)
     seen = crowd(monkeypatch)
 
@@ -77,7 +77,7 @@ def test_silent_connections_make_room_for_others_and_for_clients(monkeypatch: py
     endure(site, attack)
     # One more is in its task for a moment, because who has to go has not gone yet.
     assert max(seen) <= FEW.strangers + 2
-    assert_refused(site, "did not introduce itself in time")
+    assert_refused(site, "did not authenticate in time")
 
 
 def test_strangers_that_come_all_at_once_do_not_slip_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_strangers_that_come_all_at_once_do_not_slip_in(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("sent", [0, 1, 100])
 def test_a_silent_connection_is_closed_in_time(sent: int) -> None:
-    """Nothing, or a part of a handshake. The guard: `handshake` in `Door.admit`; else it stays for ever."""
+    """Nothing, or a part of a handshake. The guard: the deadline in `ClientAuthenticator.authenticate`."""
     site = Site(hostile=0)
 
     async def attack(place: Scene) -> None:
@@ -108,7 +108,7 @@ def test_a_silent_connection_is_closed_in_time(sent: int) -> None:
         await hold([stream])
 
     endure(site, attack)
-    assert_refused(site, "did not introduce itself in time")
+    assert_refused(site, "did not authenticate in time")
 
 
 def client_hello(site: Site) -> bytes:
@@ -135,7 +135,7 @@ def test_a_handshake_byte_by_byte_ends_in_time() -> None:
 
     endure(site, attack)
     assert len(sent) <= site.patience.handshake / 4 + 2
-    assert_refused(site, "did not introduce itself in time")
+    assert_refused(site, "did not authenticate in time")
 
 
 @pytest.mark.parametrize("said", [b"", packets.hello(4, bytes(16), 0)[:20]])
@@ -150,7 +150,7 @@ def test_a_client_that_does_not_introduce_itself_is_closed_in_time(said: bytes) 
         await intruder.until_closed()
 
     endure(site, attack, expected=site.honest)
-    assert_refused(site, "did not introduce itself in time")
+    assert_refused(site, "did not authenticate in time")
 
 
 def test_handshakes_begun_and_abandoned() -> None:
@@ -170,7 +170,7 @@ def test_handshakes_begun_and_abandoned() -> None:
     assert set(reasons) <= {
         "TLS: unexpected eof while reading",
         "the connection broke",
-        "did not introduce itself in time",
+        "did not authenticate in time",
     }
 
 
@@ -295,7 +295,7 @@ def test_a_wrong_certificate(kind: str, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_certificate_that_is_trusted_for_tls_but_of_no_member() -> None:
-    """The guard: the hello's id has to have the key that TLS has proven, in `Door._identify`."""
+    """The guard: `ClientAuthenticator._identify` compares the id with the key that TLS has proven."""
     site = Site(hostile=1)
     site.registry = type(site.registry)(0, {k: site.identities[k].public for k in range(site.honest)})
 
@@ -307,7 +307,7 @@ def test_a_certificate_that_is_trusted_for_tls_but_of_no_member() -> None:
             await intruder.until_closed()
 
     endure(site, attack, expected=site.honest)
-    assert_refused(site, "is not a client of this server, or somebody else's id")
+    assert_refused(site, "is not a client of this server, or uses another client's id")
     assert not site.diary.of("disconnected")
 
 

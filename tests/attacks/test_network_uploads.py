@@ -13,8 +13,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from secagg import messages as m
-from secagg.net.link import MAX_UNREAD
-from secagg.net.packets import MAX_BODY
+from secagg.net.connection import MAX_BODY
+from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.settings import Capacity, Deadlines, Patience
 from tests.attacks.network import Attack, Puppet, Scene, Site, in_packets, run, scene
 
@@ -112,7 +112,7 @@ async def send_half(puppet: Puppet) -> bytes:
 
 
 def test_a_client_that_dies_in_its_upload() -> None:
-    """The guard: `Server._fade`. Without it, the stage waits for its deadline, and says who is missing."""
+    """The guard: `Server._expire`. Without it, the stage waits for its deadline, and says who is missing."""
     site = Site(size=LARGE)
 
     async def attack(place: Scene) -> None:

@@ -22,10 +22,9 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.errors import SERVER
 from secagg.events import ClientStep, ServerEvent
-from secagg.net import packets
-from secagg.net.address import Address
-from secagg.net.packets import HEADER, Kind
-from secagg.net.settings import Patience
+from secagg.net import connection as packets
+from secagg.net.connection import HEADER, PacketKind
+from secagg.net.settings import Address, Patience
 from secagg.ring import Residues, unpack
 from secagg.server import ServerMachine
 from secagg.thresholds import Trust
@@ -194,9 +193,9 @@ def recorded_frames(data: bytes) -> Iterator[bytes]:
     while data:
         kind, length = HEADER.unpack(data[: HEADER.size])
         body, data = data[HEADER.size :][:length], data[HEADER.size + length :]
-        if kind == Kind.BEGIN:
+        if kind == PacketKind.BEGIN:
             frame, size = b"", packets.parse_begin(body).size
-        elif kind == Kind.PIECE:
+        elif kind == PacketKind.PIECE:
             frame += body
             if len(frame) == size:
                 yield frame

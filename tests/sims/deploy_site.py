@@ -18,9 +18,8 @@ import numpy as np
 
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
-from secagg.net.certificates import make_certificate
-from secagg.net.keyfiles import write_certificate, write_key
-from secagg.net.registryfile import write_registry
+from secagg.net.files import write_certificate, write_key, write_registry
+from secagg.net.tls import make_certificate
 from secagg.registry import Registry
 
 CLIENTS = (1, 2, 3)

@@ -16,10 +16,8 @@ import pytest
 
 from secagg.errors import RegistryError
 from secagg.keys import Identity
-from secagg.net.certificates import certificate_key, check_dates, expiry, make_certificate
-from secagg.net.files import Kind
-from secagg.net.keyfiles import read_certificate, read_key
-from secagg.net.registryfile import read_bundle, read_registry
+from secagg.net.files import FileKind, read_bundle, read_certificate, read_key, read_registry
+from secagg.net.tls import certificate_key, check_dates, expiry, make_certificate
 from secagg.registry import MAX_ID, Registry
 from sims.cli import enrol as command
 from sims.cli import main
@@ -505,15 +503,15 @@ def test_a_command_that_was_interrupted_is_given_again(
         Path("registry.secagg").unlink()
         Path("registry.pem").unlink()
         arguments = ("--member", "3=carol.pem", "--member", "0=alice.pem")
-    replace = Kind.replace
+    replace = FileKind.replace
 
-    def crash(self: Kind, path: Path, data: bytes, *, mode: int) -> None:
+    def crash(self: FileKind, path: Path, data: bytes, *, mode: int) -> None:
         if path.suffix != ".pem":
             raise KeyboardInterrupt
         replace(self, path, data, mode=mode)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Kind, "replace", crash)
+        patched.setattr(FileKind, "replace", crash)
         assert main(["enrol", *arguments]) == 130
     if not first:
         assert registry() == Registry(1, {0: key("alice"), 10: key("bob")})

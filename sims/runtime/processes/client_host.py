@@ -27,8 +27,9 @@ from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
+from secagg.net.authentication import ServerConnector
 from secagg.net.client import Client
-from secagg.net.dial import Dial
+from secagg.net.concurrency import inline
 from secagg.net.events import (
     ClientDismissed,
     ClientNetworkEvent,
@@ -37,9 +38,8 @@ from secagg.net.events import (
     ServerUnreachable,
     SessionRefused,
 )
-from secagg.net.link import no_progress
+from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
-from secagg.net.work import inline
 from secagg.policy import Policy
 from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.machine_hooks import client_hooks
@@ -210,7 +210,9 @@ class _Guest:
     async def _client(self) -> AsyncIterator[Client]:
         """Unlike `open_client`, nobody says goodbye here: whoever goes is gone."""
         config = self._config
-        dial = Dial(config.address, member=self._member, context=self._context, patience=config.patience)
+        dial = ServerConnector(
+            config.address, member=self._member, context=self._context, patience=config.patience
+        )
         client = Client(
             dial,
             self._machine,

@@ -19,8 +19,7 @@ from protocols.learner import Learner
 from protocols.vocabulary import RoundInfo
 from secagg.local import Stage
 from secagg.memory import AnswerEntry
-from secagg.net.address import Address
-from secagg.net.settings import Patience
+from secagg.net.settings import Address, Patience
 from secagg.policy import Policy
 from secagg.thresholds import Trust
 from sims.runtime.tampering import Tamper

@@ -17,9 +17,9 @@ from secagg.errors import Departed, PeerError, TooFewClients
 from secagg.events import Confirmed, Excluded, ServerEvent, SessionReady
 from secagg.hooks import ServerHooks
 from secagg.local import STAGE_OF, Stage
+from secagg.net.concurrency import inline
 from secagg.net.session import Session
 from secagg.net.settings import DAY, Deadlines
-from secagg.net.work import inline
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState

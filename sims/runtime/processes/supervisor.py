@@ -20,12 +20,11 @@ from protocols.algorithm import AnyAlgorithm
 from secagg import Identity, Trust
 from secagg.errors import SecaggError
 from secagg.memory import AnswerEntry
-from secagg.net.certificates import make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
-from secagg.net.tls import server_context
+from secagg.net.tls import make_certificate, server_context
 from secagg.seeded import seeded_identity
 from sims.runtime.processes.client_host import host_clients
 from sims.runtime.processes.messages import (

@@ -22,14 +22,13 @@ from trio.testing import MockClock
 from secagg.errors import SERVER
 from secagg.events import Asked
 from secagg.memory import Memory, VolatileMemory
-from secagg.net import packets
+from secagg.net import connection as packets
 from secagg.net.client import Client, open_client
-from secagg.net.connection import Connection
+from secagg.net.concurrency import inline
+from secagg.net.connection import HEADER, Connection, PacketKind, Welcome
 from secagg.net.event_log import EventLog, Fact
-from secagg.net.packets import HEADER, Kind, Welcome
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
-from secagg.net.work import inline
 from secagg.policy import Policy
 from secagg.seeded import seeded_identity, seeded_registry
 from secagg.server import ServerMachine
@@ -259,10 +258,10 @@ class Knocker:
 
     async def welcomed(self) -> Welcome:
         kind, body = await self.connection.read()
-        assert kind is Kind.WELCOME
+        assert kind is PacketKind.WELCOME
         return packets.parse_welcome(body, sender=SERVER)
 
-    async def next(self, wanted: Kind) -> bytes:
+    async def next(self, wanted: PacketKind) -> bytes:
         """The next packet of a kind; others are passed over."""
         while True:
             kind, body = await self.connection.read()
@@ -271,17 +270,17 @@ class Knocker:
 
     async def frame(self) -> bytes:
         """The next frame, which is acknowledged by whoever wants to."""
-        size = packets.parse_begin(await self.next(Kind.BEGIN)).size
+        size = packets.parse_begin(await self.next(PacketKind.BEGIN)).size
         data = b""
         while len(data) < size:
-            data += await self.next(Kind.PIECE)
+            data += await self.next(PacketKind.PIECE)
         return data
 
     async def send_frame(self, frame: bytes, *, seen: int) -> None:
-        await self.send(packets.begin(len(frame), seen), packets.packet(Kind.PIECE, frame))
+        await self.send(packets.begin(len(frame), seen), packets.packet(PacketKind.PIECE, frame))
 
     async def dismissal(self) -> packets.Reason:
-        return packets.parse_reason(await self.next(Kind.BYE), sender=SERVER)
+        return packets.parse_reason(await self.next(PacketKind.BYE), sender=SERVER)
 
     async def gone(self) -> bool:
         """Wait until the other side has closed the connection."""
@@ -435,7 +434,7 @@ class World:
         self.memories[member] = VolatileMemory()
 
     @asynccontextmanager
-    async def everybody(self, *members: int, **changes: Any) -> AsyncIterator[dict[int, trio.CancelScope]]:
+    async def all_clients(self, *members: int, **changes: Any) -> AsyncIterator[dict[int, trio.CancelScope]]:
         """Well-behaved clients around a block, each with a scope to end it by."""
         scopes = {member: trio.CancelScope() for member in members or range(self.clients)}
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
-from secagg.net.address import Address, check_secure, host_of
+from secagg.net.connection import host_of
+from secagg.net.settings import Address, check_secure
 from tests.secagg.net.rig import Line, run, run_live
 
 hosts = st.one_of(

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from secagg.errors import CertificateError, ParameterError
 from secagg.hashing import framed
 from secagg.keys import Identity
-from secagg.net import certificates as c
+from secagg.net import tls as c
 from secagg.registry import Registry
 from secagg.seeded import seeded_identity
 

@@ -18,7 +18,7 @@ def test_who_is_not_chosen_stays_connected_and_is_asked_for_nothing() -> None:
     world = World(clients=5)
 
     async def main(network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             await server.wait_for_clients(5)
             for chosen in ((0, 1, 3), (1, 2, 4)):
                 async with world.session(server, expected=3, members=chosen) as session:
@@ -62,7 +62,7 @@ def test_frames_are_counted_beside_their_bytes() -> None:
     counts: list[Counter[Stage]] = []
 
     async def main(_network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             async with world.session(server) as session:
                 assert server.live is session
                 await world.ask(session)

@@ -15,12 +15,11 @@ from secagg import messages as m
 from secagg.errors import SERVER, InputError, LedgerError, ParameterError, StateError, TooManySums
 from secagg.events import Asked
 from secagg.memory import AnswerEntry, VolatileMemory
-from secagg.net import packets
+from secagg.net import connection as packets
+from secagg.net.authentication import backoff
 from secagg.net.client import Client
-from secagg.net.connection import ConnectionLost
-from secagg.net.dial import backoff
-from secagg.net.link import MAX_UNREAD
-from secagg.net.packets import Kind, Reason
+from secagg.net.connection import ConnectionLost, PacketKind, Reason
+from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server
 from secagg.net.settings import Deadlines, Patience
 from secagg.registry import Registry
@@ -47,7 +46,7 @@ async def asked_once(
     """A client with its first question, and a function that waits for the total of that sum."""
     async with (
         world.server() as server,
-        world.everybody(*(set(range(world.clients)) - {member})),
+        world.all_clients(*(set(range(world.clients)) - {member})),
         world.client(member, **changes) as client,
         trio.open_nursery() as nursery,
     ):
@@ -108,7 +107,7 @@ def test_an_answer_that_comes_too_late_goes_nowhere() -> None:
     async def main(world: World, network: Network) -> None:
         async with (
             world.server() as server,
-            world.everybody(0, 1, 2),
+            world.all_clients(0, 1, 2),
             world.client(3) as client,
             world.session(server, deadlines=Deadlines(mask=10)) as session,
             trio.open_nursery() as nursery,
@@ -134,7 +133,7 @@ def test_a_question_of_a_session_that_is_over_is_no_longer_open() -> None:
     async def main(world: World, network: Network) -> None:
         async with (
             world.server() as server,
-            world.everybody(0, 1, 2),
+            world.all_clients(0, 1, 2),
             world.client(3) as client,
             world.session(server) as session,
             trio.open_nursery() as nursery,
@@ -208,7 +207,7 @@ def test_a_failure_while_answering_surfaces_there_and_from_then_on() -> None:
 
 def test_a_failure_while_a_session_is_set_up_surfaces_where_questions_are_waited_for() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
 
             async def failing() -> None:
                 with pytest.raises(LedgerError, match="disk full"):
@@ -229,7 +228,7 @@ def test_a_failure_between_two_sessions_surfaces_too() -> None:
     """A machine for the next session cannot be made."""
 
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
             failed = trio.Event()
 
             async def failing() -> None:
@@ -249,7 +248,7 @@ def test_a_failure_between_two_sessions_surfaces_too() -> None:
 
 def test_after_a_failure_no_other_session_is_joined() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), world.client(3) as client:
+        async with world.server() as server, world.all_clients(0, 1, 2), world.client(3) as client:
             for _ in range(2):
                 async with world.session(server, deadlines=Deadlines(join=20)) as session:
                     world.check(await world.ask(session), session, 0, 1, 2)
@@ -285,7 +284,7 @@ def test_what_the_block_raises_comes_out_as_it_is() -> None:
 
 def test_a_server_that_was_restarted_is_joined_anew() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.everybody():
+        async with world.all_clients():
             async with trio.open_nursery() as nursery:
 
                 async def first_life() -> None:
@@ -311,7 +310,7 @@ def test_a_server_that_was_restarted_is_joined_anew() -> None:
 @pytest.mark.parametrize("state", ["asked", "answered"])
 def test_a_session_is_lost_in_any_state(state: str) -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.everybody(0, 1, 2), world.client(3) as client:
+        async with world.all_clients(0, 1, 2), world.client(3) as client:
             async with (
                 world.server(patience=Patience(farewell=0.1)) as server,
                 trio.open_nursery() as nursery,
@@ -363,7 +362,7 @@ def test_an_answer_that_is_being_computed_when_the_session_is_lost_goes_nowhere(
             return function()
 
         async with (
-            world.everybody(0, 1, 2),
+            world.all_clients(0, 1, 2),
             world.client(3, work=work) as client,
             trio.open_nursery() as nursery,
         ):
@@ -398,7 +397,7 @@ def test_an_answer_that_is_being_computed_when_the_session_is_lost_goes_nowhere(
 
 def test_a_session_that_a_client_has_to_refuse_is_left_and_the_next_is_looked_at_afresh() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             strange = World(size=5)  # another table than the clients'
             with pytest.raises(Exception, match="only 0 clients came"):
                 async with world.session(server, machine=strange.machine(), deadlines=Deadlines(join=5)):
@@ -421,7 +420,7 @@ def test_a_refusal_while_answering_leaves_the_session_and_not_the_block() -> Non
             super().remember_answer(answer, budget)
 
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             async with world.session(server) as session:
                 world.check(await world.ask(session), session, 0, 1, 2)
             async with world.session(server) as session:
@@ -439,7 +438,7 @@ def test_frames_of_a_session_that_was_left_are_passed_over() -> None:
             assert await server.frame_type() is m.Leave
             for _ in range(3):
                 await server.send_frame(m.GroupClosed(bytes(32), 0).encode(), seen=0)
-                await server.next(Kind.ACK)
+                await server.next(PacketKind.ACK)
             await server.invite(world)
             assert await server.frame_type() is m.Advertisement
 
@@ -468,7 +467,7 @@ async def hand_made_server(
     (listener,) = await network.open_tcp_listeners(7443, host="127.0.0.1", backlog=1)
     async with world.client(0, patience=PATIENCE):
         server = HandMade(await listener.accept())
-        await server.next(Kind.HELLO)
+        await server.next(PacketKind.HELLO)
         await server.send(packets.welcome(resumed=False, received=0) if answer is None else answer)
         yield server
 
@@ -481,7 +480,7 @@ def test_a_client_that_is_sent_away_comes_back_as_if_new(reason: Reason) -> None
             await server.frame()
             await server.send(packets.bye(reason))
             again = HandMade(await network.listeners[7443].accept())
-            hello = packets.parse_hello(await again.next(Kind.HELLO), sender=0)
+            hello = packets.parse_hello(await again.next(PacketKind.HELLO), sender=0)
             first = network.lines[0].up.log
             assert hello.link not in bytes(first)
             assert hello.received == 0
@@ -501,7 +500,7 @@ def test_a_client_whose_server_closes_keeps_its_session_and_tries_again() -> Non
             await server.frame()
             await server.send(packets.bye(Reason.CLOSING))
             again = HandMade(await network.listeners[7443].accept())
-            hello = packets.parse_hello(await again.next(Kind.HELLO), sender=0)
+            hello = packets.parse_hello(await again.next(PacketKind.HELLO), sender=0)
             assert hello.link in bytes(network.lines[0].up.log)
             assert hello.received == 1
 
@@ -521,7 +520,7 @@ def test_who_is_replaced_twice_gives_up(at: str) -> None:
             for _ in range(2):
                 server = HandMade(await listener.accept())
                 times.append(trio.current_time())
-                await server.next(Kind.HELLO)
+                await server.next(PacketKind.HELLO)
                 if at == "later":
                     await server.send(packets.welcome(resumed=False, received=0))
                 await server.send(bye)
@@ -540,19 +539,19 @@ def test_who_is_replaced_again_much_later_does_not_give_up() -> None:
         async with world.client(0, patience=replace(PATIENCE, silence=10_000)):
             for _ in range(2):
                 server = HandMade(await listener.accept())
-                await server.next(Kind.HELLO)
+                await server.next(PacketKind.HELLO)
                 await server.send(packets.welcome(resumed=False, received=0))
                 await trio.sleep(700)
                 await server.send(packets.bye(Reason.REPLACED))
             server = HandMade(await listener.accept())
-            await server.next(Kind.HELLO)
+            await server.next(PacketKind.HELLO)
 
     play(World(), main)
 
 
 def test_two_real_processes_with_one_identity_do_not_chase_each_other() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(1, 2, 3), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(1, 2, 3), trio.open_nursery() as nursery:
 
             async def older() -> None:
                 with pytest.raises(StateError, match="another process"):
@@ -581,13 +580,15 @@ def test_two_real_processes_with_one_identity_do_not_chase_each_other() -> None:
     [
         packets.welcome(resumed=True, received=5),
         packets.welcome(resumed=False, received=1),
-        packets.packet(Kind.WELCOME, b"\x05" + bytes(8)),
+        packets.packet(PacketKind.WELCOME, b"\x05" + bytes(8)),
         packets.ack(1),
-        packets.packet(Kind.BYE, b"\xff"),
+        packets.packet(PacketKind.BYE, b"\xff"),
         b"SSH-2.0-OpenSSH_9.2\r\n",
         packets.welcome(resumed=False, received=0) + b"\xff" * 20,
         packets.welcome(resumed=False, received=0) + packets.begin(1 << 31, 0),
-        packets.welcome(resumed=False, received=0) + packets.begin(3, 0) + packets.packet(Kind.PIECE, b"abc"),
+        packets.welcome(resumed=False, received=0)
+        + packets.begin(3, 0)
+        + packets.packet(PacketKind.PIECE, b"abc"),
     ],
 )
 def test_nonsense_is_not_believed_and_tried_again_later_and_later(answer: bytes) -> None:
@@ -595,7 +596,7 @@ def test_nonsense_is_not_believed_and_tried_again_later_and_later(answer: bytes)
         async with hand_made_server(world, network, answer=answer):
             for _ in range(8):
                 server = HandMade(await network.listeners[7443].accept())
-                await server.next(Kind.HELLO)
+                await server.next(PacketKind.HELLO)
                 await server.send(answer)
         waits = np.diff(network.attempts)
         assert all(waits[4:] > waits[:-4] * 2) or b"abc" in answer
@@ -610,7 +611,7 @@ def test_a_server_that_never_acknowledges_gets_nothing_more() -> None:
         async with hand_made_server(world, network) as server:
             for _ in range(MAX_UNREAD + 5):
                 await server.invite(world)
-                await server.next(Kind.ACK)
+                await server.next(PacketKind.ACK)
             assert bytes(network.lines[0].up.log).count(m.Advertisement(bytes(32), b"x").encode()[:3]) <= (
                 MAX_UNREAD
             )
@@ -702,7 +703,7 @@ def test_a_silent_server_is_taken_for_dead() -> None:
 
 def test_a_client_that_is_cancelled_says_goodbye() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
 
             async def mortal() -> None:
                 with trio.move_on_after(5):
@@ -750,7 +751,7 @@ def test_a_registry_that_is_not_current_is_no_reason_to_give_up() -> None:
     """Another process of the same machine has seen a newer one: the operator will bring it here, too."""
 
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), world.client(3) as client:
+        async with world.server() as server, world.all_clients(0, 1, 2), world.client(3) as client:
             async with world.session(server) as session, trio.open_nursery() as nursery:
                 nursery.start_soon(world.ask, session)
                 asked = await anext(client)
@@ -794,7 +795,7 @@ def test_a_client_that_is_closed_in_the_midst_of_a_computation_leaves_nothing_be
                 await trio.sleep(10 * PATIENCE.farewell)
             return function()
 
-        async with world.server(patience=PATIENCE) as server, world.everybody(0, 1, 2):
+        async with world.server(patience=PATIENCE) as server, world.all_clients(0, 1, 2):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(first_session, world, server)
                 with trio.CancelScope() as scope:
@@ -803,7 +804,7 @@ def test_a_client_that_is_closed_in_the_midst_of_a_computation_leaves_nothing_be
                         if not leave:
                             scope.cancel()
                             await trio.sleep_forever()
-            async with world.everybody(3), world.session(server) as session:
+            async with world.all_clients(3), world.session(server) as session:
                 world.check(await world.ask(session), session, 0, 1, 2, 3)
 
     async def first_session(world: World, server: Server) -> None:

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import MalformedMessage
-from secagg.net import packets
-from secagg.net.connection import Connection, ConnectionLost, why_broken
-from secagg.net.packets import HEADER, MAX_BODY, Kind
+from secagg.net import connection as packets
+from secagg.net.connection import HEADER, MAX_BODY, Connection, ConnectionLost, PacketKind, why_broken
 from tests.secagg.net.rig import Line, run
 
 SILENCE = 60.0
@@ -31,7 +30,7 @@ def ends(line: Line) -> tuple[Connection, Connection]:
     cuts=st.lists(st.integers(1, 50), min_size=1, max_size=60),
 )
 def test_packets_arrive_as_they_were_however_the_bytes_are_cut(sizes: list[int], cuts: list[int]) -> None:
-    sent = [packets.packet(Kind.PIECE, bytes([k]) * size) for k, size in enumerate(sizes)]
+    sent = [packets.packet(PacketKind.PIECE, bytes([k]) * size) for k, size in enumerate(sizes)]
 
     async def main() -> None:
         line = Line()
@@ -48,7 +47,7 @@ def test_packets_arrive_as_they_were_however_the_bytes_are_cut(sizes: list[int],
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trickle)
             got = [await far.read() for _ in sent]
-        assert got == [(Kind.PIECE, packet[HEADER.size :]) for packet in sent]
+        assert got == [(PacketKind.PIECE, packet[HEADER.size :]) for packet in sent]
         assert far.bytes_in == len(data)
 
     run(main)
@@ -57,10 +56,10 @@ def test_packets_arrive_as_they_were_however_the_bytes_are_cut(sizes: list[int],
 def test_what_is_written_is_counted_when_it_has_left() -> None:
     async def main() -> None:
         near, far = ends(Line())
-        await near.write([packets.ack(1), packets.packet(Kind.ALIVE)])
+        await near.write([packets.ack(1), packets.packet(PacketKind.ALIVE)])
         assert near.bytes_out == len(packets.ack(1)) + HEADER.size
-        assert await far.read() == (Kind.ACK, bytes(7) + b"\1")
-        assert await far.read() == (Kind.ALIVE, b"")
+        assert await far.read() == (PacketKind.ACK, bytes(7) + b"\1")
+        assert await far.read() == (PacketKind.ALIVE, b"")
 
     run(main)
 
@@ -70,7 +69,7 @@ def test_a_header_is_judged_before_its_body_is_waited_for() -> None:
         line = Line()
         _near, far = ends(line)
         began = trio.current_time()
-        await line.near.send_all(HEADER.pack(Kind.PIECE, MAX_BODY + 1))
+        await line.near.send_all(HEADER.pack(PacketKind.PIECE, MAX_BODY + 1))
         with pytest.raises(MalformedMessage) as caught:
             await far.read()
         assert caught.value.peer == 7
@@ -79,7 +78,9 @@ def test_a_header_is_judged_before_its_body_is_waited_for() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("sent", [b"", HEADER.pack(Kind.ACK, 8), HEADER.pack(Kind.ACK, 8) + b"123"])
+@pytest.mark.parametrize(
+    "sent", [b"", HEADER.pack(PacketKind.ACK, 8), HEADER.pack(PacketKind.ACK, 8) + b"123"]
+)
 def test_silence_is_taken_for_death(sent: bytes) -> None:
     async def main() -> None:
         line = Line()
@@ -99,7 +100,7 @@ def test_a_packet_that_trickles_in_is_no_sign_of_life() -> None:
         _near, far = ends(line)
 
         async def trickle() -> None:
-            for byte in packets.packet(Kind.PIECE, bytes(1000)):
+            for byte in packets.packet(PacketKind.PIECE, bytes(1000)):
                 await line.near.send_all(bytes([byte]))
                 await trio.sleep(1)
 
@@ -119,12 +120,12 @@ def test_packets_that_keep_coming_may_take_forever() -> None:
         async def signs() -> None:
             for _ in range(100):
                 await trio.sleep(SILENCE - 1)
-                await near.write([packets.packet(Kind.ALIVE)])
+                await near.write([packets.packet(PacketKind.ALIVE)])
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(signs)
             for _ in range(100):
-                assert await far.read() == (Kind.ALIVE, b"")
+                assert await far.read() == (PacketKind.ALIVE, b"")
 
     run(main)
 
@@ -140,7 +141,7 @@ def test_between_two_packets_others_have_their_turn() -> None:
                 await trio.lowlevel.checkpoint()
                 turns += 1
 
-        await near.write([packets.packet(Kind.ALIVE)] * 1000)
+        await near.write([packets.packet(PacketKind.ALIVE)] * 1000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
             for _ in range(1000):
@@ -156,7 +157,7 @@ def test_a_packet_that_comes_in_crumbs_takes_no_more_memory_than_another() -> No
         line, size = Line(capacity=2), 8000
         near, far = ends(line)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.write, [packets.packet(Kind.PIECE, bytes(size))])
+            nursery.start_soon(near.write, [packets.packet(PacketKind.PIECE, bytes(size))])
             await trio.sleep(1)
             tracemalloc.start()
             try:
@@ -185,7 +186,7 @@ def test_what_was_torn_off_in_midst_of_a_packet_is_never_completed_by_another(mi
     """Else the bytes of a goodbye would be taken for the end of a message."""
 
     async def main() -> None:
-        packet = packets.packet(Kind.PIECE, b"honest")
+        packet = packets.packet(PacketKind.PIECE, b"honest")
         line = Line(capacity=len(packet) - missing)
         near, far = ends(line)
         with trio.move_on_after(1):
@@ -200,7 +201,7 @@ def test_what_was_torn_off_in_midst_of_a_packet_is_never_completed_by_another(mi
     run(main)
 
 
-@pytest.mark.parametrize("sent", [b"", HEADER.pack(Kind.ACK, 8)])
+@pytest.mark.parametrize("sent", [b"", HEADER.pack(PacketKind.ACK, 8)])
 def test_an_end_is_an_end_wherever_it_comes(sent: bytes) -> None:
     async def main() -> None:
         line = Line()

@@ -10,9 +10,9 @@ from typing import NoReturn
 import pytest
 
 from secagg.errors import KeyFileError
-from secagg.net.files import PRIVATE, PUBLIC, Kind
+from secagg.net.files import PRIVATE, PUBLIC, FileKind
 
-KIND = Kind("a private key", "make one with secagg keygen", KeyFileError)
+KIND = FileKind("a private key", "make one with secagg keygen", KeyFileError)
 
 
 def mode(path: Path) -> int:

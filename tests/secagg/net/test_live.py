@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 import trio
 
-from secagg.net.address import Address
-from secagg.net.certificates import make_certificate
+from secagg.net.concurrency import in_thread
 from secagg.net.event_log import EventLog
 from secagg.net.server import open_server
-from secagg.net.settings import Patience
-from secagg.net.tls import client_context, server_context
-from secagg.net.work import in_thread
+from secagg.net.settings import Address, Patience
+from secagg.net.tls import client_context, make_certificate, server_context
 from secagg.seeded import seeded_identity
 from secagg.thresholds import Trust
 from tests.secagg.net.rig import SEED, Diary, World, run_live
@@ -106,7 +104,7 @@ def test_a_client_that_nobody_knows_is_refused_by_tls() -> None:
 def test_a_client_with_the_id_of_another_is_refused() -> None:
     there, here = refusal(host_context(World()), context_of(1), says=2)
     assert here.reasons("dismissed") == ["unknown"]
-    assert "somebody else's id" in str(there.reasons("refused")[0])
+    assert "another client's id" in str(there.reasons("refused")[0])
 
 
 def test_a_server_on_loopback_without_tls_knows_where_connections_come_from() -> None:

@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import SERVER, MalformedMessage, WrongVersion
-from secagg.net import packets
-from secagg.net.packets import HEADER, LINK_BYTES, MAX_BODY, Kind, Reason
+from secagg.net import connection as packets
+from secagg.net.connection import HEADER, LINK_BYTES, MAX_BODY, PacketKind, Reason
 
 counts = st.integers(0, (1 << 64) - 1)
 links = st.binary(min_size=LINK_BYTES, max_size=LINK_BYTES)
 
 # The only sizes that a body may have.
 SIZES = {
-    Kind.HELLO: {6 + 1 + 4 + LINK_BYTES + 8},
-    Kind.WELCOME: {9},
-    Kind.BEGIN: {12},
-    Kind.PIECE: range(1, MAX_BODY + 1),
-    Kind.ACK: {8},
-    Kind.ALIVE: {0},
-    Kind.BYE: {1},
+    PacketKind.HELLO: {6 + 1 + 4 + LINK_BYTES + 8},
+    PacketKind.WELCOME: {9},
+    PacketKind.BEGIN: {12},
+    PacketKind.PIECE: range(1, MAX_BODY + 1),
+    PacketKind.ACK: {8},
+    PacketKind.ALIVE: {0},
+    PacketKind.BYE: {1},
 }
 
 
-def parts(packet: bytes) -> tuple[Kind, bytes]:
+def parts(packet: bytes) -> tuple[PacketKind, bytes]:
     kind, size = packets.parse_header(packet[: HEADER.size], sender=3)
     body = packet[HEADER.size :]
     assert len(body) == size
@@ -37,54 +37,54 @@ def parts(packet: bytes) -> tuple[Kind, bytes]:
 @given(st.integers(0, (1 << 32) - 1), links, counts)
 def test_a_hello_comes_back(member: int, link: bytes, received: int) -> None:
     kind, body = parts(packets.hello(member, link, received))
-    assert kind is Kind.HELLO
+    assert kind is PacketKind.HELLO
     assert packets.parse_hello(body, sender=3) == packets.Hello(member, link, received)
 
 
 @given(st.booleans(), counts)
 def test_a_welcome_comes_back(resumed: bool, received: int) -> None:
     kind, body = parts(packets.welcome(resumed=resumed, received=received))
-    assert kind is Kind.WELCOME
+    assert kind is PacketKind.WELCOME
     assert packets.parse_welcome(body, sender=SERVER) == packets.Welcome(resumed, received)
 
 
 @given(st.integers(0, (1 << 32) - 1), counts)
 def test_an_announcement_comes_back(size: int, seen: int) -> None:
     kind, body = parts(packets.begin(size, seen))
-    assert kind is Kind.BEGIN
+    assert kind is PacketKind.BEGIN
     assert packets.parse_begin(body) == packets.Begin(size, seen)
 
 
 @given(counts)
 def test_an_acknowledgement_comes_back(received: int) -> None:
     kind, body = parts(packets.ack(received))
-    assert kind is Kind.ACK
+    assert kind is PacketKind.ACK
     assert packets.parse_count(body) == received
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_reason_comes_back(reason: Reason) -> None:
     kind, body = parts(packets.bye(reason))
-    assert kind is Kind.BYE
+    assert kind is PacketKind.BYE
     assert packets.parse_reason(body, sender=SERVER) is reason
 
 
 def test_a_sign_of_life_has_no_body() -> None:
-    assert parts(packets.packet(Kind.ALIVE)) == (Kind.ALIVE, b"")
+    assert parts(packets.packet(PacketKind.ALIVE)) == (PacketKind.ALIVE, b"")
 
 
 @given(st.binary(min_size=HEADER.size, max_size=HEADER.size))
 def test_a_header_is_one_of_few_or_refused(header: bytes) -> None:
     code, size = struct.unpack(">BI", header)
-    if code in list(Kind) and size in SIZES[Kind(code)]:
-        assert packets.parse_header(header, sender=3) == (Kind(code), size)
+    if code in list(PacketKind) and size in SIZES[PacketKind(code)]:
+        assert packets.parse_header(header, sender=3) == (PacketKind(code), size)
     else:
         with pytest.raises(MalformedMessage):
             packets.parse_header(header, sender=3)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_has_its_sizes_and_no_other(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind)
+def test_every_kind_has_its_sizes_and_no_other(kind: PacketKind) -> None:
     edges = {0, *SIZES[kind]} if len(SIZES[kind]) == 1 else {0, 1, 2, MAX_BODY - 1, MAX_BODY}
     for size in {*edges, *(size + 1 for size in edges), (1 << 32) - 1}:
         header = HEADER.pack(kind, size)

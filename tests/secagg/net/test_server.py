@@ -11,12 +11,11 @@ from trio.testing import MockClock
 
 from secagg import messages as m
 from secagg.errors import ParameterError, SlowReader
-from secagg.net import packets
-from secagg.net.address import Address
-from secagg.net.link import MAX_UNREAD
-from secagg.net.packets import MAX_BODY, Kind, Reason
+from secagg.net import connection as packets
+from secagg.net.connection import MAX_BODY, PacketKind, Reason
+from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server, open_server, serve_sums
-from secagg.net.settings import Capacity, Deadlines, Patience
+from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.thresholds import Trust
 from tests.secagg.net.rig import ADDRESS, LINK, Knocker, Line, Network, World, on_network, run
 
@@ -54,7 +53,7 @@ def test_a_client_that_is_cut_off_within_a_stage_comes_back_and_the_sum_is_exact
                 async for asked in client:
                     await client.answer(asked, world.values(3, asked))
 
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
             nursery.start_soon(unlucky)
             async with world.session(server) as session:
                 for _ in range(3):
@@ -69,7 +68,7 @@ def test_a_client_that_is_cut_off_within_a_stage_comes_back_and_the_sum_is_exact
 
 def test_a_client_that_is_cut_off_all_the_time_is_still_counted_once() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(), trio.open_nursery() as nursery:
 
             async def nuisance() -> None:
                 while True:
@@ -90,7 +89,7 @@ def test_a_client_that_is_cut_off_all_the_time_is_still_counted_once() -> None:
 
 def test_a_client_without_a_connection_can_be_asked_until_its_grace_is_over() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server(patience=PATIENCE) as server, world.everybody():
+        async with world.server(patience=PATIENCE) as server, world.all_clients():
             async with world.session(server) as session:
                 line = network.line_of(2)
                 network.up = False
@@ -135,7 +134,7 @@ def test_whoever_comes_back_at_the_last_moment_is_welcome_as_before_or_as_new(of
             resumed.add((await second.welcomed()).resumed)
             for _ in range(10):
                 await trio.sleep(PATIENCE.grace / 5)
-                await second.send(packets.packet(Kind.ALIVE))
+                await second.send(packets.packet(PacketKind.ALIVE))
             assert list(server.connected) == [1]
 
     resumed: set[bool] = set()
@@ -148,10 +147,10 @@ def test_a_restarted_process_has_left_the_session_and_takes_part_in_the_next() -
     async def main(world: World, network: Network) -> None:
         async with (
             world.server(patience=PATIENCE) as server,
-            world.everybody(0, 1, 2),
+            world.all_clients(0, 1, 2),
             trio.open_nursery() as nursery,
         ):
-            async with world.everybody(3) as scopes, world.session(server) as session:
+            async with world.all_clients(3) as scopes, world.session(server) as session:
                 world.check(await world.ask(session), session, 0, 1, 2, 3)
                 network.line_of(3).cut()
                 network.up = False
@@ -185,8 +184,8 @@ def test_whoever_is_away_when_a_session_begins_is_invited_when_it_comes(restarte
 
         async with (
             world.server(patience=PATIENCE) as server,
-            world.everybody(0, 1, 2),
-            world.everybody(3) as scopes,
+            world.all_clients(0, 1, 2),
+            world.all_clients(3) as scopes,
             trio.open_nursery() as nursery,
         ):
             await server.wait_for_clients(4)
@@ -217,7 +216,7 @@ def test_a_process_that_restarts_while_clients_are_joining_does_not_keep_the_oth
 
                 async def restart() -> None:
                     await first.frame()
-                    async with world.everybody():
+                    async with world.all_clients():
                         await trio.sleep(500)
 
                 nursery.start_soon(restart)
@@ -290,7 +289,7 @@ def test_whoever_is_excluded_while_it_waits_for_its_turn_is_told_so() -> None:
             link = server._links[1]
             network.lines[0].cut()
             await world.diary.has("disconnected")
-            async with link.turn:
+            async with link.run_lock:
                 again = await network.dial(1)
                 await trio.sleep(1)
                 server._exclude(link, SlowReader(1, "does not read"))
@@ -307,7 +306,7 @@ def test_whoever_is_replaced_while_it_waits_for_its_turn_is_told_so() -> None:
             await (await network.dial(1)).welcomed()
             network.lines[0].cut()
             await world.diary.has("disconnected")
-            async with server._links[1].turn:
+            async with server._links[1].run_lock:
                 again = await network.dial(1)
                 await trio.sleep(1)
                 await (await network.dial(1, link=OTHER)).welcomed()
@@ -322,7 +321,7 @@ def test_a_connection_is_closed_at_its_end_whoever_brought_it() -> None:
     async def main(world: World, network: Network) -> None:
         async with world.server() as server, trio.open_nursery() as nursery:
             line = Line()
-            nursery.start_soon(server.welcome, line.far)
+            nursery.start_soon(server.handle_connection, line.far)
             knocker = Knocker(line.near)
             await knocker.send(packets.hello(1, LINK, 0))
             await knocker.welcomed()
@@ -356,12 +355,14 @@ def oversize(world: World) -> bytes:
 BAD = {
     "an oversize frame": lambda world: oversize(world),
     "garbage": lambda world: b"\xff" * 1000,
-    "a frame that is no message": lambda world: packets.begin(7, 1) + packets.packet(Kind.PIECE, b"garbage"),
+    "a frame that is no message": lambda world: (
+        packets.begin(7, 1) + packets.packet(PacketKind.PIECE, b"garbage")
+    ),
     "a frame of another session": lambda world: (
-        packets.begin(len(JUNK), 1) + packets.packet(Kind.PIECE, JUNK)
+        packets.begin(len(JUNK), 1) + packets.packet(PacketKind.PIECE, JUNK)
     ),
     "an acknowledgement of nothing": lambda world: packets.ack(99),
-    "a piece of no frame": lambda world: packets.packet(Kind.PIECE, b"x"),
+    "a piece of no frame": lambda world: packets.packet(PacketKind.PIECE, b"x"),
     "a second hello": lambda world: packets.hello(3, LINK, 0),
 }
 
@@ -369,7 +370,7 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_whoever_breaks_the_rules_is_out_until_the_session_ends(what: str) -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             bad = await network.dial(3)
             await bad.welcomed()
             await server.wait_for_clients(4)
@@ -393,7 +394,7 @@ def test_whoever_breaks_the_rules_is_out_until_the_session_ends(what: str) -> No
                     assert trio.current_time() < began + 5  # nobody waits for it any more
                     world.check(await world.ask(session), session, 0, 1, 2)
                     await tried.wait()
-            async with world.everybody(3):
+            async with world.all_clients(3):
                 await server.wait_for_clients(4)
                 async with world.session(server) as session:
                     world.check(await world.ask(session), session, 0, 1, 2, 3)
@@ -410,7 +411,7 @@ def test_before_the_first_session_no_frame_is_small_enough() -> None:
             await early.welcomed()
             await early.send(packets.begin(1, 0))
             assert await early.dismissal() is Reason.EXCLUDED
-            async with world.everybody(), world.session(server) as session:
+            async with world.all_clients(), world.session(server) as session:
                 assert 3 in session.members  # with the first session it may come again
 
     world = play(World(), main)
@@ -419,7 +420,7 @@ def test_before_the_first_session_no_frame_is_small_enough() -> None:
 
 def test_a_few_frames_may_come_after_a_session_and_no_more() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             late = await network.dial(3)
             await late.welcomed()
             async with world.session(server, expected=3):
@@ -427,7 +428,7 @@ def test_a_few_frames_may_come_after_a_session_and_no_more() -> None:
                 await late.frame()  # a farewell: it was not quick enough
             for _ in range(8):
                 await late.send_frame(JUNK, seen=2)
-                await late.next(Kind.ACK)
+                await late.next(PacketKind.ACK)
             await late.send_frame(JUNK, seen=2)
             assert await late.dismissal() is Reason.EXCLUDED
 
@@ -437,7 +438,7 @@ def test_a_few_frames_may_come_after_a_session_and_no_more() -> None:
 
 def test_strays_are_forgiven_with_the_next_session() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             late = await network.dial(3)
             await late.welcomed()
             for turn in range(3):
@@ -453,7 +454,7 @@ def test_strays_are_forgiven_with_the_next_session() -> None:
 
 def test_a_frame_that_was_made_for_an_earlier_session_is_not_held_against_its_sender() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             slow = await network.dial(3)
             await slow.welcomed()
             async with world.session(server, expected=3):
@@ -464,7 +465,7 @@ def test_a_frame_that_was_made_for_an_earlier_session_is_not_held_against_its_se
                 async def answer() -> None:
                     await slow.frame()  # the second invitation, which it has not seen when it made the frame
                     await slow.send_frame(JUNK, seen=2)
-                    await slow.next(Kind.ACK)
+                    await slow.next(PacketKind.ACK)
                     await slow.send_frame(JUNK, seen=3)
                     assert await slow.dismissal() is Reason.EXCLUDED
 
@@ -478,7 +479,7 @@ def test_a_frame_that_was_made_for_an_earlier_session_is_not_held_against_its_se
 
 def test_a_client_that_never_reads_is_found_out_and_holds_up_nobody() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             deaf = await network.dial(3)
             await deaf.welcomed()
             await server.wait_for_clients(4)
@@ -502,7 +503,7 @@ def test_a_member_of_a_session_that_stops_reading_is_dropped_from_it() -> None:
                 await trio.sleep_forever()
 
         sums = MAX_UNREAD + 2
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
             nursery.start_soon(hard_of_hearing)
             deadlines = Deadlines(mask=1)  # all of them before silence is taken for death
             async with world.session(server, deadlines=deadlines) as session:
@@ -533,7 +534,7 @@ def test_uploads_that_stall_do_not_hold_up_the_others(forever: bool) -> None:
 
         async with (
             world.server(capacity=Capacity(uploads=1, slowest=1e6)) as server,
-            world.everybody(3, progress=stall),
+            world.all_clients(3, progress=stall),
             trio.open_nursery() as nursery,
         ):
             for member in range(3):
@@ -556,7 +557,7 @@ def test_strangers_do_not_disturb_a_session() -> None:
     async def main(world: World, network: Network) -> None:
         async with (
             world.server(capacity=Capacity(strangers=4)) as server,
-            world.everybody(),
+            world.all_clients(),
             trio.open_nursery() as nursery,
         ):
 
@@ -690,7 +691,7 @@ def test_a_server_can_be_one_task_of_a_nursery() -> None:
             await trio.sleep_forever()
 
         done = trio.Event()
-        async with trio.open_nursery() as nursery, world.everybody():
+        async with trio.open_nursery() as nursery, world.all_clients():
             settings = {"members": world.registry.members, "insecure_plain_tcp": True}
             address = await nursery.start(
                 lambda task_status: serve_sums(conduct, ADDRESS, task_status=task_status, **settings)
@@ -721,7 +722,7 @@ def test_a_client_that_has_not_read_that_its_link_is_unknown_may_ask_again() -> 
     """A server that was restarted remembers nothing of a greeting whose answer may have been lost."""
 
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             await server.wait_for_clients(3)
             for _ in range(3):
                 lost = await network.dial(3, received=5)

@@ -15,13 +15,13 @@ from secagg.cohort import invitation_digest
 from secagg.errors import LedgerError, StateError, TooFewClients
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local import Stage
+from secagg.net.concurrency import inline
+from secagg.net.connection import PacketKind
 from secagg.net.event_log import EventLog
 from secagg.net.events import ConnectionRefused
-from secagg.net.packets import Kind
 from secagg.net.server import Server
 from secagg.net.session import Session
 from secagg.net.settings import Deadlines, Patience
-from secagg.net.work import inline
 from secagg.thresholds import Trust
 from tests.secagg.net.rig import KIND, Network, World, on_network
 
@@ -40,7 +40,7 @@ def play(world: World, main: Callable[[World, Network], Awaitable[None]], **sett
 @pytest.mark.parametrize("trust", Trust)
 def test_session_after_session_every_sum_is_exact(trust: Trust) -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             for _ in range(2):
                 async with world.session(server) as session:
                     assert session.members == (0, 1, 2, 3)
@@ -55,7 +55,7 @@ def test_session_after_session_every_sum_is_exact(trust: Trust) -> None:
 
 def test_a_session_begins_at_once_when_those_who_are_expected_are_there() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             began = trio.current_time()
             async with world.session(server):
                 assert trio.current_time() < began + 1
@@ -65,7 +65,7 @@ def test_a_session_begins_at_once_when_those_who_are_expected_are_there() -> Non
 
 def test_without_a_number_it_waits_for_the_deadline() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2):
+        async with world.server() as server, world.all_clients(0, 1, 2):
             began = trio.current_time()
             async with world.session(server, expected=None, deadlines=DEADLINES) as session:
                 assert trio.current_time() == pytest.approx(began + DEADLINES.join)
@@ -76,12 +76,12 @@ def test_without_a_number_it_waits_for_the_deadline() -> None:
 
 def test_too_few_clients_are_no_session() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0):
+        async with world.server() as server, world.all_clients(0):
             with pytest.raises(TooFewClients, match="only 1 clients came"):
                 async with world.session(server, deadlines=DEADLINES):
                     raise AssertionError("nobody should get here")
             # The one who came was told, and takes part in the next.
-            async with world.everybody(1), world.session(server, expected=2) as session:
+            async with world.all_clients(1), world.session(server, expected=2) as session:
                 world.check(await world.ask(session), session, 0, 1)
 
     world = play(World(), main)
@@ -90,7 +90,7 @@ def test_too_few_clients_are_no_session() -> None:
 
 def test_whoever_comes_too_late_is_told_and_takes_part_in_the_next_session() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
             async with world.session(server, expected=3) as session:
                 nursery.start_soon(world.answering, 3)
                 await server.wait_for_clients(4)
@@ -104,7 +104,7 @@ def test_whoever_comes_too_late_is_told_and_takes_part_in_the_next_session() -> 
 
 def test_an_advertisement_on_its_way_when_the_stage_is_closed_is_answered_by_a_farewell() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1):
+        async with world.server() as server, world.all_clients(0, 1):
             slow = await network.dial(3)
             await slow.welcomed()
             async with world.session(server, expected=2) as session:
@@ -112,7 +112,7 @@ def test_an_advertisement_on_its_way_when_the_stage_is_closed_is_answered_by_a_f
                 farewell = m.decode(await slow.frame(), sender="server", limit=1000)
                 assert farewell == m.Farewell(invitation_digest(invitation))
                 await slow.send_frame(b"too late", seen=1)
-                await slow.next(Kind.ACK)
+                await slow.next(PacketKind.ACK)
                 world.check(await world.ask(session), session, 0, 1)
 
     play(World(), main)
@@ -122,7 +122,7 @@ def test_a_session_that_ends_while_it_is_joined_lets_everybody_go() -> None:
     """Even those whose keys were on their way: the next session finds them ready."""
 
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             await server.wait_for_clients(4)
             for line in network.lines:
                 line.up.capacity = 0  # invitations come through, answers do not
@@ -178,7 +178,7 @@ def test_a_client_that_stops_answering_costs_one_deadline_and_no_more(kind: type
         truant = Truant(world, 3, kind)
         async with (
             world.server(patience=PATIENCE) as server,
-            world.everybody(0, 1, 2),
+            world.all_clients(0, 1, 2),
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(truant.run)
@@ -200,8 +200,8 @@ def test_a_client_that_dies_is_waited_for_as_long_as_its_grace() -> None:
     async def main(world: World, network: Network) -> None:
         async with (
             world.server(patience=PATIENCE) as server,
-            world.everybody(0, 1, 2),
-            world.everybody(3) as scopes,
+            world.all_clients(0, 1, 2),
+            world.all_clients(3) as scopes,
             world.session(server) as session,
         ):
             world.check(await world.ask(session), session, 0, 1, 2, 3)
@@ -219,7 +219,7 @@ def test_a_client_that_dies_is_waited_for_as_long_as_its_grace() -> None:
 
 def test_a_client_that_leaves_is_not_waited_for() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(0, 1, 2), world.everybody(3) as scopes:
+        async with world.server() as server, world.all_clients(0, 1, 2), world.all_clients(3) as scopes:
             await server.wait_for_clients(4)
             async with world.session(server) as session:
                 scopes[3].cancel()
@@ -244,8 +244,8 @@ def test_whoever_goes_while_the_server_computes_is_not_waited_for(how: str) -> N
 
         async with (
             world.server(patience=PATIENCE) as server,
-            world.everybody(0, 1, 2),
-            world.everybody(3) as scopes,
+            world.all_clients(0, 1, 2),
+            world.all_clients(3) as scopes,
             trio.open_nursery() as nursery,
         ):
 
@@ -303,7 +303,7 @@ def test_a_client_that_sits_out_is_not_in_the_total() -> None:
                     assert await client.decline(asked)
                     assert not await client.decline(asked)
 
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
             nursery.start_soon(sitting)
             await server.wait_for_clients(4)
             began = trio.current_time()
@@ -359,7 +359,7 @@ def test_a_sum_can_be_cancelled_at_the_very_moment_at_which_everybody_has_answer
         scope = trio.CancelScope()
         async with (
             world.server() as server,
-            world.everybody(),
+            world.all_clients(),
             world.session(server, on_event=cancel_first) as session,
         ):
             with scope:
@@ -374,7 +374,7 @@ def test_a_second_question_at_the_same_time_is_refused_and_the_first_is_unharmed
     async def main(world: World, network: Network) -> None:
         async with (
             world.server() as server,
-            world.everybody(),
+            world.all_clients(),
             world.session(server) as session,
             trio.open_nursery() as nursery,
         ):
@@ -392,7 +392,7 @@ def test_a_second_question_at_the_same_time_is_refused_and_the_first_is_unharmed
 
 def test_a_session_that_its_owner_leaves_tells_everybody() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody():
+        async with world.server() as server, world.all_clients():
             with pytest.raises(KeyError, match="the owner's"):
                 async with world.session(server):
                     raise KeyError("the owner's")
@@ -451,7 +451,7 @@ def test_a_sum_that_outlives_its_session_is_abandoned_and_fails() -> None:
 
 def test_a_server_has_one_session_at_a_time() -> None:
     async def main(world: World, network: Network) -> None:
-        async with world.server() as server, world.everybody(), world.session(server) as session:
+        async with world.server() as server, world.all_clients(), world.session(server) as session:
             with pytest.raises(StateError, match="one session at a time"):
                 async with world.session(server):
                     raise AssertionError("nobody should get here")
@@ -467,7 +467,7 @@ def test_an_observer_sees_every_event_and_the_session_counts_bytes() -> None:
         machine = world.machine()
         async with (
             world.server() as server,
-            world.everybody(),
+            world.all_clients(),
             world.session(server, machine=machine, on_event=seen.append) as session,
         ):
             await world.ask(session)
@@ -486,7 +486,7 @@ def test_what_was_released_is_written_even_if_strangers_have_filled_the_log() ->
         log = EventLog(world.diary)
         async with (
             world.server(on_event=log) as server,
-            world.everybody(),
+            world.all_clients(),
             world.session(server) as session,
         ):
             for number in range(10_000):
@@ -509,7 +509,7 @@ def test_a_ledger_has_a_row_for_everything_that_was_asked_and_released(tmp_path:
 
     async def main(world: World, network: Network) -> None:
         with ServerLedger.create(path) as ledger:
-            async with world.server() as server, world.everybody():
+            async with world.server() as server, world.all_clients():
                 for _ in range(2):
                     async with world.session(server, ledger=ledger) as session:
                         await world.ask(session)
@@ -537,7 +537,7 @@ def test_what_cannot_be_written_down_is_not_asked() -> None:
     async def main(world: World, network: Network) -> None:
         async with (
             world.server() as server,
-            world.everybody(),
+            world.all_clients(),
             world.session(server, ledger=FullDisk(None)) as session,
         ):
             with pytest.raises(LedgerError, match="disk full"):
@@ -552,7 +552,7 @@ def test_what_cannot_be_written_down_is_not_released() -> None:
     async def main(world: World, network: Network) -> None:
         async with (
             world.server() as server,
-            world.everybody(),
+            world.all_clients(),
             world.session(server, ledger=FullDisk(events.SumReleased)) as session,
         ):
             with pytest.raises(LedgerError, match="disk full"):
@@ -586,7 +586,7 @@ def test_a_ledger_that_fails_while_a_frame_is_taken_in_fails_its_owner(during: s
                 await trio.sleep(1)
                 await world.ask(session)
 
-        async with world.server() as server, world.everybody(0, 1, 2), trio.open_nursery() as nursery:
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
             nursery.start_soon(babbling)
             began = trio.current_time()
             with pytest.raises(LedgerError, match="disk full"):
@@ -602,15 +602,15 @@ def test_a_ledger_that_fails_while_a_frame_is_taken_in_fails_its_owner(during: s
 
 def test_who_finds_the_cohort_full_is_not_to_blame_and_comes_next_time() -> None:
     async def main(world: World, network: Network) -> None:
-        everybody = range(6)
-        async with world.server() as server, world.everybody(*everybody):
+        all_clients = range(6)
+        async with world.server() as server, world.all_clients(*all_clients):
             await server.wait_for_clients(6)
             async with world.session(server, machine=world.machine(max_cohort=3)) as session:
                 assert len(session.members) == 3
                 world.check(await world.ask(session), session, *session.members)
-                assert server.connected == tuple(everybody)
+                assert server.connected == tuple(all_clients)
             async with world.session(server) as session:
-                world.check(await world.ask(session), session, *everybody)
+                world.check(await world.ask(session), session, *all_clients)
 
     world = play(World(clients=6), main)
     assert not world.diary.facts("excluded")

@@ -7,12 +7,12 @@ import threading
 import pytest
 import trio
 
-from secagg.net.work import Work, in_thread, inline
+from secagg.net.concurrency import RunFunction, in_thread, inline
 from tests.secagg.net.rig import run, run_live
 
 
 def test_in_a_thread_or_right_here() -> None:
-    async def where(work: Work) -> bool:
+    async def where(work: RunFunction) -> bool:
         return await work(threading.current_thread) is threading.current_thread()
 
     assert run(lambda: where(inline))
@@ -20,7 +20,7 @@ def test_in_a_thread_or_right_here() -> None:
 
 
 @pytest.mark.parametrize("work", [inline, in_thread])
-def test_nothing_is_begun_after_a_cancellation(work: Work) -> None:
+def test_nothing_is_begun_after_a_cancellation(work: RunFunction) -> None:
     done: list[int] = []
 
     async def main() -> None:

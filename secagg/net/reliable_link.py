@@ -15,17 +15,16 @@ from typing import Final, TypeAlias
 import trio
 
 from secagg.errors import SERVER, MalformedMessage, OversizeMessage, Peer, PeerError, SecaggError, SlowReader
-from secagg.net import packets
-from secagg.net.connection import Connection, ConnectionLost
-from secagg.net.packets import MAX_BODY, Begin, Kind, Reason
-from secagg.net.slots import Slot, Slots
+from secagg.net import connection as packets
+from secagg.net.connection import MAX_BODY, Begin, Connection, ConnectionLost, PacketKind, Reason
+from secagg.net.upload_slots import UploadSlot, UploadSlots
 
 MAX_UNREAD: Final = 16
-MAX_SIGNS: Final = 256  # of life, in a second
-_SIGNS: Final = 4  # of life, in the time after which silence is taken for death
+MAX_KEEPALIVES: Final = 256  # of life, in a second
+_KEEPALIVES_PER_SILENCE: Final = 4  # of life, in the time after which silence is taken for death
 
 
-class Dismissed(ConnectionLost):
+class DismissedByServer(ConnectionLost):
     """The server ended the connection on purpose, and said why."""
 
     def __init__(self, reason: Reason) -> None:
@@ -33,7 +32,7 @@ class Dismissed(ConnectionLost):
         self.reason = reason
 
 
-class Cut(SecaggError):
+class ClosedLocally(SecaggError):
     """This side ended the connection."""
 
     def __init__(self, reason: Reason) -> None:
@@ -42,15 +41,15 @@ class Cut(SecaggError):
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ReceivedFrame:
     """A frame, and how many of ours its sender had seen when it was made."""
 
     frame: bytes = field(repr=False)
     seen: int
 
 
-Deliver: TypeAlias = Callable[[Arrival], Awaitable[None]]
-Progress: TypeAlias = Callable[[bytes, int], None]  # (frame, bytes of it that have left)
+Deliver: TypeAlias = Callable[[ReceivedFrame], Awaitable[None]]
+SendProgress: TypeAlias = Callable[[bytes, int], None]  # (frame, bytes of it that have left)
 
 
 def no_progress(_frame: bytes, _sent: int) -> None:
@@ -69,8 +68,8 @@ class Link:
         *,
         member: int,
         peer: Peer,
-        slots: Slots | None = None,
-        progress: Progress = no_progress,
+        slots: UploadSlots | None = None,
+        progress: SendProgress = no_progress,
     ) -> None:
         self.name = name
         self.member = member
@@ -78,7 +77,7 @@ class Link:
         self.frame_limit = 0
         self.received = 0
         self.sent = 0
-        self.turn = trio.Lock()  # of whoever runs it
+        self.run_lock = trio.Lock()  # of whoever runs it
         self._slots = slots
         self._progress = progress
         self._outbox: deque[tuple[int, bytes]] = deque()  # (frames seen, frame), of those not acknowledged
@@ -86,12 +85,12 @@ class Link:
         self._seen = 0  # frames of the other side, with the one that is being delivered
         self._begun = 0  # frames that this connection has begun to send
         self._ack_due = False
-        self._signs = 0  # of life, since the second began
+        self._keepalives = 0  # of life, since the second began
         self._second = 0.0
         self._wake = trio.Event()
         self._flushed = trio.Event()
         self._scope: trio.CancelScope | None = None
-        self._cut: SecaggError | None = None
+        self._close_error: SecaggError | None = None
 
     @property
     def is_up(self) -> bool:
@@ -112,9 +111,9 @@ class Link:
         while self._outbox and self.is_up:
             await self._flushed.wait()
 
-    def cut(self, reason: Reason) -> None:
+    def close(self, reason: Reason) -> None:
         """End the connection, if there is one."""
-        self._end(Cut(reason))
+        self._end(ClosedLocally(reason))
 
     def supersede(self) -> None:
         """End the connection, if there is one, for another of the same process.
@@ -126,7 +125,7 @@ class Link:
 
     def _end(self, why: SecaggError) -> None:
         if self._scope is not None:
-            self._cut = why
+            self._close_error = why
             self._scope.cancel()
 
     async def run(
@@ -136,9 +135,9 @@ class Link:
 
         The other side has `received` of ours; `first` is what it is waiting for.
         """
-        assert self.turn.locked()  # or two connections would share the numbers
+        assert self.run_lock.locked()  # or two connections would share the numbers
         ended: list[SecaggError] = []
-        self._cut = None
+        self._close_error = None
 
         async def side(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
             try:
@@ -159,7 +158,7 @@ class Link:
         finally:
             self._scope = None
             self._flushed.set()  # There is nothing to wait for.
-        return self._cut or ended[0]
+        return self._close_error or ended[0]
 
     def _rewind(self, received: int) -> None:
         if received < self._acked:
@@ -205,24 +204,24 @@ class Link:
                 head.append(packets.ack(self.received))
             piece = view[start : start + MAX_BODY]
             self._progress(frame, start)
-            await connection.write([*head, packets.HEADER.pack(Kind.PIECE, len(piece)), piece])
+            await connection.write([*head, packets.HEADER.pack(PacketKind.PIECE, len(piece)), piece])
             head = []
         self._progress(frame, len(frame))
 
     async def _rest(self, connection: Connection) -> None:
         """Until there is something to send, or it is time for a sign of life."""
         self._wake = trio.Event()
-        with trio.move_on_after(connection.silence / _SIGNS) as scope:
+        with trio.move_on_after(connection.silence / _KEEPALIVES_PER_SILENCE) as scope:
             await self._wake.wait()
         if scope.cancelled_caught:
-            await connection.write([packets.packet(Kind.ALIVE)])
+            await connection.write([packets.packet(PacketKind.ALIVE)])
 
     # --- in ---
 
     async def _read(self, connection: Connection, deliver: Deliver) -> None:
         while True:
             kind, body = await connection.read()
-            if kind is not Kind.BEGIN:
+            if kind is not PacketKind.BEGIN:
                 self._control(kind, body)
                 continue
             await self._accept(connection, packets.parse_begin(body), deliver)
@@ -237,7 +236,7 @@ class Link:
             with slot.reading():
                 frame = await self._read_frame(connection, begin.size, slot)
             self._seen = self.received + 1
-            await deliver(Arrival(frame, begin.seen))
+            await deliver(ReceivedFrame(frame, begin.seen))
 
     def _check_size(self, size: int) -> None:
         if not 1 <= size <= self.frame_limit:
@@ -246,19 +245,19 @@ class Link:
             )
 
     @asynccontextmanager
-    async def _room(self, size: int) -> AsyncIterator[Slot]:
+    async def _room(self, size: int) -> AsyncIterator[UploadSlot]:
         if self._slots is None or size <= MAX_BODY:
-            yield Slot()
+            yield UploadSlot()
             return
         async with self._slots.hold() as slot:
             yield slot
 
-    async def _read_frame(self, connection: Connection, size: int, slot: Slot) -> bytes:
+    async def _read_frame(self, connection: Connection, size: int, slot: UploadSlot) -> bytes:
         pieces: list[bytes] = []
         missing = size
         while missing:
             kind, body = await connection.read()
-            if kind is not Kind.PIECE:
+            if kind is not PacketKind.PIECE:
                 self._control(kind, body)
                 continue
             # Many small pieces would take many times the memory of the message.
@@ -269,14 +268,14 @@ class Link:
             slot.progress(len(body))
         return b"".join(pieces)
 
-    def _control(self, kind: Kind, body: bytes) -> None:
+    def _control(self, kind: PacketKind, body: bytes) -> None:
         match kind:
-            case Kind.ALIVE:
+            case PacketKind.ALIVE:
                 self._count_sign()
-            case Kind.ACK:
+            case PacketKind.ACK:
                 self._take_ack(packets.parse_count(body))
-            case Kind.BYE if self.peer == SERVER:
-                raise Dismissed(packets.parse_reason(body, sender=self.peer))
+            case PacketKind.BYE if self.peer == SERVER:
+                raise DismissedByServer(packets.parse_reason(body, sender=self.peer))
             case _:
                 raise MalformedMessage(self.peer, f"a packet out of order ({kind.name.lower()})")
 
@@ -288,7 +287,7 @@ class Link:
     def _count_sign(self) -> None:
         now = trio.current_time()
         if now >= self._second + 1:
-            self._second, self._signs = now, 0
-        self._signs += 1
-        if self._signs > MAX_SIGNS:
+            self._second, self._keepalives = now, 0
+        self._keepalives += 1
+        if self._keepalives > MAX_KEEPALIVES:
             raise MalformedMessage(self.peer, "babbles; nobody needs so many signs of life")

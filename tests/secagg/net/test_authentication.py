@@ -1,4 +1,4 @@
-"""The door: everybody can knock, few can stand there, nobody for long, and only members come in."""
+"""The door: all_clients can knock, few can stand there, nobody for long, and only members come in."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from contextlib import suppress
 import pytest
 import trio
 
-from secagg.net import packets
-from secagg.net.certificates import make_certificate
-from secagg.net.connection import ConnectionLost
-from secagg.net.door import Door, Guest
+from secagg.net import connection as packets
+from secagg.net.authentication import AuthenticatedClient, ClientAuthenticator
+from secagg.net.connection import HEADER, ConnectionLost, Hello, PacketKind, Reason
 from secagg.net.event_log import EventLog
-from secagg.net.packets import HEADER, Hello, Kind, Reason
 from secagg.net.settings import Capacity, Patience
-from secagg.net.tls import client_context, server_context
+from secagg.net.tls import client_context, make_certificate, server_context
 from secagg.seeded import seeded_identity
 from tests.secagg.net.rig import LINK, SEED, Diary, Knocker, Line, run, run_live
 
@@ -32,8 +30,8 @@ def make_door(
     members: Mapping[int, bytes] = MEMBERS,
     context: ssl.SSLContext | None = None,
     strangers: int = 128,
-) -> Door:
-    return Door(
+) -> ClientAuthenticator:
+    return ClientAuthenticator(
         members,
         context=context,
         patience=PATIENCE,
@@ -45,20 +43,22 @@ def make_door(
 class Visit:
     """Somebody at a door, until it is decided whether it comes in."""
 
-    def __init__(self, door: Door, host: str = "there") -> None:
+    def __init__(self, door: ClientAuthenticator, host: str = "there") -> None:
         self.line = Line()
         self.knocker = Knocker(self.line.near)
-        self.guest: Guest | None = None
+        self.client: AuthenticatedClient | None = None
         self.decided = trio.Event()
-        self._door = door
+        self._authenticator = door
         self._host = host
 
     async def run(self) -> None:
-        self.guest = await self._door.admit(self.line.far, host=self._host)
+        self.client = await self._authenticator.authenticate(self.line.far, host=self._host)
         self.decided.set()
 
 
-def visit(*data: bytes, door: Door | None = None, diary: Diary | None = None) -> tuple[Visit, Diary]:
+def visit(
+    *data: bytes, door: ClientAuthenticator | None = None, diary: Diary | None = None
+) -> tuple[Visit, Diary]:
     """Send `data` and nothing more."""
     diary = Diary() if diary is None else diary
 
@@ -80,10 +80,10 @@ def refused_for(diary: Diary, reason: str) -> None:
 
 def test_a_member_comes_in() -> None:
     visitor, diary = visit(packets.hello(2, LINK, 5))
-    assert visitor.guest is not None
-    assert visitor.guest.hello == Hello(2, LINK, 5)
-    assert visitor.guest.connection.peer == 2
-    assert visitor.guest.connection.silence == PATIENCE.silence
+    assert visitor.client is not None
+    assert visitor.client.hello == Hello(2, LINK, 5)
+    assert visitor.client.connection.peer == 2
+    assert visitor.client.connection.silence == PATIENCE.silence
     assert not visitor.line.far.closed
     assert diary == []
 
@@ -93,9 +93,9 @@ def test_a_member_comes_in() -> None:
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "not a packet of this transport"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "not a packet of this transport"),
-        (HEADER.pack(Kind.HELLO, 1 << 20), "not a packet of this transport"),
-        (packets.packet(Kind.ALIVE), "did not introduce itself"),
-        (packets.packet(Kind.PIECE, b"secret words"), "did not introduce itself"),
+        (HEADER.pack(PacketKind.HELLO, 1 << 20), "not a packet of this transport"),
+        (packets.packet(PacketKind.ALIVE), "did not say hello"),
+        (packets.packet(PacketKind.PIECE, b"secret words"), "did not say hello"),
         (packets.hello(2, LINK, 0).replace(b"secagg", b"SECAGG"), "not a packet of this transport"),
         (packets.hello(2, LINK, 0).replace(b"secagg\x01", b"secagg\x02"), "transport version 2"),
     ],
@@ -108,7 +108,7 @@ def test_whoever_says_something_else_is_refused_at_once(data: bytes, reason: str
             nursery.start_soon(visitor.run)
             await visitor.knocker.send(data)
             assert await visitor.knocker.gone()
-        assert visitor.guest is None
+        assert visitor.client is None
         assert trio.current_time() == began
 
     diary = Diary()
@@ -125,7 +125,7 @@ def test_somebody_unknown_is_told_so() -> None:
             await visitor.knocker.send(packets.hello(3, LINK, 0))
             assert await visitor.knocker.dismissal() is Reason.UNKNOWN
             assert await visitor.knocker.gone()
-        assert visitor.guest is None
+        assert visitor.client is None
 
     diary = Diary()
     run(main)
@@ -141,12 +141,12 @@ def test_whoever_does_not_introduce_itself_in_time_has_to_go(data: bytes) -> Non
             nursery.start_soon(visitor.run)
             await visitor.knocker.send(data)
             assert await visitor.knocker.gone()
-        assert visitor.guest is None
+        assert visitor.client is None
         assert trio.current_time() == pytest.approx(began + PATIENCE.handshake)
 
     diary = Diary()
     run(main)
-    refused_for(diary, "did not introduce itself in time")
+    refused_for(diary, "did not authenticate in time")
 
 
 def test_a_slow_trickle_gains_no_time() -> None:
@@ -158,11 +158,11 @@ def test_a_slow_trickle_gains_no_time() -> None:
                 for byte in packets.hello(2, LINK, 0):
                     await visitor.knocker.send(bytes([byte]))
                     await trio.sleep(1)
-        assert visitor.guest is None
+        assert visitor.client is None
 
     diary = Diary()
     run(main)
-    refused_for(diary, "did not introduce itself in time")
+    refused_for(diary, "did not authenticate in time")
 
 
 def test_somebody_unknown_who_does_not_listen_is_not_waited_for() -> None:
@@ -172,7 +172,7 @@ def test_somebody_unknown_who_does_not_listen_is_not_waited_for() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(visitor.run)
             await visitor.knocker.send(packets.hello(9, LINK, 0))
-        assert visitor.guest is None
+        assert visitor.client is None
         assert visitor.line.far.closed
 
     diary = Diary()
@@ -191,7 +191,7 @@ def test_whoever_hangs_up_is_not_waited_for() -> None:
                     await visitor.line.near.aclose()
                 else:
                     visitor.line.cut()
-            assert visitor.guest is None
+            assert visitor.client is None
             assert visitor.line.far.closed
 
     diary = Diary()
@@ -211,7 +211,7 @@ def test_the_oldest_stranger_makes_room_for_the_next() -> None:
                 assert waiting == list(range(max(0, number - 1), number + 1))
             await visitors[3].knocker.send(packets.hello(1, LINK, 0))
             await visitors[3].decided.wait()
-            assert visitors[3].guest is not None
+            assert visitors[3].client is not None
             # Whoever has come in is no stranger: there is room for one more.
             nursery.start_soon(visitors[0].run)
             await trio.sleep(1)
@@ -260,16 +260,16 @@ def context_of(member: int) -> ssl.SSLContext:
     return client_context(identity, make_certificate(identity, now=NOW), HOST_CERTIFICATE)
 
 
-def guarded_door(diary: Diary) -> Door:
+def guarded_door(diary: Diary) -> ClientAuthenticator:
     certificates = [make_certificate(seeded_identity(SEED, member), now=NOW) for member in MEMBERS]
     return make_door(diary, context=server_context(HOST, HOST_CERTIFICATE, certificates))
 
 
-def tls_visit(member: int, *, says: int) -> tuple[Guest | None, Diary, bytes]:
+def tls_visit(member: int, *, says: int) -> tuple[AuthenticatedClient | None, Diary, bytes]:
     """The client with the key of `member` says that it is `says`."""
     diary = Diary()
 
-    async def main() -> tuple[Guest | None, bytes]:
+    async def main() -> tuple[AuthenticatedClient | None, bytes]:
         visitor = Visit(guarded_door(diary))
         answer = b""
         async with trio.open_nursery() as nursery:
@@ -278,38 +278,38 @@ def tls_visit(member: int, *, says: int) -> tuple[Guest | None, Diary, bytes]:
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(packets.hello(says, LINK, 0))
                 await visitor.decided.wait()
-                if visitor.guest is None:
+                if visitor.client is None:
                     answer = bytes(await stream.receive_some())
-        return visitor.guest, answer
+        return visitor.client, answer
 
-    guest, answer = run_live(main)
-    return guest, diary, answer
+    client, answer = run_live(main)
+    return client, diary, answer
 
 
 def test_a_member_with_its_own_key_comes_in() -> None:
-    guest, diary, _answer = tls_visit(1, says=1)
-    assert guest is not None
-    assert guest.hello.member == 1
+    client, diary, _answer = tls_visit(1, says=1)
+    assert client is not None
+    assert client.hello.member == 1
     assert diary == []
 
 
 def test_a_member_with_the_key_of_another_does_not() -> None:
-    guest, diary, answer = tls_visit(1, says=2)
-    assert guest is None
-    refused_for(diary, "somebody else's id")
+    client, diary, answer = tls_visit(1, says=2)
+    assert client is None
+    refused_for(diary, "another client's id")
     assert answer == packets.bye(Reason.UNKNOWN)
 
 
 def test_a_key_that_no_member_has_ends_the_handshake() -> None:
-    guest, diary, _answer = tls_visit(OUTSIDER, says=1)
-    assert guest is None
+    client, diary, _answer = tls_visit(OUTSIDER, says=1)
+    assert client is None
     refused_for(diary, "TLS: ")
 
 
 def test_whoever_speaks_no_tls_is_refused_by_it() -> None:
     diary = Diary()
     visitor, _ = visit(packets.hello(1, LINK, 0), door=guarded_door(diary))
-    assert visitor.guest is None
+    assert visitor.client is None
     assert visitor.line.far.closed
     refused_for(diary, "TLS: ")
 
@@ -317,6 +317,6 @@ def test_whoever_speaks_no_tls_is_refused_by_it() -> None:
 def test_half_a_handshake_is_not_waited_for() -> None:
     diary = Diary()
     visitor, _ = visit(b"\x16\x03\x01", door=guarded_door(diary))
-    assert visitor.guest is None
+    assert visitor.client is None
     assert visitor.line.far.closed
-    refused_for(diary, "did not introduce itself in time")
+    refused_for(diary, "did not authenticate in time")

@@ -12,11 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import SERVER, MalformedMessage, OversizeMessage, SecaggError, SlowReader
-from secagg.net import packets
-from secagg.net.connection import Connection, ConnectionLost
-from secagg.net.link import MAX_SIGNS, MAX_UNREAD, Arrival, Cut, Dismissed, Link
-from secagg.net.packets import HEADER, MAX_BODY, Kind, Reason
-from secagg.net.slots import GRACE, Slots
+from secagg.net import connection as packets
+from secagg.net.connection import HEADER, MAX_BODY, Connection, ConnectionLost, PacketKind, Reason
+from secagg.net.reliable_link import (
+    MAX_KEEPALIVES,
+    MAX_UNREAD,
+    ClosedLocally,
+    DismissedByServer,
+    Link,
+    ReceivedFrame,
+)
+from secagg.net.upload_slots import GRACE, UploadSlots
 from tests.secagg.net.rig import LINK, Knocker, Line, run
 
 SILENCE = 60.0
@@ -26,7 +32,7 @@ MEMBER = 7
 class Side:
     """One end of a link and what was delivered there."""
 
-    def __init__(self, *, server: bool, slots: Slots | None = None, limit: int = 1 << 20) -> None:
+    def __init__(self, *, server: bool, slots: UploadSlots | None = None, limit: int = 1 << 20) -> None:
         self.left: list[tuple[int, int]] = []  # (length of a frame, bytes of it that have left)
         self.link = Link(
             LINK,
@@ -36,21 +42,21 @@ class Side:
             progress=lambda frame, sent: self.left.append((len(frame), sent)),
         )
         self.link.frame_limit = limit
-        self.arrivals: list[Arrival] = []
+        self.arrivals: list[ReceivedFrame] = []
         self.why: SecaggError | None = None
 
     @property
     def frames(self) -> list[bytes]:
         return [arrival.frame for arrival in self.arrivals]
 
-    async def deliver(self, arrival: Arrival) -> None:
+    async def deliver(self, arrival: ReceivedFrame) -> None:
         await trio.lowlevel.checkpoint()
         self.arrivals.append(arrival)
 
     async def run(self, stream: trio.abc.Stream, received: int) -> SecaggError:
         """Over one connection, which is closed at the end."""
         connection = Connection(stream, peer=self.link.peer, silence=SILENCE)
-        async with self.link.turn:
+        async with self.link.run_lock:
             self.why = await self.link.run(connection, received=received, deliver=self.deliver)
         await connection.close()
         return self.why
@@ -173,14 +179,14 @@ def test_a_frame_that_was_not_taken_in_comes_again() -> None:
     async def main() -> None:
         near, far = sides()
 
-        async def stuck(_arrival: Arrival) -> None:
+        async def stuck(_arrival: ReceivedFrame) -> None:
             await trio.sleep_forever()
 
         near.link.send(b"frame")
         line = Line()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run, line.near, 0)
-            async with far.link.turn:
+            async with far.link.run_lock:
                 connection = Connection(line.far, peer=MEMBER, silence=SILENCE)
                 nursery.start_soon(cut_soon, far.link)
                 await far.link.run(connection, received=0, deliver=stuck)
@@ -192,7 +198,7 @@ def test_a_frame_that_was_not_taken_in_comes_again() -> None:
 
     async def cut_soon(link: Link) -> None:
         await trio.sleep(1)
-        link.cut(Reason.REPLACED)
+        link.close(Reason.REPLACED)
 
     run(main)
 
@@ -223,12 +229,12 @@ def test_acknowledgements_find_a_place_between_the_pieces_of_a_long_frame() -> N
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run, line.near, 0)
             reader = Knocker(line.far)
-            await reader.send(packets.begin(5, 0), packets.packet(Kind.PIECE, b"short"))
+            await reader.send(packets.begin(5, 0), packets.packet(PacketKind.PIECE, b"short"))
             kinds = []
-            while Kind.ACK not in kinds:
+            while PacketKind.ACK not in kinds:
                 kinds.append((await reader.connection.read())[0])
             assert near.frames == [b"short"]
-            assert kinds.count(Kind.PIECE) < 6
+            assert kinds.count(PacketKind.PIECE) < 6
             nursery.cancel_scope.cancel()
 
     run(main)
@@ -238,7 +244,7 @@ def test_a_frame_says_how_many_its_sender_had_seen_when_it_was_made() -> None:
     async def main() -> None:
         near, far = sides()
 
-        async def reply(arrival: Arrival) -> None:
+        async def reply(arrival: ReceivedFrame) -> None:
             near.link.send(b"to " + arrival.frame)
 
         near.deliver = reply  # type: ignore[method-assign]
@@ -250,7 +256,11 @@ def test_a_frame_says_how_many_its_sender_had_seen_when_it_was_made() -> None:
         await connect(near, far, line)
         with trio.move_on_after(1):
             await connect(near, far, Line())
-        assert far.arrivals == [Arrival(b"early", 0), Arrival(b"to 1", 1), Arrival(b"to 2", 2)]
+        assert far.arrivals == [
+            ReceivedFrame(b"early", 0),
+            ReceivedFrame(b"to 1", 1),
+            ReceivedFrame(b"to 2", 2),
+        ]
 
     run(main)
 
@@ -338,7 +348,7 @@ def test_a_frame_of_the_limit_is_taken() -> None:
         side = Side(server=True, limit=100)
         async with facing(side) as peer:
             await peer.send_frame(bytes(100), seen=0)
-            await peer.next(Kind.ACK)
+            await peer.next(PacketKind.ACK)
             await peer.stream.aclose()
         assert side.frames == [bytes(100)]
 
@@ -346,7 +356,7 @@ def test_a_frame_of_the_limit_is_taken() -> None:
 
 
 def piece(size: int) -> bytes:
-    return packets.packet(Kind.PIECE, bytes(size))
+    return packets.packet(PacketKind.PIECE, bytes(size))
 
 
 @pytest.mark.parametrize(
@@ -451,9 +461,9 @@ def test_a_greeting_that_was_held_up_is_no_greeting() -> None:
 
 
 def test_nobody_needs_so_many_signs_of_life() -> None:
-    alive = packets.packet(Kind.ALIVE)
-    ends_with(MalformedMessage, "babbles", *[alive] * (MAX_SIGNS + 1))
-    ends_with(MalformedMessage, "babbles", packets.begin(10, 0), *[alive] * (MAX_SIGNS + 1))
+    alive = packets.packet(PacketKind.ALIVE)
+    ends_with(MalformedMessage, "babbles", *[alive] * (MAX_KEEPALIVES + 1))
+    ends_with(MalformedMessage, "babbles", packets.begin(10, 0), *[alive] * (MAX_KEEPALIVES + 1))
 
 
 def test_signs_of_life_are_counted_by_the_second() -> None:
@@ -461,10 +471,10 @@ def test_signs_of_life_are_counted_by_the_second() -> None:
         side = Side(server=True)
         async with facing(side) as peer:
             for _ in range(5):
-                await peer.send(*[packets.packet(Kind.ALIVE)] * MAX_SIGNS)
+                await peer.send(*[packets.packet(PacketKind.ALIVE)] * MAX_KEEPALIVES)
                 await trio.sleep(1.01)
             await peer.send_frame(b"alive", seen=0)
-            await peer.next(Kind.ACK)
+            await peer.next(PacketKind.ACK)
             await peer.stream.aclose()
         assert side.frames == [b"alive"]
 
@@ -476,7 +486,7 @@ def test_signs_of_life_are_counted_by_the_second() -> None:
 
 def test_a_long_frame_waits_for_a_slot_and_is_not_read_meanwhile() -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=1)
+        slots = UploadSlots(1, slowest=1)
         side = Side(server=True, slots=slots)
         line = Line(capacity=1000)
         near = Side(server=False)
@@ -495,7 +505,7 @@ def test_a_long_frame_waits_for_a_slot_and_is_not_read_meanwhile() -> None:
 
 def test_a_short_frame_needs_no_slot() -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=1)
+        slots = UploadSlots(1, slowest=1)
         side, near = Side(server=True, slots=slots), Side(server=False)
         near.link.send(bytes(MAX_BODY))
         async with trio.open_nursery() as nursery, slots.hold():
@@ -510,11 +520,11 @@ def test_a_short_frame_needs_no_slot() -> None:
 
 def test_a_slot_is_held_until_the_frame_is_taken_in() -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=1e9)
+        slots = UploadSlots(1, slowest=1e9)
         taken = trio.Event()
         side, near = Side(server=True, slots=slots), Side(server=False)
 
-        async def slow(arrival: Arrival) -> None:
+        async def slow(arrival: ReceivedFrame) -> None:
             await trio.sleep(10 * GRACE)
             taken.set()
 
@@ -532,7 +542,7 @@ def test_a_slot_is_held_until_the_frame_is_taken_in() -> None:
 
 def test_an_upload_that_stops_makes_room_for_others_and_goes_on_later() -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=1e9)
+        slots = UploadSlots(1, slowest=1e9)
         side, near = Side(server=True, slots=slots), Side(server=False)
         frame = bytes(2 * MAX_BODY)
         near.link.send(frame)
@@ -552,7 +562,7 @@ def test_an_upload_that_stops_makes_room_for_others_and_goes_on_later() -> None:
 
 def test_an_upload_that_goes_on_is_no_slow_one() -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=MAX_BODY / 10)
+        slots = UploadSlots(1, slowest=MAX_BODY / 10)
         side = Side(server=True, slots=slots)
         async with facing(side) as peer:
             await peer.send(packets.begin(9 * MAX_BODY, 0))
@@ -564,7 +574,7 @@ def test_an_upload_that_goes_on_is_no_slow_one() -> None:
             await peer.stream.aclose()
         assert len(side.frames) == 1
 
-    async def hold_once(slots: Slots) -> None:
+    async def hold_once(slots: UploadSlots) -> None:
         await trio.sleep(1)
         async with slots.hold():
             pass
@@ -575,7 +585,7 @@ def test_an_upload_that_goes_on_is_no_slow_one() -> None:
 @pytest.mark.parametrize("sent", [1, MAX_BODY // 2, MAX_BODY + 20])
 def test_a_client_that_dies_mid_upload_takes_no_slot_with_it(sent: int) -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=1)
+        slots = UploadSlots(1, slowest=1)
         side = Side(server=True, slots=slots)
         data = packets.begin(2 * MAX_BODY, 0) + piece(MAX_BODY) + piece(MAX_BODY)
         async with facing(side) as peer:
@@ -603,7 +613,7 @@ def test_two_idle_sides_keep_each_other_alive() -> None:
 
 def test_a_side_that_waits_for_a_slot_gives_signs_of_life() -> None:
     async def main() -> None:
-        slots = Slots(1, slowest=1)
+        slots = UploadSlots(1, slowest=1)
         near, far = Side(server=False), Side(server=True, slots=slots)
         near.link.send(bytes(2 * MAX_BODY))
         async with trio.open_nursery() as nursery:
@@ -635,7 +645,7 @@ def test_signs_of_life_come_four_times_as_often_as_they_are_needed() -> None:
         side = Side(server=True)
         async with facing(side) as peer:
             began = trio.current_time()
-            assert (await peer.connection.read())[0] is Kind.ALIVE
+            assert (await peer.connection.read())[0] is PacketKind.ALIVE
             assert trio.current_time() == pytest.approx(began + SILENCE / 4)
             await peer.stream.aclose()
 
@@ -644,13 +654,13 @@ def test_signs_of_life_come_four_times_as_often_as_they_are_needed() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_client_learns_why_its_server_ended_the_connection(reason: Reason) -> None:
-    side = ends_with(Dismissed, reason.name.lower(), packets.bye(reason), server=False)
-    assert isinstance(side.why, Dismissed)
+    side = ends_with(DismissedByServer, reason.name.lower(), packets.bye(reason), server=False)
+    assert isinstance(side.why, DismissedByServer)
     assert side.why.reason is reason
 
 
 def test_a_server_says_nothing_that_has_no_meaning() -> None:
-    bye = packets.packet(Kind.BYE, b"\xee")
+    bye = packets.packet(PacketKind.BYE, b"\xee")
     ends_with(MalformedMessage, "unknown reason", bye, server=False)
 
 
@@ -660,8 +670,8 @@ def test_whoever_cuts_a_connection_is_told_its_own_reason() -> None:
         async with facing(side):
             await trio.sleep(1)
             assert side.link.is_up
-            side.link.cut(Reason.CLOSING)
-        assert isinstance(side.why, Cut)
+            side.link.close(Reason.CLOSING)
+        assert isinstance(side.why, ClosedLocally)
         assert not side.link.is_up
 
     run(main)
@@ -687,8 +697,8 @@ def test_a_cut_is_of_one_connection() -> None:
         side = Side(server=True)
         async with facing(side):
             await trio.sleep(1)
-            side.link.cut(Reason.REPLACED)
-        side.link.cut(Reason.CLOSING)  # there is no connection to cut
+            side.link.close(Reason.REPLACED)
+        side.link.close(Reason.CLOSING)  # there is no connection to cut
         async with facing(side, received=1):
             pass
         assert isinstance(side.why, MalformedMessage)

@@ -10,17 +10,15 @@ import pytest
 import trio
 
 from secagg.errors import MalformedMessage
-from secagg.net import packets
-from secagg.net.address import Address
-from secagg.net.connection import ConnectionLost
-from secagg.net.dial import Dial
-from secagg.net.link import Dismissed
-from secagg.net.packets import Kind, Reason, Welcome
-from secagg.net.settings import Patience
+from secagg.net import connection as packets
+from secagg.net.authentication import ServerConnector
+from secagg.net.connection import ConnectionLost, PacketKind, Reason, Welcome
+from secagg.net.reliable_link import DismissedByServer
+from secagg.net.settings import Address, Patience
 from tests.secagg.net.rig import LINK, Knocker, Line, run
 
 PATIENCE = Patience(handshake=10, silence=60)
-DIAL = Dial(Address("host", 1), member=5, context=None, patience=PATIENCE)
+DIAL = ServerConnector(Address("host", 1), member=5, context=None, patience=PATIENCE)
 
 
 async def answered(answer: bytes) -> tuple[object, Line]:
@@ -38,7 +36,7 @@ async def answered(answer: bytes) -> tuple[object, Line]:
         except Exception as error:
             return error, line
         assert connection.silence == PATIENCE.silence
-        hello = await Knocker(line.far).next(Kind.HELLO)
+        hello = await Knocker(line.far).next(PacketKind.HELLO)
         assert packets.parse_hello(hello, sender=5) == packets.Hello(5, LINK, 3)
         return welcome, line
 
@@ -56,9 +54,9 @@ def test_a_welcome(resumed: bool) -> None:
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (packets.bye(Reason.EXCLUDED), Dismissed),
-        (packets.packet(Kind.BYE, b"\xff"), MalformedMessage),
-        (packets.packet(Kind.ALIVE), MalformedMessage),
+        (packets.bye(Reason.EXCLUDED), DismissedByServer),
+        (packets.packet(PacketKind.BYE, b"\xff"), MalformedMessage),
+        (packets.packet(PacketKind.ALIVE), MalformedMessage),
         (packets.begin(3, 0), MalformedMessage),
         (b"220 smtp.example ESMTP\r\n", MalformedMessage),
         (b"", ConnectionLost),

@@ -20,7 +20,7 @@ from secagg.net.connection import ConnectionLost
 GRACE: Final = 5.0  # seconds that any upload may take, however slow
 
 
-class Slot:
+class UploadSlot:
     """One upload."""
 
     def __init__(self) -> None:
@@ -57,19 +57,19 @@ class Slot:
         self._scope.cancel()
 
 
-class Slots:
+class UploadSlots:
     """`uploads` at a time, in the order in which they were begun."""
 
     def __init__(self, uploads: int, *, slowest: float) -> None:
         self._free = uploads
         self._slowest = slowest  # bytes per second
-        self._held: set[Slot] = set()
+        self._held: set[UploadSlot] = set()
         self._queue: deque[trio.Event] = deque()
 
     @asynccontextmanager
-    async def hold(self) -> AsyncIterator[Slot]:
+    async def hold(self) -> AsyncIterator[UploadSlot]:
         await self._wait()
-        slot = Slot()
+        slot = UploadSlot()
         self._held.add(slot)
         try:
             yield slot
@@ -108,7 +108,7 @@ class Slots:
         return min(soonest, trio.current_time() + GRACE)
 
     def _end_overdue(self) -> None:
-        """One for everybody who waits, the slowest first."""
+        """One for all_clients who waits, the slowest first."""
         now = trio.current_time()
         wanted = len(self._queue) - sum(slot.is_ending for slot in self._held)
         late = sorted(self._held, key=lambda slot: slot.overdue(self._slowest))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import trio
 
-from secagg.net.nursery import own_nursery
+from secagg.net.concurrency import background_nursery
 from tests.secagg.net.rig import run
 
 
 def test_what_the_block_raises_comes_out_as_it_is() -> None:
     async def main() -> None:
-        async with own_nursery() as nursery:
+        async with background_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             raise KeyError("mine")
 
@@ -21,7 +21,7 @@ def test_what_the_block_raises_comes_out_as_it_is() -> None:
 
 def test_its_tasks_end_with_the_block() -> None:
     async def main() -> None:
-        async with own_nursery() as nursery:
+        async with background_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
 
     run(main)
@@ -32,7 +32,7 @@ def test_a_task_that_fails_ends_the_block() -> None:
         raise KeyError("task")
 
     async def main() -> None:
-        async with own_nursery() as nursery:
+        async with background_nursery() as nursery:
             nursery.start_soon(fail)
             await trio.sleep_forever()
 
@@ -53,7 +53,7 @@ def test_a_cancelled_block_can_say_goodbye_with_the_help_of_its_tasks() -> None:
     async def main() -> None:
         goodbye, heard = trio.Event(), trio.Event()
         with trio.move_on_after(5) as scope:
-            async with own_nursery() as nursery:
+            async with background_nursery() as nursery:
                 nursery.start_soon(helper, goodbye, heard)
                 try:
                     await trio.sleep_forever()

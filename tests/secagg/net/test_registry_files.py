@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import ExpiredRegistry, ForeignRegistry, KeyFileError, RegistryError
-from secagg.net import registryfile
-from secagg.net.certificates import make_certificate
-from secagg.net.files import Kind
-from secagg.net.keyfiles import write_certificate
-from secagg.net.registryfile import bundle_path, read_bundle, read_registry, read_signed, write_registry
+from secagg.net import files
+from secagg.net.files import (
+    FileKind,
+    bundle_path,
+    read_bundle,
+    read_registry,
+    read_signed,
+    write_certificate,
+    write_registry,
+)
+from secagg.net.tls import make_certificate
 from secagg.registry import Registry
 from secagg.seeded import seeded_identity
 
@@ -138,14 +144,14 @@ def test_the_certificates_have_a_name_of_their_own(tmp_path: Path) -> None:
 def test_after_a_crash_the_old_registry_holds(
     place: Place, monkeypatch: pytest.MonkeyPatch, members: tuple[int, ...]
 ) -> None:
-    def crash(_self: Kind, path: Path, *_args: object, **_options: object) -> None:
+    def crash(_self: FileKind, path: Path, *_args: object, **_options: object) -> None:
         if path == place.path:
             raise KeyboardInterrupt
-        Kind.create(registryfile.BUNDLE, path.with_suffix(".new"), b"", mode=0o644)
+        FileKind.create(files.BUNDLE, path.with_suffix(".new"), b"", mode=0o644)
         path.write_bytes(b"".join(CERTIFICATES[k] for k in members))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Kind, "replace", crash)
+        patched.setattr(FileKind, "replace", crash)
         with pytest.raises(KeyboardInterrupt):
             place.write(registry(*members, version=2))
     assert place.read() == registry(0, 1)

@@ -7,14 +7,15 @@ is cancelled, connections have to last a moment longer, or nobody could be told.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
 
 import trio
 
 
 @asynccontextmanager
-async def own_nursery() -> AsyncIterator[trio.Nursery]:
+async def background_nursery() -> AsyncIterator[trio.Nursery]:
     """Its tasks are cancelled when the block ends, and by nothing else."""
     failure: BaseException | None = None
     async with trio.open_nursery() as outer:
@@ -42,3 +43,21 @@ async def _host(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         async with trio.open_nursery() as nursery:
             task_status.started(nursery)
             await trio.sleep_forever()
+
+
+T = TypeVar("T")
+
+
+class RunFunction(Protocol):
+    """Runs a function that takes long."""
+
+    def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(function)
+
+
+async def inline(function: Callable[[], T]) -> T:
+    await trio.lowlevel.checkpoint()
+    return function()

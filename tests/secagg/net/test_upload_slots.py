@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.net.connection import ConnectionLost
-from secagg.net.slots import GRACE, Slot, Slots
+from secagg.net.upload_slots import GRACE, UploadSlot, UploadSlots
 from tests.secagg.net.rig import run
 
 SLOWEST = 100.0  # bytes per second
@@ -22,7 +22,7 @@ class Uploads:
     """Tasks that hold slots, and what became of them."""
 
     def __init__(self, uploads: int) -> None:
-        self.slots = Slots(uploads, slowest=SLOWEST)
+        self.slots = UploadSlots(uploads, slowest=SLOWEST)
         self.begun: list[int] = []
         self.ended: list[int] = []
         self.evicted: list[int] = []
@@ -45,7 +45,7 @@ class Uploads:
             finally:
                 self.held -= 1
 
-    async def _receive(self, slot: Slot, seconds: float, rate: float) -> None:
+    async def _receive(self, slot: UploadSlot, seconds: float, rate: float) -> None:
         while seconds > 0:
             await trio.sleep(min(1, seconds))
             slot.progress(int(rate * min(1, seconds)))
@@ -65,7 +65,7 @@ def play(main: Callable[[Uploads, trio.Nursery], Awaitable[None]], uploads: int 
 
 
 async def settle() -> None:
-    """Until everybody waits for something."""
+    """Until all_clients waits for something."""
     await trio.testing.wait_all_tasks_blocked()
 
 

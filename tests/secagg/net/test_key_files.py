@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x25519
 
 from secagg.errors import KeyFileError
 from secagg.keys import Identity
-from secagg.net.certificates import make_certificate
-from secagg.net.keyfiles import private_pem, read_certificate, read_key, write_certificate, write_key
+from secagg.net.files import read_certificate, read_key, write_certificate, write_key
+from secagg.net.tls import make_certificate, private_pem
 from secagg.seeded import seeded_identity
 
 NOW = 1_800_000_000
@@ -54,7 +54,7 @@ NO_KEYS = {
     ),
     "encrypted the old way": (
         SECRET.replace(b"KEY-----\n", b"KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n", 1),
-        "is damaged, or of another kind of key than Ed25519",
+        "is damaged, or of another kind than Ed25519",
     ),
     "two keys": (SECRET + SECRET, "holds 2 blocks of PEM, and a key file holds one"),
     "key and certificate": (SECRET + CERTIFICATE, "holds 2 blocks of PEM"),
@@ -75,8 +75,8 @@ NO_KEYS = {
         ED25519.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, PLAIN),
         "holds another kind of key than Ed25519",
     ),
-    "damaged": (damaged(SECRET), "is damaged, or of another kind of key than Ed25519"),
-    "cut": (SECRET[:60], "is damaged, or of another kind of key than Ed25519"),
+    "damaged": (damaged(SECRET), "is damaged, or of another kind than Ed25519"),
+    "cut": (SECRET[:60], "is damaged, or of another kind than Ed25519"),
 }
 
 

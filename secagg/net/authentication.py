@@ -1,0 +1,176 @@
+"""Both sides of how a connection begins: the client connects and names itself, the server verifies it.
+
+Any host can open a connection to the server. Until the peer has authenticated, the connection may last a
+short time only, costs little memory, and the number of such connections is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from secagg.errors import SERVER, MalformedMessage, PeerError, SecaggError, UnknownPeer
+from secagg.net import connection as packets
+from secagg.net.connection import Connection, ConnectionLost, Hello, PacketKind, Reason, Welcome, why_broken
+from secagg.net.events import ConnectionRefused, OnServerEvent
+from secagg.net.reliable_link import DismissedByServer
+from secagg.net.settings import Address, Capacity, Patience
+from secagg.net.tls import peer_key
+
+UNAUTHENTICATED = -1  # the id of a peer that has not authenticated
+
+
+@dataclass(frozen=True)
+class AuthenticatedClient:
+    """A client whose identity was verified."""
+
+    hello: Hello
+    connection: Connection
+
+
+class ClientAuthenticator:
+    """Authenticates incoming connections. Without `context` nothing is encrypted or verified."""
+
+    def __init__(
+        self,
+        members: Mapping[int, bytes],
+        *,
+        context: ssl.SSLContext | None,
+        patience: Patience,
+        capacity: Capacity,
+        on_event: OnServerEvent,
+    ) -> None:
+        self.members = members
+        self._context = context
+        self._patience = patience
+        self._capacity = capacity
+        self._on_event = on_event
+        self._pending: dict[trio.CancelScope, None] = {}  # the oldest first
+
+    async def authenticate(self, stream: trio.abc.Stream, *, host: str) -> AuthenticatedClient | None:
+        """Return the client at the other end of `stream`. Close the stream and return None if it is none."""
+        self._limit_pending()
+        scope = trio.CancelScope(deadline=trio.current_time() + self._patience.handshake)
+        self._pending[scope] = None
+        try:
+            with scope:
+                return await self._identify(stream)
+            self._on_event(ConnectionRefused(host, "did not authenticate in time"))
+        except (SecaggError, trio.BrokenResourceError) as error:
+            self._on_event(ConnectionRefused(host, _reason(error)))
+        finally:
+            self._pending.pop(scope, None)
+        await trio.aclose_forcefully(stream)
+        return None
+
+    def _limit_pending(self) -> None:
+        # The evicted connection stops counting at once; otherwise several could replace it.
+        if len(self._pending) >= self._capacity.strangers:
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            oldest.cancel()
+
+    async def _identify(self, stream: trio.abc.Stream) -> AuthenticatedClient:
+        key = b""
+        if self._context is not None:
+            stream = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
+            await stream.do_handshake()
+            key = peer_key(stream)
+        connection = Connection(stream, peer=UNAUTHENTICATED, silence=self._patience.silence)
+        kind, body = await connection.read()
+        if kind is not PacketKind.HELLO:
+            raise MalformedMessage(UNAUTHENTICATED, "did not say hello")
+        hello = packets.parse_hello(body, sender=UNAUTHENTICATED)
+        if hello.member not in self.members or (key and self.members[hello.member] != key):
+            await connection.write([packets.bye(Reason.UNKNOWN)])
+            raise UnknownPeer(hello.member, "is not a client of this server, or uses another client's id")
+        connection.peer = hello.member
+        return AuthenticatedClient(hello, connection)
+
+
+def _reason(error: Exception) -> str:
+    """Return a short reason for the log. It never quotes what an unauthenticated peer wrote."""
+    if isinstance(error, PeerError):
+        return error.why
+    return str(error) if isinstance(error, ConnectionLost) else why_broken(error)
+
+
+_FIRST: Final = 0.25  # seconds before the second attempt
+_LONGEST: Final = 30.0
+
+
+class ServerConnector:
+    """Connects a client to its server."""
+
+    def __init__(
+        self, address: Address, *, member: int, context: ssl.SSLContext | None, patience: Patience
+    ) -> None:
+        self.address = address
+        self._member = member
+        self._context = context
+        self._patience = patience
+
+    async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
+        """Connect and say hello.
+
+        Raises `ConnectionLost`, `DismissedByServer` if the server gave a reason, or `PeerError` if the peer
+        is not a server of this protocol.
+        """
+        try:
+            with trio.fail_after(self._patience.handshake):
+                stream = await trio.open_tcp_stream(self.address.host, self.address.port)
+                return await self._say_hello(stream, link, received)
+        except trio.TooSlowError:
+            raise ConnectionLost(f"{self.address} does not answer") from None
+        except OSError as error:
+            raise ConnectionLost(f"{self.address} cannot be reached ({_network(error)})") from None
+
+    async def _say_hello(
+        self, stream: trio.abc.Stream, link: bytes, received: int
+    ) -> tuple[Connection, Welcome]:
+        try:
+            if self._context is not None:
+                stream = await self._encrypted(stream, self._context)
+            connection = Connection(stream, peer=SERVER, silence=self._patience.silence)
+            await connection.write([packets.hello(self._member, link, received)])
+            kind, body = await connection.read()
+            if kind is PacketKind.BYE:
+                raise DismissedByServer(packets.parse_reason(body, sender=SERVER))
+            if kind is not PacketKind.WELCOME:
+                raise MalformedMessage(SERVER, "answered with a packet other than a welcome")
+            return connection, packets.parse_welcome(body, sender=SERVER)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+
+    async def _encrypted(self, stream: trio.abc.Stream, context: ssl.SSLContext) -> trio.abc.Stream:
+        encrypted = trio.SSLStream(stream, context, https_compatible=True)
+        try:
+            await encrypted.do_handshake()
+        except trio.BrokenResourceError as error:
+            raise ConnectionLost(why_broken(error)) from None
+        return encrypted
+
+
+def _network(error: BaseException) -> str:
+    """Return the system's message. It is nested if several addresses were tried."""
+    if isinstance(error, BaseExceptionGroup):
+        return _network(error.exceptions[0])
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)  # its errno is not one of the system's
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return _network(error.__cause__) if error.__cause__ is not None else type(error).__name__
+
+
+def backoff(attempt: int) -> float:
+    """Return the seconds to wait before the next attempt: longer each time, and random to spread clients."""
+    most: float = min(_LONGEST, _FIRST * 2 ** min(attempt, 16))
+    return most * (1 + secrets.randbelow(1 << 16) / (1 << 16)) / 2
