@@ -19,8 +19,8 @@ from secagg.noise.promise import Noise, Promise
 from secagg.policy import Policy
 from secagg.question import content_digest
 from secagg.spec import Count, Part, SumSpec, Table
-from secagg.testing.rig import PART
 from secagg.thresholds import Trust
+from tests.attacks.rig import PART
 
 SIZE: Final = 6
 THRESHOLD: Final = 3

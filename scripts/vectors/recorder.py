@@ -16,8 +16,8 @@ from scripts.vectors.describe import chained, describe_policy, describe_registry
 from secagg import messages as m
 from secagg.records import Parcel, encode_signatures
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.rig import PART, Rig
 from secagg.thresholds import Trust
+from tests.attacks.rig import PART, Rig
 
 SUMS: Final = 3
 CLIENTS: Final = 4

@@ -21,9 +21,9 @@ from secagg import messages as m
 from secagg.cohort import Cohort, invitation_digest, session_id
 from secagg.question import content_digest
 from secagg.records import Advert, Format, Parcel
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.transitions import CLIENT_MOVES
+from tests.attacks.rig import Rig
 
 _BIG_PRIME: Final = (1 << 255) - 19
 

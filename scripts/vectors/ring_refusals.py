@@ -14,8 +14,8 @@ from scripts.vectors.recorder import ROUND, Book, Recorder, Session
 from secagg import messages as m
 from secagg.cohort import invitation_digest
 from secagg.records import Advert, encode_neighbours
-from secagg.testing.attackers.drawn_ring import DrawnRing
 from secagg.thresholds import Trust
+from tests.attacks.attackers.drawn_ring import DrawnRing
 
 SIZE: Final = 7
 NEIGHBOURS: Final = 4

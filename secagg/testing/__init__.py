@@ -1,1 +1,1 @@
-"""Public tools for testing what is built on secure sums: seeded machines, a hostile wire, attackers."""
+"""Public tools for testing what is built on secure sums: seeded machines, and a wire that loses frames."""

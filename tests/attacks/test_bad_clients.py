@@ -28,7 +28,8 @@ from secagg.ring import Residues
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.tally import Tally
-from secagg.testing.attackers.bad_clients import (
+from secagg.thresholds import Trust
+from tests.attacks.attackers.bad_clients import (
     ForgingDealer,
     LyingHolder,
     MisfitClient,
@@ -36,9 +37,8 @@ from secagg.testing.attackers.bad_clients import (
     UnreadableDealer,
     WithholdingHolder,
 )
-from secagg.testing.rig import KIND, PART, Rig, residue_table
-from secagg.thresholds import Trust
 from tests.attacks.guards import BOTH
+from tests.attacks.rig import KIND, PART, Rig, residue_table
 
 BAD = 0  # first in every order: its shares are the first ones tried
 CLIENTS = 7

@@ -9,12 +9,12 @@ import pytest
 from secagg import refusals
 from secagg.cohort import Cohort
 from secagg.errors import BadSurvivors, FewContributors, PeerError
-from secagg.testing.attackers.cheated_sum import CheatedSum
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.attackers.few_contributors import called_dead, few_contributors
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.cheated_sum import CheatedSum
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.attackers.few_contributors import called_dead, few_contributors
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import Rig
 
 VICTIM = 0
 COLLUDER = 5

@@ -16,11 +16,11 @@ from secagg.errors import LargeCohort, SecretReused, Unrecoverable
 from secagg.events import Excluded, Late
 from secagg.local import LocalSession
 from secagg.server import ServerMachine
-from secagg.testing.attackers.bad_clients import ScatteringDealer
-from secagg.testing.rig import KIND, PART, Rig, residue_table
 from secagg.thresholds import Trust
 from secagg.transitions import ServerState
+from tests.attacks.attackers.bad_clients import ScatteringDealer
 from tests.attacks.guards import BOTH
+from tests.attacks.rig import KIND, PART, Rig, residue_table
 from tests.secagg.flat_params import with_params
 
 

@@ -15,13 +15,13 @@ from secagg.events import EnvelopeLost
 from secagg.hashing import digest, framed
 from secagg.keys import public_key
 from secagg.records import Parcel
-from secagg.testing.attackers.reflection import reflect_envelopes
-from secagg.testing.attackers.replayed_envelopes import replay_envelopes
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
 from secagg.vault import Vault
+from tests.attacks.attackers.reflection import reflect_envelopes
+from tests.attacks.attackers.replayed_envelopes import replay_envelopes
 from tests.attacks.guards import BOTH
+from tests.attacks.rig import Rig
 
 VICTIM = 1
 

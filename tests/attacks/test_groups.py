@@ -12,13 +12,13 @@ from secagg.groups import GroupBook
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import GroupClosed
 from secagg.params import SessionParams
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.attackers.differencing import difference, dropped, in_the_dark, left_out, total_over
-from secagg.testing.rig import KIND, PART, Rig, residue_table
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.attackers.differencing import difference, dropped, in_the_dark, left_out, total_over
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import KIND, PART, Rig, residue_table
 
 VICTIM = 4
 EVERYONE = range(5)

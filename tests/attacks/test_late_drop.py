@@ -10,12 +10,12 @@ import pytest
 from secagg import refusals
 from secagg.errors import BadKey
 from secagg.keys import KEY_BYTES
-from secagg.testing.attackers.cheated_sum import Vector
-from secagg.testing.attackers.late_drop import late_drop
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.vault import Vault
+from tests.attacks.attackers.cheated_sum import Vector
+from tests.attacks.attackers.late_drop import late_drop
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import Rig
 
 VICTIM = 1
 SUMS = 3

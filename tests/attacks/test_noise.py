@@ -40,8 +40,10 @@ from secagg.question import Question
 from secagg.server import ServerMachine
 from secagg.spec import Table
 from secagg.tally import Tally
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.attackers.noise_attacks import (
+from secagg.thresholds import Trust
+from secagg.transitions import ClientState
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.attackers.noise_attacks import (
     LIMIT,
     NoisySum,
     claim,
@@ -50,11 +52,9 @@ from secagg.testing.attackers.noise_attacks import (
     cut_views,
     noise_table,
 )
-from secagg.testing.attackers.noise_liars import NoiseForger, NoiseLiar, NoiseSwapper, ReplayingHolder
-from secagg.testing.rig import KIND, PART, Rig
-from secagg.thresholds import Trust
-from secagg.transitions import ClientState
+from tests.attacks.attackers.noise_liars import NoiseForger, NoiseLiar, NoiseSwapper, ReplayingHolder
 from tests.attacks.guards import BOTH, allow, allow_move, assert_refused, keep_question, keep_secrets
+from tests.attacks.rig import KIND, PART, Rig
 from tests.secagg.noisy import Witness, same
 
 # Nine members of whom one colludes, and a threshold that is safe at either trust level.

@@ -25,13 +25,13 @@ from secagg.errors import (
 )
 from secagg.registry import Registry
 from secagg.seeded import seeded_registry
-from secagg.testing.attackers.cheated_sum import CheatedSum
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.attackers.differencing import total_over
-from secagg.testing.attackers.revoked_identities import revoked_identities
-from secagg.testing.rig import Rig, residue_table
 from secagg.thresholds import Trust
+from tests.attacks.attackers.cheated_sum import CheatedSum
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.attackers.differencing import total_over
+from tests.attacks.attackers.revoked_identities import revoked_identities
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import Rig, residue_table
 
 EVERYONE = range(5)
 

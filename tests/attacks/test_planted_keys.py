@@ -18,15 +18,15 @@ from secagg.params import SessionParams
 from secagg.records import Advert, Parcel
 from secagg.registry import Registry
 from secagg.server import ServerMachine
-from secagg.testing.attackers.copied_keys import Copycat, copy_mask_keys
-from secagg.testing.attackers.low_order import LOW_ORDER_KEYS, LowOrderClient, plant_low_order_keys
-from secagg.testing.attackers.reflection import echo_own_keys
-from secagg.testing.attackers.replayed_keys import replay_key_list
-from secagg.testing.attackers.substitution import substitute_everyone, substitute_peers
-from secagg.testing.attackers.sybils import FIRST_SYBIL, surround_with_sybils
-from secagg.testing.rig import KIND, PART, Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.copied_keys import Copycat, copy_mask_keys
+from tests.attacks.attackers.low_order import LOW_ORDER_KEYS, LowOrderClient, plant_low_order_keys
+from tests.attacks.attackers.reflection import echo_own_keys
+from tests.attacks.attackers.replayed_keys import replay_key_list
+from tests.attacks.attackers.substitution import substitute_everyone, substitute_peers
+from tests.attacks.attackers.sybils import FIRST_SYBIL, surround_with_sybils
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import KIND, PART, Rig
 
 VICTIM = 2
 

@@ -21,18 +21,18 @@ from secagg.errors import (
 from secagg.groups import GroupBook
 from secagg.ledger import ClientLedger
 from secagg.memory import VolatileMemory
-from secagg.testing.attackers.cheated_sum import Vector
-from secagg.testing.attackers.differencing import (
+from secagg.thresholds import Trust
+from tests.attacks.attackers.cheated_sum import Vector
+from tests.attacks.attackers.differencing import (
     asked_later,
     difference,
     left_out,
     parallel_session,
     total_over,
 )
-from secagg.testing.attackers.surplus_sums import two_thresholds
-from secagg.testing.rig import Rig, residue_table
-from secagg.thresholds import Trust
+from tests.attacks.attackers.surplus_sums import two_thresholds
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import Rig, residue_table
 
 VICTIM = 4
 EVERYONE = range(5)

@@ -12,10 +12,10 @@ from secagg.errors import GroupReopened, OutOfOrder, StateError, WrongSession
 from secagg.events import Asked, Excluded, Outgoing, ServerEvent, SumReleased
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
-from secagg.testing.rig import KIND, PART, Rig
 from secagg.thresholds import Trust
 from secagg.transitions import ServerState
 from tests.attacks.guards import BOTH, assert_refused
+from tests.attacks.rig import KIND, PART, Rig
 
 EVERYONE = range(4)
 

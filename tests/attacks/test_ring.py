@@ -23,15 +23,15 @@ from secagg.errors import (
 from secagg.events import EnvelopeLost
 from secagg.keys import mask_context
 from secagg.policy import Policy
-from secagg.testing.attackers import drawn_ring
-from secagg.testing.attackers.cheated_sum import Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.attackers.drawn_ring import set_up_ring
-from secagg.testing.attackers.ring_attacks import TwoRings, read_part, read_shares, surrounding
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from tests.attacks.attackers import drawn_ring
+from tests.attacks.attackers.cheated_sum import Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.attackers.drawn_ring import set_up_ring
+from tests.attacks.attackers.ring_attacks import TwoRings, read_part, read_shares, surrounding
 from tests.attacks.guards import allow, allow_move, assert_refused
+from tests.attacks.rig import Rig
 
 VICTIM = 0
 

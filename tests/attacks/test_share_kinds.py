@@ -9,15 +9,15 @@ from secagg import messages as m
 from secagg import refusals
 from secagg.errors import OutOfOrder, RepeatedSession, RepeatedSum, SecretReused
 from secagg.shamir import SHARE_BYTES
-from secagg.testing.attackers.cheated_sum import CheatedSum
-from secagg.testing.attackers.repeated_keys import repeated_key_list
-from secagg.testing.attackers.repeated_session import repeated_session
-from secagg.testing.attackers.repeated_sum import repeated_index, two_inputs_under_one_mask
-from secagg.testing.attackers.second_request import second_request
-from secagg.testing.rig import Rig, residue_table
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from tests.attacks.attackers.cheated_sum import CheatedSum
+from tests.attacks.attackers.repeated_keys import repeated_key_list
+from tests.attacks.attackers.repeated_session import repeated_session
+from tests.attacks.attackers.repeated_sum import repeated_index, two_inputs_under_one_mask
+from tests.attacks.attackers.second_request import second_request
 from tests.attacks.guards import BOTH, allow, allow_move, assert_refused, keep_question, keep_secrets
+from tests.attacks.rig import Rig, residue_table
 
 VICTIM = 4
 REST = range(4)

@@ -6,11 +6,11 @@ import pytest
 
 from secagg import refusals
 from secagg.errors import FewContributors, SmallCohort, SmallThreshold
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.attackers.small_sets import lower_threshold, shrink_cohort
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.attackers.small_sets import lower_threshold, shrink_cohort
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import Rig
 
 VICTIM = 1
 COUNTS = ("check_cohort_size", "check_sharers", "check_roster", "check_contributors")

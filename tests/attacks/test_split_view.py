@@ -10,8 +10,10 @@ from secagg.client import ClientMachine
 from secagg.cohort import Cohort
 from secagg.errors import BadSignature, FewContributors, OutOfOrder, PeerError, SmallThreshold, UnknownPeer
 from secagg.events import ClientStep
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.attackers.shrunken_sum import (
+from secagg.thresholds import Trust
+from secagg.transitions import ClientState
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.attackers.shrunken_sum import (
     Evidence,
     cut_views,
     forged_signatures,
@@ -20,11 +22,9 @@ from secagg.testing.attackers.shrunken_sum import (
     shrunken_sum,
     signatures_of_the_dead,
 )
-from secagg.testing.attackers.split_view import split_view
-from secagg.testing.rig import Rig
-from secagg.thresholds import Trust
-from secagg.transitions import ClientState
+from tests.attacks.attackers.split_view import split_view
 from tests.attacks.guards import allow, allow_move, assert_refused
+from tests.attacks.rig import Rig
 
 # n members of whom c collude.
 SIZES = [(4, 0), (5, 0), (4, 1), (5, 1), (6, 1), (6, 2), (7, 2)]

@@ -7,10 +7,10 @@ import pytest
 from secagg import messages as m
 from secagg import refusals
 from secagg.errors import BadSignature, WrongSession
-from secagg.testing.attackers.split_rosters import split_rosters
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.split_rosters import split_rosters
 from tests.attacks.guards import allow, assert_refused
+from tests.attacks.rig import Rig
 
 
 def test_split_rosters_isolate_a_client_if_confirmations_are_not_checked(

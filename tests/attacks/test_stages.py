@@ -17,11 +17,11 @@ from secagg.bitmap import pack_positions
 from secagg.cohort import Cohort
 from secagg.errors import OutOfOrder, RepeatedSum, SecretReused, SessionLive, TooManySums
 from secagg.records import encode_neighbours, encode_signatures
-from secagg.testing.attackers.cheated_sum import CheatedSum
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.transitions import CLIENT_MOVES, ClientState
+from tests.attacks.attackers.cheated_sum import CheatedSum
 from tests.attacks.guards import BOTH, allow, allow_move, assert_refused
+from tests.attacks.rig import Rig
 
 SIZE = 4
 EVERYONE = range(SIZE)

@@ -10,10 +10,10 @@ from secagg import question, refusals
 from secagg.errors import BadSignature, CorruptTotal
 from secagg.keys import mask_context
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.attackers.two_questions import TwoQuestions
-from secagg.testing.rig import KIND, PART, Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.two_questions import TwoQuestions
 from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.rig import KIND, PART, Rig
 
 TARGET = 2
 

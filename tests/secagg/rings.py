@@ -21,12 +21,11 @@ from secagg.records import Format, parse_neighbours
 from secagg.seeded import SeededRandom
 from secagg.server import NONCE_BYTES
 from secagg.spec import SumSpec, Table
-from secagg.testing import schedules
-from secagg.testing.rig import residue_table
-from secagg.testing.schedules import SET_UP
+from secagg.testing import wire as schedules
 from secagg.testing.share_log import Kind
-from secagg.testing.wire import Packet, Schedule, Wire, faultless
+from secagg.testing.wire import SET_UP, Packet, Schedule, Wire, faultless
 from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
+from tests.attacks.rig import residue_table
 from tests.secagg.truth import Question, Truth, check_exact, decoded, mixed_parts, seeded_machines
 
 Result: TypeAlias = frozenset[int] | type[SumFailed]  # the contributors, or why there are none

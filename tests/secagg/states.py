@@ -12,10 +12,10 @@ from secagg.errors import PeerError
 from secagg.records import Format
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.snapshots import insecure_copy
 from secagg.testing.wire import Packet, Wire
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
+from tests.secagg.snapshots import insecure_copy
 from tests.secagg.truth import Truth, decoded, seeded_machines
 
 MEMBERS = (2, 3, 5, 7, 11)

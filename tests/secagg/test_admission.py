@@ -13,9 +13,9 @@ from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_i
 from secagg.errors import BadKey, BadSignature, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
 from secagg.graph import CompleteGraph, Graph, RingGraph
 from secagg.records import Advert, parse_adverts, parse_neighbours, parse_parcels
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.topology import Topology
+from tests.attacks.rig import Rig
 
 BOTH = pytest.mark.parametrize("trust", list(Trust))
 CLIENTS = 4

@@ -28,11 +28,11 @@ from secagg.hashing import VERSION
 from secagg.records import Advert, encode_neighbours
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.mutations import Chooser, Mutator, bombs, random_frame
-from secagg.testing.snapshots import insecure_copy
 from secagg.testing.wire import Wire
 from secagg.thresholds import Trust
 from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
+from tests.secagg.frame_mutations import Chooser, Mutator, bombs, random_frame
+from tests.secagg.snapshots import insecure_copy
 from tests.secagg.states import (
     KINDS_OF_SESSION,
     MEMBERS,

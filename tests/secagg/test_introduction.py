@@ -31,11 +31,11 @@ from secagg.finder import least_connected
 from secagg.introduction import fewest_contributors
 from secagg.policy import Policy
 from secagg.records import Advert, Format, Parcel, encode_neighbours, parse_neighbours, parse_parcels
-from secagg.testing.snapshots import insecure_copy
 from secagg.testing.wire import Wire
 from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ClientState
 from tests.secagg.rings import HALF, LEAST, SMALL, THRESHOLD, RingSession
+from tests.secagg.snapshots import insecure_copy
 from tests.secagg.truth import decoded
 
 FORM = Format(4, signed=False)

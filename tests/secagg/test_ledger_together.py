@@ -39,9 +39,9 @@ from secagg.noise.accounting import Adjacency, rho_of
 from secagg.noise.promise import Promise
 from secagg.question import content_digest, query_digest
 from secagg.spec import Table
-from secagg.testing.rig import KIND, Rig
 from secagg.thresholds import Trust
 from tests.attacks.guards import assert_refused
+from tests.attacks.rig import KIND, Rig
 from tests.secagg.ledgers import NOISY, SESSION, answer, reopened
 
 FREE = Budget()

@@ -24,10 +24,9 @@ from secagg.local import LocalSession, Stage
 from secagg.noise.promise import Noise, Promise
 from secagg.server import ServerMachine
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.testing import schedules
-from secagg.testing.schedules import SET_UP
+from secagg.testing import wire as schedules
 from secagg.testing.share_log import Kind
-from secagg.testing.wire import Wire, losing
+from secagg.testing.wire import SET_UP, Wire, losing
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.noisy import Witness, same

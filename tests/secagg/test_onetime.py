@@ -14,9 +14,9 @@ from secagg.masks import KeyStream
 from secagg.onetime import OneTime
 from secagg.seeded import SeededRandom
 from secagg.spec import Count, Part, SumSpec
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.vault import Vault
+from tests.attacks.rig import Rig
 
 
 def holders() -> list[OneTime]:

@@ -22,8 +22,8 @@ from secagg.masks import apply_masks
 from secagg.params import SessionParams
 from secagg.pool import ProcessPool, _claims, _Job, _Queue, _serve, _Worker, agree, expand_shared
 from secagg.ring import Residues
-from secagg.testing.rig import PART, residue_table
 from secagg.thresholds import Trust
+from tests.attacks.rig import PART, residue_table
 
 SALT = bytes(32)
 

@@ -12,13 +12,8 @@ from secagg.errors import BadShare, CorruptDealer, MalformedMessage, OutOfOrder,
 from secagg.events import EnvelopeLost, Excluded, SumReleased, WrongShares
 from secagg.memory import VolatileMemory
 from secagg.shamir import PRIME, SHARE_BYTES
-from secagg.testing.attackers.bad_clients import (
-    ForgingDealer,
-    LyingHolder,
-    ScatteringDealer,
-    UnreadableDealer,
-)
 from secagg.testing.wire import Wire
+from tests.attacks.attackers.bad_clients import ForgingDealer, LyingHolder, ScatteringDealer, UnreadableDealer
 from tests.secagg.rings import HALF, SMALL, THRESHOLD, RingSession, neighbourhoods
 from tests.secagg.truth import decoded, session_of
 

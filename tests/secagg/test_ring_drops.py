@@ -13,13 +13,12 @@ from secagg.events import Missing, SessionOver, SessionReady, Stranded
 from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.params import SessionParams
-from secagg.testing import schedules
-from secagg.testing.rig import residue_table
-from secagg.testing.schedules import SET_UP
+from secagg.testing import wire as schedules
 from secagg.testing.share_log import Kind
-from secagg.testing.wire import Schedule, Wire, losing
+from secagg.testing.wire import SET_UP, Schedule, Wire, losing
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
+from tests.attacks.rig import residue_table
 from tests.secagg.rings import HALF, LEAST, SMALL, THRESHOLD, RingSession
 from tests.secagg.truth import check_share_log, session_of
 

@@ -19,8 +19,7 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.events import SessionReady, Stranded, SumReleased
 from secagg.local import LocalSession, Stage
 from secagg.server import ServerMachine
-from secagg.testing.schedules import SET_UP
-from secagg.testing.wire import Wire, losing
+from secagg.testing.wire import SET_UP, Wire, losing
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.rings import Arc, Ring, RingModel, RingPlan, neighbourhoods
 from tests.secagg.truth import Question, Truth, check_exact, check_share_log, session_of

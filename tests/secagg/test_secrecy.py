@@ -25,9 +25,9 @@ from secagg.records import Parcel
 from secagg.seeded import SeededRandom
 from secagg.spec import LInf, Part, SumSpec
 from secagg.tally import Tally
-from secagg.testing.rig import Rig, residue_table
 from secagg.thresholds import Trust
 from secagg.vault import Vault
+from tests.attacks.rig import Rig, residue_table
 
 WINDOW = 6  # consecutive bytes: by chance, text holds the hex digits of none
 

@@ -17,9 +17,9 @@ from secagg.seeded import (
     seeded_registry,
 )
 from secagg.spec import LInf, Part, SumSpec, Table
-from secagg.testing.rig import residue_table
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.thresholds import Trust
+from tests.attacks.rig import residue_table
 
 TABLE = residue_table()
 POLICY = Policy(

@@ -27,16 +27,16 @@ from secagg.errors import (
 from secagg.events import Abandoned, Missing, SatOut, SumReleased
 from secagg.local import Absent, LocalSession, Stage
 from secagg.spec import SumSpec, Table
-from secagg.testing import schedules
-from secagg.testing.rig import Rig, residue_table
-from secagg.testing.schedules import SET_UP
+from secagg.testing import wire as schedules
 from secagg.testing.wire import (
+    SET_UP,
     Packet,
     Wire,
     losing,
 )
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
+from tests.attacks.rig import Rig, residue_table
 from tests.secagg.truth import (
     GROUPED,
     MEMBERS,

@@ -21,9 +21,9 @@ from secagg.noise.layers import Layers
 from secagg.noise.promise import Promise
 from secagg.spec import Total
 from secagg.tally import Tally
-from secagg.testing.attackers.noise_attacks import LIMIT, noise_table
-from secagg.testing.rig import PART, Rig, residue_table
 from secagg.thresholds import Trust
+from tests.attacks.attackers.noise_attacks import LIMIT, noise_table
+from tests.attacks.rig import PART, Rig, residue_table
 from tests.secagg.noisy import Witness, same
 
 CLIENTS, THRESHOLD = 6, 3

@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg.ring import Residues, dtype_for
-from secagg.testing.rig import Rig, residue_table
 from secagg.thresholds import Trust
+from tests.attacks.rig import Rig, residue_table
 from tests.secagg.chance import chi_square, chi_square_limit, coin_slack
 
 SIZE = 1 << 13

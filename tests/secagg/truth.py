@@ -25,10 +25,10 @@ from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.seeded import seeded_identity, seeded_registry
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
-from secagg.testing.rig import residue_table
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.testing.wire import Packet, Schedule, Wire, faultless
 from secagg.thresholds import Trust
+from tests.attacks.rig import residue_table
 
 NO_LIMIT = 1 << 32
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.attackers.drawn_ring import DrawnRing, set_up_ring
-from secagg.testing.rig import PART, Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.attackers.drawn_ring import DrawnRing, set_up_ring
+from tests.attacks.rig import PART, Rig
 
 
 def surrounding(victim: int, companions: Sequence[int], others: Sequence[int]) -> list[int]:

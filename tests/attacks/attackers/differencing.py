@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.rig import Rig
 
 
 def difference(larger: Vector | None, smaller: Vector | None) -> Vector:

@@ -20,9 +20,9 @@ from secagg.masks import KeyStream
 from secagg.noise.promise import Noise, Promise
 from secagg.shamir import shares_from_bytes
 from secagg.spec import Count, Part, SumSpec, Table
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.rig import KIND, PART, Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.rig import KIND, PART, Rig
 
 SCALE = 64
 LIMIT = 100

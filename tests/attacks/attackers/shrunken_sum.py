@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from secagg.cohort import Cohort
 from secagg.seeded import seeded_identity
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import Rig
 
 Views: TypeAlias = Mapping[int, tuple[int, ...]]  # client -> the survivors it is told
 Evidence: TypeAlias = Callable[[CheatedSum, int, tuple[int, ...]], Mapping[int, bytes]]

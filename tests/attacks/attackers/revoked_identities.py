@@ -6,9 +6,9 @@ cohort of them and one honest client gives that client's vector.
 
 from __future__ import annotations
 
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.rig import Rig
 
 
 def revoked_identities(rig: Rig, *, threshold: int) -> Vector | None:

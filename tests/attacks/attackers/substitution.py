@@ -13,10 +13,10 @@ from secagg.keys import Agreement, pair_info, public_key
 from secagg.masks import add_mask, subtract_mask
 from secagg.ring import Residues
 from secagg.seeded import SeededRandom
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import set_up_over
-from secagg.testing.attackers.siege import Impostor, besiege
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import set_up_over
+from tests.attacks.attackers.siege import Impostor, besiege
+from tests.attacks.rig import Rig
 
 
 def remove_pair_mask(residues: Sequence[Residues], *, owner: int, peer: int, seed: bytes) -> None:

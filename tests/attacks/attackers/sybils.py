@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from secagg.testing.attackers.cheated_sum import Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.attackers.siege import besiege
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.attackers.siege import besiege
+from tests.attacks.rig import Rig
 
 FIRST_SYBIL = 1_000_000
 

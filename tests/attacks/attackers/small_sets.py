@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.rig import Rig
 
 
 def shrink_cohort(rig: Rig, victim: int, colluder: Colluder) -> Vector:

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from secagg.cohort import invitation_digest
 from secagg.records import Advert
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder, set_up_over
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder, set_up_over
+from tests.attacks.rig import Rig
 
 
 class Copycat(Colluder):

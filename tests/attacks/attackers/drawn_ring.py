@@ -13,8 +13,8 @@ from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_i
 from secagg.graph import RingGraph
 from secagg.messages import Neighbours
 from secagg.records import Advert, Parcel, encode_neighbours
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.rig import Rig
 
 
 @dataclass(frozen=True)

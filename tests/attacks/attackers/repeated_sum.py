@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from secagg import messages as m
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import Rig
 
 INDEX = 1
 

@@ -22,9 +22,9 @@ from secagg.keys import public_key, seed_commitment
 from secagg.records import encode_signatures
 from secagg.ring import Residues
 from secagg.shamir import SHARE_BYTES, share_from_bytes
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.rig import Rig
 
 Vector: TypeAlias = NDArray[Any]
 

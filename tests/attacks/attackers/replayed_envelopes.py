@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import Rig
 
 
 def replay_envelopes(rig: Rig, victim: int, *, threshold: int) -> Vector | None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from secagg.keys import Agreement, pair_info
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.substitution import remove_pair_mask
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.substitution import remove_pair_mask
+from tests.attacks.rig import Rig
 
 
 def split_rosters(rig: Rig) -> Vector:

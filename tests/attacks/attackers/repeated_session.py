@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from secagg.cohort import Cohort
 from secagg.records import Advert
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import Rig
 
 
 class SetUp:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import Rig
 
 
 def second_request(rig: Rig, cohort: Cohort, victim: int, second: Collection[int]) -> Vector | None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from secagg.keys import KEY_BYTES
 from secagg.records import Advert
 from secagg.seeded import SeededRandom
-from secagg.testing.attackers.cheated_sum import Vector
-from secagg.testing.attackers.siege import Impostor, besiege
-from secagg.testing.rig import Rig
 from secagg.vault import Vault
+from tests.attacks.attackers.cheated_sum import Vector
+from tests.attacks.attackers.siege import Impostor, besiege
+from tests.attacks.rig import Rig
 
 
 class Ghost(Impostor):
@@ -27,7 +27,7 @@ class Ghost(Impostor):
         self._vault = Vault(owner=old.member, sums=rig.sums, random=random)
         self._old = old
 
-    def advert(self, invitation: bytes) -> Advert:  # noqa: ARG002 - the base decides the signature
+    def advert(self, invitation: bytes) -> Advert:
         """The old one: its signature holds for as long as the invitation is the same."""
         return self._old
 

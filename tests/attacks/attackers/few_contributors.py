@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.rig import Rig
 
 
 def few_contributors(

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.differencing import difference
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.differencing import difference
+from tests.attacks.rig import Rig
 
 
 def two_thresholds(rig: Rig, cohort: Cohort, victim: int, *, rounds: Sequence[int]) -> Vector:

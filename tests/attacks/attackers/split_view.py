@@ -8,9 +8,9 @@ victim's vector is read, at 2t = n + c + 1 one audience is always a member short
 from __future__ import annotations
 
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder
+from tests.attacks.rig import Rig
 
 
 def split_view(rig: Rig, cohort: Cohort, colluders: list[Colluder], *, told_alive: int) -> Vector | None:

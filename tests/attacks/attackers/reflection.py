@@ -12,8 +12,8 @@ from dataclasses import replace
 from secagg import messages as m
 from secagg.cohort import Cohort
 from secagg.records import Advert, Parcel
-from secagg.testing.attackers.cheated_sum import Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import Vector
+from tests.attacks.rig import Rig
 
 
 def reflect_envelopes(rig: Rig, victim: int, *, threshold: int) -> Vector | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import KIND, PART, Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import KIND, PART, Rig
 
 
 class TwoQuestions:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from secagg import messages as m
 from secagg.cohort import Cohort
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.rig import Rig
 
 
 def repeated_key_list(rig: Rig, *, stay: int, threshold: int, second_threshold: int) -> Vector | None:

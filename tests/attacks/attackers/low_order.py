@@ -16,10 +16,10 @@ from secagg.envelope import Channel
 from secagg.events import ClientStep
 from secagg.keys import Agreement, hkdf, pair_info
 from secagg.records import Advert, Format, parse_advert
-from secagg.testing.attackers.cheated_sum import CheatedSum, Vector
-from secagg.testing.attackers.colluder import Colluder, set_up_with
-from secagg.testing.attackers.substitution import remove_pair_mask
-from secagg.testing.rig import Rig
+from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
+from tests.attacks.attackers.colluder import Colluder, set_up_with
+from tests.attacks.attackers.substitution import remove_pair_mask
+from tests.attacks.rig import Rig
 
 _P: Final = (1 << 255) - 19
 _TOP_BIT: Final = 1 << 255  # which X25519 ignores
@@ -41,7 +41,7 @@ LOW_ORDER_KEYS: Final = tuple(
 class ConstantAgreement(Agreement):
     """What agreement with a point of low order comes to: a shared secret of 32 zero bytes."""
 
-    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:  # noqa: ARG002 - the base decides the signature
+    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
         return hkdf(bytes(32), salt=salt, info=info)
 
 

@@ -11,9 +11,9 @@ from secagg.question import Question
 from secagg.records import Advert, Parcel
 from secagg.seeded import SeededRandom
 from secagg.shamir import SHARE_BYTES
-from secagg.testing.rig import Rig
 from secagg.thresholds import Trust
 from secagg.vault import Vault
+from tests.attacks.rig import Rig
 
 
 class Colluder:

@@ -146,7 +146,7 @@ class ScatteringDealer(ClientMachine):
 class _ScatteringVault(_ForgingVault):
     """A vault whose shares lie on no polynomial."""
 
-    def deal(self, *, threshold: int, holders: int) -> list[bytes]:  # noqa: ARG002 - the base decides the signature
+    def deal(self, *, threshold: int, holders: int) -> list[bytes]:
         size = len(self._mask_keys) * 2
         return [self._row(size) for _ in range(holders)]
 
