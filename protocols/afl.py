@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, Sum
+from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -76,24 +77,24 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
     """The model moves by the clients' updates, each times a weight that rises as long as its client's loss is
     above the others'. All clients have to be in every sum, exactly `clients` of them: a round in which one is
     missing is given up, and everybody keeps the weight that it had.
-
-    `step`      gamma_lambda, by which weights follow losses.
-    `loss_cap`  largest loss that is told apart; a larger one counts as this.
-    `floor`     least weight of a client, so that one whose weight has vanished can come back.
-    `clip`      largest norm of an update.
-    `averaged`  whether the model is the mean of all rounds' models, as in the paper, or the last one.
     """
 
     memory_type: ClassVar[type] = MixtureWeight
     state_type: ClassVar[type] = MixtureState
     needs_everybody: ClassVar[bool] = True
 
-    step: float = 0.1
-    loss_cap: float | None = None
-    floor: float = 1e-9
-    clip: float | None = None
-    averaged: bool = True
-    bits: int = 32
+    step: float = parameter(0.1, "gamma_lambda, by which weights follow losses")
+    loss_cap: float | None = parameter(None, "largest loss that is told apart; a larger one counts as this")
+    floor: float = parameter(
+        1e-9,
+        "least weight of a client, so that one whose weight has vanished can come back",
+    )
+    clip: float | None = parameter(None, "largest norm of an update")
+    averaged: bool = parameter(
+        True,
+        "whether the model is the mean of all rounds' models, as in the paper, or the last one",
+    )
+    bits: int = parameter(32, BITS_MEANING)
 
     def check(self) -> None:
         checks.positive("step", self.step)

@@ -118,6 +118,8 @@ class Algorithm(ABC, Generic[S, M]):
 
     memory_type: ClassVar[type] = NoMemory
     state_type: ClassVar[type] = ModelState
+    # The kind of budget that the private variant is planned with; None if there is no private variant.
+    budget_type: ClassVar[type[PrivacyBudget] | None] = None
     # Where one client's answers need everybody else's of every round, such as weights that add up to one.
     needs_everybody: ClassVar[bool] = False
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound
+from protocols.checks import parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Query
@@ -40,19 +41,18 @@ class APFL(AveragingAlgorithm[Mixture]):
     """A client's model is alpha * v + (1 - alpha) * w. In every local step its copy of w goes down its own
     gradient, as in federated averaging, and v goes down the gradient of the mixture. Only the change of w is
     sent; v and alpha stay.
-
-    `alpha`     the part of v in the mixture: 0 is federated averaging, 1 training alone.
-    `adaptive`  whether each client also moves its alpha, once in a round and within 0 to 1:
-                alpha <- alpha - rate * (<v - w, g> + 0.02 * alpha) with the mixed gradient
-                g = alpha * gradient(v) + (1 - alpha) * gradient(w).
-    `weighted`  the paper's mean counts all clients the same.
     """
 
     memory_type: ClassVar[type] = Mixture
 
-    weighted: bool = False
-    alpha: float = 0.5
-    adaptive: bool = False
+    weighted: bool = parameter(False, "the paper's mean counts all clients the same")
+    alpha: float = parameter(0.5, "the part of v in the mixture: 0 is federated averaging, 1 training alone")
+    adaptive: bool = parameter(
+        False,
+        "whether each client also moves its alpha, once in a round and within 0 to 1: alpha <- alpha "
+        "- rate * (<v - w, g> + 0.02 * alpha) with the mixed gradient g = alpha * gradient(v) + (1 - "
+        "alpha) * gradient(w)",
+    )
 
     def check(self) -> None:
         super().check()

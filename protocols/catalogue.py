@@ -13,18 +13,16 @@ from typing import Any, Final
 from protocols.afl import AFL
 from protocols.algorithm import AnyAlgorithm
 from protocols.apfl import APFL
-from protocols.checks import MissingBound, shown
+from protocols.checks import MissingBound, index_range_parameters, meanings_of, shown
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
-from protocols.index_ranges import index_ranges_fields
 from protocols.lpproj import LpProj1, LpProj2
-from protocols.meanings import meanings_of
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
 from protocols.pfedme import PFedMe
-from protocols.privacy_budget import HistogramBudget, PrivacyBudget, PublicStepBudget
+from protocols.privacy_budget import PrivacyBudget
 from protocols.qffl import QFFL
 from protocols.quantised import Quantised
 from protocols.rfa import RFA, RFA1
@@ -34,7 +32,6 @@ from protocols.serialisation import Vector
 from protocols.server_optimiser import FedOpt, of_other_kinds
 from protocols.simplicial import SimplicialFL
 from protocols.sketched_sgd import SketchedSGD
-from protocols.splitting import SETTINGS as SPLITTINGS
 from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from secagg.errors import ParameterError
@@ -42,7 +39,6 @@ from secagg.errors import ParameterError
 _COMMON: Final = ("dim", "clients")
 _PRIVACY: Final = "privacy"
 _INITIAL: Final = "initial"
-_BUDGETS: Final = {each.__name__: each for each in (PrivacyBudget, PublicStepBudget, HistogramBudget)}
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class CatalogueEntry:
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
         """The parameters that say which places of a model are meant, and that may name layers of one."""
-        return tuple(name for name in index_ranges_fields(self._kind) if name in self.parameters)
+        return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
     def _kind(self) -> Callable[..., AnyAlgorithm]:
@@ -95,7 +91,8 @@ class CatalogueEntry:
         """What its private variant is planned with; None if it has none."""
         if _PRIVACY not in self.parameters:
             return None
-        return _BUDGETS[str(self.parameters[_PRIVACY].annotation).partition(" ")[0]]
+        found: type[PrivacyBudget] | None = getattr(self._kind, "budget_type", None)
+        return found
 
     @property
     def budget_names(self) -> tuple[str, ...]:
@@ -304,8 +301,8 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             _STEP,
         ),
         *(
-            CatalogueEntry(name, label, Splitting, summary, _STEP, SPLITTINGS[name])
-            for name, (label, summary) in _SPLIT.items()
+            CatalogueEntry(name, label, Splitting, what, _STEP, fixed)
+            for name, label, what, fixed in _SCHEMES
         ),
         CatalogueEntry("rsa", "RSA", RSA, "personal models, and a common one that follows their signs"),
         CatalogueEntry(
@@ -333,18 +330,65 @@ def _entries() -> tuple[CatalogueEntry, ...]:
     )
 
 
-# The family of operator splittings: their example, their labels, and in what they differ.
+# Every operator splitting needs a clip and a step size.
 _STEP: Final[Mapping[str, Any]] = MappingProxyType({"clip": 10.0, "eta": 0.1})
-_SPLIT: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+# Gradient steps have nothing of what approaches a proximal point.
+_FORWARD: Final[Mapping[str, Any]] = MappingProxyType(
     {
-        "fedsplit": ("FedSplit", "reflected proximal maps and a reflected mean (Peaceman-Rachford)"),
-        "fedpi": ("FedPi", "half a step of FedSplit: slower and more stable (Douglas-Rachford)"),
-        "fedrp": ("FedRP", "the mean of reflected proximal maps"),
-        "splitting-fedprox": ("FedProx (splitting)", "the mean of proximal maps, exact or by local steps"),
-        "splitting-fedavg": ("FedAvg (splitting)", "the mean of some gradient steps"),
-        "reflected-fedprox": ("Reflected FedProx", "proximal maps, and a reflected mean"),
-        "reflected-fedavg": ("Reflected FedAvg", "gradient steps, and a reflected mean"),
+        "local_map": "gradient",
+        "rate": None,
+        "exact": True,
+        "start_at": "average",
+        "local_memory": 0,
+        "local_chunk": 1,
     }
+)
+
+
+def _scheme(alpha: float, beta: float, gamma: float, **local: Any) -> Mapping[str, Any]:
+    """Return what makes an algorithm of the chapter one of the splitting family."""
+    return {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
+
+
+# The family of operator splittings: name, label, summary, and what makes it this one.
+_SCHEMES: Final[tuple[tuple[str, str, str, Mapping[str, Any]], ...]] = (
+    (
+        "fedsplit",
+        "FedSplit",
+        "reflected proximal maps and a reflected mean (Peaceman-Rachford)",
+        _scheme(2.0, 2.0, 1.0),
+    ),
+    (
+        "fedpi",
+        "FedPi",
+        "half a step of FedSplit: slower and more stable (Douglas-Rachford)",
+        _scheme(2.0, 2.0, 0.5),
+    ),
+    ("fedrp", "FedRP", "the mean of reflected proximal maps", _scheme(2.0, 1.0, 1.0)),
+    (
+        "splitting-fedprox",
+        "FedProx (splitting)",
+        "the mean of proximal maps, exact or by local steps",
+        _scheme(1.0, 1.0, 1.0),
+    ),
+    (
+        "splitting-fedavg",
+        "FedAvg (splitting)",
+        "the mean of some gradient steps",
+        _scheme(1.0, 1.0, 1.0, **_FORWARD),
+    ),
+    (
+        "reflected-fedprox",
+        "Reflected FedProx",
+        "proximal maps, and a reflected mean",
+        _scheme(1.0, 2.0, 1.0),
+    ),
+    (
+        "reflected-fedavg",
+        "Reflected FedAvg",
+        "gradient steps, and a reflected mean",
+        _scheme(1.0, 2.0, 1.0, **_FORWARD),
+    ),
 )
 
 
@@ -371,7 +415,24 @@ def _plus(psi: str) -> Mapping[str, Any]:
     return {"psi": psi, "groups": ()}
 
 
-CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.name: entry for entry in _entries()})
+_registered: Final[dict[str, CatalogueEntry]] = {}
+CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(_registered)
+
+
+def register(entry: CatalogueEntry) -> None:
+    """Add an algorithm to the catalogue, so that its name is accepted wherever a catalogue name is.
+
+    Raises `ParameterError` if the name is taken.
+    """
+    if entry.name in _registered:
+        raise ParameterError(
+            f"there is an algorithm {entry.name!r} already: choose another name", parameter="name"
+        )
+    _registered[entry.name] = entry
+
+
+for _entry in _entries():
+    register(_entry)
 
 
 def find(name: str) -> CatalogueEntry:

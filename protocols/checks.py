@@ -1,9 +1,12 @@
-"""Parameters of algorithms, checked once, with errors that say what to set."""
+"""Parameters of algorithms: what they mean, and checks with errors that say what to set."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import Field, field, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from secagg.errors import ParameterError
 
@@ -11,6 +14,43 @@ from secagg.errors import ParameterError
 SMALLEST: Final = 2.0**-500
 LARGEST: Final = 2.0**500
 _SHOWN: Final = 60
+_MEANING: Final = "meaning"
+_INDEX_RANGES: Final = "index_ranges"
+# What many algorithms have in common.
+BITS_MEANING: Final = "of every number of a vector on the wire"
+CAP_MEANING: Final = "samples beyond which a client counts no more"
+
+T = TypeVar("T")
+
+
+def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
+    """Return a dataclass field for a parameter of an algorithm, with its meaning for users.
+
+    `index_ranges`  whether it selects ranges of the model's vector. A scenario may then name layers instead.
+    """
+    return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
+
+
+def meanings_of(kind: object) -> Mapping[str, str]:
+    """Return the meaning of each parameter of a dataclass. Fields without one have that of a base class."""
+    found: dict[str, str] = {}
+    for name, each in _declared(kind):
+        if each.metadata.get(_MEANING):
+            found.setdefault(name, each.metadata[_MEANING])
+    return MappingProxyType(found)
+
+
+def index_range_parameters(kind: object) -> tuple[str, ...]:
+    """Return the names of the parameters of a dataclass that select ranges of the model's vector."""
+    if not is_dataclass(kind):
+        return ()
+    return tuple(each.name for each in fields(kind) if each.metadata.get(_INDEX_RANGES))
+
+
+def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
+    """Return all fields of a class, then those of its base classes."""
+    bases = kind.__mro__ if isinstance(kind, type) else ()
+    return [pair for each in bases for pair in vars(each).get("__dataclass_fields__", {}).items()]
 
 
 class MissingBound(ParameterError):

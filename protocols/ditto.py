@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound, ModelState, Sum
+from protocols.checks import parameter
 from protocols.fedavg import OwnModel
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
@@ -30,22 +31,26 @@ class Ditto(AveragingAlgorithm[OwnModel]):
     """The common model is that of federated averaging. In the same round every client takes local steps on a
     model of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. Nothing of
     v is ever sent.
-
-    `pull`            lambda of the paper: 0 trains alone, and a large one follows the common model.
-    `personal_steps`  local steps on v in a round; as many as the learner takes by default.
-    `weighted`        the paper's mean counts all clients the same.
-    `robust`          whether the common model is the geometric median of what clients train, not the mean.
-                      It needs no clip, and takes `median_steps` sums, with the smoothing `nu`.
     """
 
     memory_type: ClassVar[type] = OwnModel
 
-    weighted: bool = False
-    pull: float = 1.0
-    personal_steps: int | None = None
-    robust: bool = False
-    median_steps: int = 3
-    nu: float = 1e-6
+    weighted: bool = parameter(False, "the paper's mean counts all clients the same")
+    pull: float = parameter(
+        1.0,
+        "lambda of the paper: 0 trains alone, and a large one follows the common model",
+    )
+    personal_steps: int | None = parameter(
+        None,
+        "local steps on v in a round; as many as the learner takes by default",
+    )
+    robust: bool = parameter(
+        False,
+        "whether the common model is the geometric median of what clients train, not the mean. It "
+        "needs no clip, and takes `median_steps` sums, with the smoothing `nu`",
+    )
+    median_steps: int = parameter(3, "sums that the geometric median takes")
+    nu: float = parameter(1e-6, "smoothing: within this distance of a client, distances count squared")
 
     def check(self) -> None:
         if self.robust:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.checks import parameter
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -22,12 +23,9 @@ from protocols.weighted_mean import AveragingAlgorithm, Update
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(AveragingAlgorithm[NoMemory]):
-    """Clients train from the common model; it moves by the mean of their updates.
+    """Clients train from the common model; it moves by the mean of their updates."""
 
-    `mu`  proximal pull towards the common model; above 0 this is FedProx.
-    """
-
-    mu: float = 0.0
+    mu: float = parameter(0.0, "proximal pull towards the common model; above 0 this is FedProx")
 
     def check(self) -> None:
         super().check()
@@ -103,15 +101,14 @@ class PerFedAvg(AveragingAlgorithm[NoMemory]):
     """Every local step looks ahead: it adapts the model by one step on one batch, takes the gradient there on
     the next batch, and applies it to the model as it was. A personal model is the common one after one
     adapting step on the client's training data; nobody keeps anything.
-
-    `alpha`  rate of the adapting step; with 0 this is federated averaging at rate `beta`.
-    `beta`   rate of the local steps.
-    `steps`  local steps of a round; as many as the learner takes by default.
     """
 
-    alpha: float = 0.03
-    beta: float = 0.003
-    steps: int | None = None
+    alpha: float = parameter(
+        0.03,
+        "rate of the adapting step; with 0 this is federated averaging at rate `beta`",
+    )
+    beta: float = parameter(0.003, "rate of the local steps")
+    steps: int | None = parameter(None, "local steps of a round; as many as the learner takes by default")
 
     def check(self) -> None:
         super().check()

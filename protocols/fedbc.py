@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, Sum
+from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -63,34 +64,38 @@ class ConstraintState:
 
 @dataclass(frozen=True, kw_only=True)
 class FedBC(Algorithm[ModelState, ConstraintState]):
-    """The common model is the mean of the clients' own, weighted by what their distance from it costs them.
-
-    `clip`         largest norm of the difference between a client's model and the common one.
-    `lambda_max`   largest multiplier. Numbers on the wire are relative to it: one far above all multipliers
-                   that occur costs precision. Local steps also need a learning rate below
-                   2 / (curvature + 2 lambda_max).
-    `lambda_min`   least multiplier, and the first. It is the least weight that a client can have: a server
-                   that sends a common model near to what a client has, or far from it, moves its multiplier.
-    `alpha`        step of the multipliers.
-    `gamma`        square of the distance that clients may keep at first.
-    `gamma_step`   by how much times its multiplier a client widens that in every round; 0 keeps it fixed.
-    `momentum`     of the steps of multiplier and gamma.
-    `from_common`  whether clients train from the common model, not from their own.
-    `fine_tune`    local steps on a client's training data that its model is given before it is used.
-    """
+    """The common model is the mean of the clients' own, weighted by their multipliers."""
 
     memory_type: ClassVar[type] = ConstraintState
 
-    clip: float | None = None
-    lambda_max: float | None = None
-    lambda_min: float = 0.0
-    alpha: float = 1e-3
-    gamma: float = 0.0
-    gamma_step: float = 1e-3
-    momentum: float = 0.0
-    from_common: bool = False
-    fine_tune: int = 0
-    bits: int = 48
+    clip: float | None = parameter(
+        None,
+        "largest norm of the difference between a client's model and the common one",
+    )
+    lambda_max: float | None = parameter(
+        None,
+        "largest multiplier. Numbers on the wire are relative to it: one far above all multipliers "
+        "that occur costs precision. Local steps also need a learning rate below 2 / (curvature + 2 "
+        "lambda_max)",
+    )
+    lambda_min: float = parameter(
+        0.0,
+        "least multiplier, and the first. It is the least weight that a client can have: a server "
+        "that sends a common model near to what a client has, or far from it, moves its multiplier",
+    )
+    alpha: float = parameter(1e-3, "step of the multipliers")
+    gamma: float = parameter(0.0, "square of the distance that clients may keep at first")
+    gamma_step: float = parameter(
+        1e-3,
+        "by how much times its multiplier a client widens that in every round; 0 keeps it fixed",
+    )
+    momentum: float = parameter(0.0, "of the steps of multiplier and gamma")
+    from_common: bool = parameter(False, "whether clients train from the common model, not from their own")
+    fine_tune: int = parameter(
+        0,
+        "local steps on a client's training data that its model is given before it is used",
+    )
+    bits: int = parameter(48, BITS_MEANING)
 
     def check(self) -> None:
         meaning = "the largest difference between a client's model and the common one, such as 10.0"
@@ -203,17 +208,16 @@ class PerFedBC(FedBC):
     Only the steps ahead feel the multiplier. A model that is best after a pull towards the common one lies
     beyond its client's best model, so multipliers drive models apart here, and rise to `lambda_max` where
     gamma is fixed.
-
-    `inner_rate`  learning rate of the steps ahead, and of `fine_tune`. Times curvature + 2 lambda_max it must
-                  stay below 1: w would have to be infinitely far away to be best after such a step.
-    `outer_rate`  that of w.
-    `inner_steps` how far ahead.
     """
 
     fine_tune: int = 1
-    inner_steps: int = 1
-    inner_rate: float = 0.01
-    outer_rate: float = 0.01
+    inner_steps: int = parameter(1, "how far ahead")
+    inner_rate: float = parameter(
+        0.01,
+        "learning rate of the steps ahead, and of `fine_tune`. Times curvature + 2 lambda_max it must "
+        "stay below 1: w would have to be infinitely far away to be best after such a step",
+    )
+    outer_rate: float = parameter(0.01, "that of w")
 
     def check(self) -> None:
         super().check()

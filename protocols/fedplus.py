@@ -28,9 +28,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.checks import CAP_MEANING, parameter
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, NoisyInfluence
 from protocols.learner import Learner, Steering
-from protocols.privacy_budget import PublicStepBudget
+from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
@@ -130,35 +131,47 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
 
     and the common model is the aggregate of all w. `TABLE_1` has the settings that the paper names.
 
-    `sigma`      how strongly clients are drawn; the paper advises a kappa of 0.9 to 0.999, which 1 is for
-                 learning rates from 0.1 down to 0.001.
-    `psi`        form of the penalty of all parameters, see `PenaltyGroup`, and
-    `delta`      its strength. For medians it is their smoothing as well.
-    `clip`       of a mean, the largest norm of the difference between a client's model and the common one.
-    `bits`       of every number on the wire.
-    `groups`     for the hybrid: groups of parameters with penalties of their own, instead.
-    `start_mix`  the paper's lambda: clients start from their own model at 0, from the common one at 1.
-    `weighted`   whether clients count by their samples, up to `cap`, or all the same.
-    `steps`      most sums of a round. A mean takes one; medians are found step by step from the last common
-                 model, until a step is within `tolerance`.
-    `fast`       whether steps are accelerated by what earlier ones showed; with `privacy`, none is.
     `privacy`    makes every sum differentially private, at a public step; None for exact sums.
     """
 
     memory_type: ClassVar[type] = PersonalModel
+    budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
 
-    sigma: float = 1.0
-    psi: Psi | str = Psi.SQUARED
-    delta: float = 0.1
-    clip: float | None = None
-    bits: int = 32
-    groups: tuple[PenaltyGroup, ...] = ()
-    start_mix: float = 0.0
-    weighted: bool = False
-    cap: int = 1000
-    steps: int = 12
-    tolerance: float = 1e-6
-    fast: bool = True
+    sigma: float = parameter(
+        1.0,
+        "how strongly clients are drawn; the paper advises a kappa of 0.9 to 0.999, which 1 is for "
+        "learning rates from 0.1 down to 0.001",
+    )
+    psi: Psi | str = parameter(Psi.SQUARED, "form of the penalty of all parameters, see `PenaltyGroup`")
+    delta: float = parameter(0.1, "strength of the penalty. For medians it is their smoothing as well")
+    clip: float | None = parameter(
+        None,
+        "of a mean, the largest norm of the difference between a client's model and the common one",
+    )
+    bits: int = parameter(32, "of every number on the wire")
+    groups: tuple[PenaltyGroup, ...] = parameter(
+        (),
+        "for the hybrid: groups of parameters with penalties of their own, instead",
+    )
+    start_mix: float = parameter(
+        0.0,
+        "the paper's lambda: clients start from their own model at 0, from the common one at 1",
+    )
+    weighted: bool = parameter(False, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
+    steps: int = parameter(
+        12,
+        "most sums of a round. A mean takes one; medians are found step by step from the last common "
+        "model, until a step is within `tolerance`",
+    )
+    tolerance: float = parameter(
+        1e-6,
+        "a step that moves by no more than this is the last one; 0 takes all steps",
+    )
+    fast: bool = parameter(
+        True,
+        "whether steps are accelerated by what earlier ones showed; with `privacy`, none is",
+    )
     privacy: PublicStepBudget | None = None
 
     def check(self) -> None:

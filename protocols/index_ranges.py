@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 
 _RANGE: Final = re.compile(r"\s*(-?\d{1,18})?\s*:\s*(-?\d{1,18})?\s*")
-_MARK: Final = "places"
 _MOST_RANGES: Final = 10_000
 
 
@@ -132,21 +131,6 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
     if start >= stop:
         raise ParameterError(f"of {dim} parameters, {piece.strip()} has none")
     return start, stop
-
-
-# --- parameters of algorithms that are places ---
-
-
-def index_ranges_field() -> Any:
-    """A parameter of an algorithm that says places. In a scenario it may name layers."""
-    return field(default=None, metadata={_MARK: True})
-
-
-def index_ranges_fields(kind: object) -> tuple[str, ...]:
-    """The names of such parameters of an algorithm's class."""
-    if not is_dataclass(kind):
-        return ()
-    return tuple(each.name for each in fields(kind) if each.metadata.get(_MARK))
 
 
 def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:

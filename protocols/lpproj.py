@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
-from protocols.checks import MissingBound
+from protocols.checks import MissingBound, parameter
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.privacy_budget import PrivacyBudget
@@ -65,35 +65,30 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
 
     where psi(v) is v for p = 2, and the signs of v for p = 1. The server's w moves by `beta` times the mean
     of what copies moved; all clients count the same.
-
-    `subspace`         d_sub, rows of P: as many numbers are sent.
-    `public_seed`      of P, which is no secret.
-    `transform`        "dense" for Gaussian rows, "fast" for signs and a Walsh-Hadamard transform, or "auto":
-                       dense up to 1e8 entries. On a CPU, fast takes less time from some 1e6 entries on.
-    `orthonormal`      whether rows of P are made orthogonal to each other.
-    `pull`             lambda.
-    `rounds`           R, local rounds.
-    `personal_steps`   local steps on x in each of them.
-    `personal_rate`    of these; the learner's own by default. For p = 2 it must be below about
-                       2 / (pull + curvature of the loss), or steps diverge.
-    `rate`             eta, of the copy of w.
-    `beta`             how far w moves towards the mean of the copies.
     """
 
     memory_type: ClassVar[type] = OwnModel
     state_type: ClassVar[type] = ReferenceState
     power: ClassVar[int]
 
-    subspace: int | None = None
-    public_seed: int = 0
-    transform: str = AUTO
-    orthonormal: bool = False
-    pull: float = 15.0
-    rounds: int = 5
-    personal_steps: int = 20
-    personal_rate: float | None = None
-    rate: float = 0.1
-    beta: float = 1.0
+    subspace: int | None = parameter(None, "d_sub, rows of P: as many numbers are sent")
+    public_seed: int = parameter(0, "of P, which is no secret")
+    transform: str = parameter(
+        AUTO,
+        '"dense" for Gaussian rows, "fast" for signs and a Walsh-Hadamard transform, or "auto": dense '
+        "up to 1e8 entries. On a CPU, fast takes less time from some 1e6 entries on",
+    )
+    orthonormal: bool = parameter(False, "whether rows of P are made orthogonal to each other")
+    pull: float = parameter(15.0, "lambda")
+    rounds: int = parameter(5, "R, local rounds")
+    personal_steps: int = parameter(20, "local steps on x in each of them")
+    personal_rate: float | None = parameter(
+        None,
+        "of these; the learner's own by default. For p = 2 it must be below about 2 / (pull + "
+        "curvature of the loss), or steps diverge",
+    )
+    rate: float = parameter(0.1, "eta, of the copy of w")
+    beta: float = parameter(1.0, "how far w moves towards the mean of the copies")
     initial: Vector | None = field(default=None, compare=False)
 
     def check(self) -> None:
@@ -255,15 +250,14 @@ class LpProj2(LpProj):
     what they say next time, the clip leaves one direction, which can be foretold: whoever did not hear of it
     is then read alone. With p = 1 the pull has a bound, and there is no clip.
 
-    `clip`     largest norm of that; a longer one is scaled down to it.
-    `bits`     of every number on the wire.
     `privacy`  a budget for noise on every sum, or None.
     """
 
     power: ClassVar[int] = 2
+    budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
 
-    clip: float | None = None
-    bits: int = 24
+    clip: float | None = parameter(None, "largest norm of that; a longer one is scaled down to it")
+    bits: int = parameter(24, "of every number on the wire")
     privacy: PrivacyBudget | None = None
 
     @cached_property

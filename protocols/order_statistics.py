@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.checks import parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
@@ -46,16 +47,18 @@ class Inside(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderStatistics(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model; what follows are counts of their updates. All count the same.
-
-    `reach`  largest size of an update in a coordinate; one beyond it counts as that.
-    `steps`  halvings of [-reach, reach], one sum each: updates are told apart to reach * 2^(1 - steps).
-    """
+    """Clients train from the common model; what follows are counts of their updates. All count the same."""
 
     two_statistics: ClassVar[bool] = False
 
-    reach: float | None = None
-    steps: int = 16
+    reach: float | None = parameter(
+        None,
+        "largest size of an update in a coordinate; one beyond it counts as that",
+    )
+    steps: int = parameter(
+        16,
+        "halvings of [-reach, reach], one sum each: updates are told apart to reach * 2^(1 - steps)",
+    )
 
     def check(self) -> None:
         self.bisection  # noqa: B018  # raises what is wrong with the range
@@ -120,9 +123,6 @@ class MedianByCounts(OrderStatistics):
 class TrimmedMean(OrderStatistics):
     """The model moves by a mean of updates, in each coordinate without the largest and the smallest ones.
 
-    `trim`  the part that is left out at each end, rounded down to whole clients.
-    `bits`  of every coordinate in the last sum.
-
     Two bisections, side by side in the same sums, bracket the smallest and the largest value that stay. Then
     one more sum adds up what lies between the brackets. Within them, clients cannot be told apart: each that
     stays counts as the middle of its bracket, and counts say how many these are, so ties at the edges do not
@@ -135,8 +135,8 @@ class TrimmedMean(OrderStatistics):
 
     two_statistics: ClassVar[bool] = True
 
-    trim: float = 0.1
-    bits: int = 32
+    trim: float = parameter(0.1, "the part that is left out at each end, rounded down to whole clients")
+    bits: int = parameter(32, "of every coordinate in the last sum")
 
     def check(self) -> None:
         super().check()

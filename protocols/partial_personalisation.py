@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound, ModelState, Sum
-from protocols.index_ranges import IndexRanges, index_ranges_field, parse_index_ranges
+from protocols.checks import parameter
+from protocols.index_ranges import IndexRanges, parse_index_ranges
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
@@ -62,32 +63,42 @@ class OwnPart:
 class Partial(AveragingAlgorithm[OwnPart]):
     """Both algorithms, but for the order in which a client trains its two parts.
 
-    `personal_part`  the parameters that stay with each client: in a scenario "input", "output" or "adapter",
-                     a pattern of names such as "output.*", or places such as "0:320, -650:".
     `initial`        the model that everybody starts from, of which clients have their own parameters at
                      first. It is never sent.
-    `weigh_by`       what clients count by, up to `cap`, if they are `weighted`: "batches", their local steps
-                     of a round, as in the paper's code; or "samples".
-    `stateful`       whether clients keep their own parameters from round to round; else they begin every
-                     round as in the first, and only `finetune` makes a model theirs.
-    `finetune`       passes, each as long as a round's training, in which a client trains its own parameters
-                     alone before it uses its model. Nothing is sent of it, and nothing kept.
-    `finetune_rate`  learning rate of these; that of a round by default.
-    `robust`         whether the shared parameters go to the geometric median of what clients train, not to
-                     the mean. It needs no clip, and takes `median_steps` sums, with the smoothing `nu`.
     """
 
     memory_type: ClassVar[type] = OwnPart
 
-    personal_part: str | None = index_ranges_field()
+    personal_part: str | None = parameter(
+        None,
+        'the parameters that stay with each client: in a scenario "input", "output" or "adapter", a '
+        'pattern of names such as "output.*", or places such as "0:320, -650:"',
+        index_ranges=True,
+    )
     initial: Vector | None = field(default=None, compare=False)
-    weigh_by: str = BATCHES
-    stateful: bool = True
-    finetune: int = 0
-    finetune_rate: float | None = None
-    robust: bool = False
-    median_steps: int = 3
-    nu: float = 1e-6
+    weigh_by: str = parameter(
+        BATCHES,
+        'what clients count by, up to `cap`, if they are `weighted`: "batches", their local steps '
+        'of a round, as in the paper\'s code; or "samples"',
+    )
+    stateful: bool = parameter(
+        True,
+        "whether clients keep their own parameters from round to round; else they begin every round "
+        "as in the first, and only `finetune` makes a model theirs",
+    )
+    finetune: int = parameter(
+        0,
+        "passes, each as long as a round's training, in which a client trains its own parameters "
+        "alone before it uses its model. Nothing is sent of it, and nothing kept",
+    )
+    finetune_rate: float | None = parameter(None, "learning rate of these; that of a round by default")
+    robust: bool = parameter(
+        False,
+        "whether the shared parameters go to the geometric median of what clients train, not to the "
+        "mean. It needs no clip, and takes `median_steps` sums, with the smoothing `nu`",
+    )
+    median_steps: int = parameter(3, "sums that the geometric median takes")
+    nu: float = parameter(1e-6, "smoothing: within this distance of a client, distances count squared")
 
     def check(self) -> None:
         if not self.shared.size:
@@ -264,18 +275,18 @@ class PartialClient(ClientRound[OwnPart]):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAlt(Partial):
-    """Clients train first their own parameters, then the shared ones, for as many steps again.
+    """Clients train first their own parameters, then the shared ones, for as many steps again."""
 
-    `personal_steps`  most steps on their own parameters in a round; as many as the learner takes by default.
-    `personal_rate`   learning rate of these; that of the learner by default.
-    `pull`            strength of a penalty pull * |v - c|^2 of own parameters v, in rounds and `finetune`.
-    `pull_to`         its centre c: "start" for those of the first model, "zero" for zeros.
-    """
-
-    personal_steps: int | None = None
-    personal_rate: float | None = None
-    pull: float = 0.0
-    pull_to: str = START
+    personal_steps: int | None = parameter(
+        None,
+        "most steps on their own parameters in a round; as many as the learner takes by default",
+    )
+    personal_rate: float | None = parameter(None, "learning rate of these; that of the learner by default")
+    pull: float = parameter(
+        0.0,
+        "strength of a penalty pull * |v - c|^2 of own parameters v, in rounds and `finetune`",
+    )
+    pull_to: str = parameter(START, 'its centre c: "start" for those of the first model, "zero" for zeros')
 
     def check(self) -> None:
         super().check()
@@ -316,15 +327,15 @@ class FedSim(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(FedSim):
-    """What FedSim is with all but a few layers personal: its other name, said by what is shared.
+    """What FedSim is with all but a few layers personal: its other name, said by what is shared."""
 
-    `shared_part`  the parameters that all clients share: in a scenario "output", a pattern of names such as
-                   "output.*", or places such as "-650:".
-    `weighted`     the mean counts all clients the same by default.
-    """
-
-    shared_part: str | None = index_ranges_field()
-    weighted: bool = False
+    shared_part: str | None = parameter(
+        None,
+        'the parameters that all clients share: in a scenario "output", a pattern of names such as '
+        '"output.*", or places such as "-650:"',
+        index_ranges=True,
+    )
+    weighted: bool = parameter(False, "the mean counts all clients the same by default")
     weigh_by: str = SAMPLES
 
     def check(self) -> None:

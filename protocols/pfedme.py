@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ClientRound
+from protocols.checks import parameter
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
@@ -27,25 +28,20 @@ class PFedMe(AveragingAlgorithm[OwnModel]):
 
     In a round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards its copy
     w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta).
-
-    `pull`           lambda of the paper.
-    `rounds`         R, local rounds.
-    `steps`          K, steps that approximate the proximal operator.
-    `rate`           eta, of the copy of the common model.
-    `personal_rate`  eta_p, of theta. The steps diverge if it is not below 2 / (pull + curvature of the loss).
-    `beta`           how far the common model moves towards the mean of the copies.
-    `decay`          weight decay of theta. The paper has none; its released code has 0.001.
     """
 
     memory_type: ClassVar[type] = OwnModel
 
-    pull: float = 15.0
-    rounds: int = 20
-    steps: int = 5
-    rate: float = 0.005
-    personal_rate: float = 0.1
-    beta: float = 1.0
-    decay: float = 0.0
+    pull: float = parameter(15.0, "lambda of the paper")
+    rounds: int = parameter(20, "R, local rounds")
+    steps: int = parameter(5, "K, steps that approximate the proximal operator")
+    rate: float = parameter(0.005, "eta, of the copy of the common model")
+    personal_rate: float = parameter(
+        0.1,
+        "eta_p, of theta. The steps diverge if it is not below 2 / (pull + curvature of the loss)",
+    )
+    beta: float = parameter(1.0, "how far the common model moves towards the mean of the copies")
+    decay: float = parameter(0.0, "weight decay of theta. The paper has none; its released code has 0.001")
 
     def check(self) -> None:
         super().check()

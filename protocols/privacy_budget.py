@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from protocols import checks
+from protocols.checks import parameter
 from secagg.errors import ParameterError
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
@@ -51,12 +52,12 @@ class PrivacyBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramBudget(PrivacyBudget):
-    """How private rounds with a histogram are.
+    """How private rounds with a histogram are."""
 
-    `ratio`  the part of the budget that the histogram gets; with 1, nothing else has noise.
-    """
-
-    ratio: float = 0.25
+    ratio: float = parameter(
+        0.25,
+        "the part of the budget that the histogram gets; with 1, nothing else has noise",
+    )
 
     def check(self) -> None:
         checks.positive("ratio", self.ratio)
@@ -80,13 +81,13 @@ class HistogramBudget(PrivacyBudget):
 
 @dataclass(frozen=True, kw_only=True)
 class PublicStepBudget(PrivacyBudget):
-    """How private robust steps are.
+    """How private robust steps are."""
 
-    `step`  how far the point moves if all clients pull in one direction. A median settles if this is no more
-            than its nu (its delta); with a smaller nu, it goes on moving by up to a step.
-    """
-
-    step: float | None = None
+    step: float | None = parameter(
+        None,
+        "how far the point moves if all clients pull in one direction. A median settles if this is no "
+        "more than its nu (its delta); with a smaller nu, it goes on moving by up to a step",
+    )
 
     def check(self) -> None:
         checks.bound(

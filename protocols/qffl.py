@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -36,25 +37,24 @@ _BITS: Final = 64  # of the one number that divides all others
 class QFFL(Algorithm[ModelState, NoMemory]):
     """Clients weight their updates by a power of their loss at the common model, and the step is shortened by
     an estimate of the curvature which that brings.
-
-    `q`           0 is federated averaging; the larger it is, the more the worst clients count.
-    `rate`        eta, the learning rate of local steps; its inverse is L of the paper. It is set here, and
-                  not by each learner, because the bounds depend on it.
-    `loss_cap`    largest loss that is told apart; a larger one counts as this.
-    `loss_floor`  the least, likewise. The released code adds 1e-10 to every loss instead; the wider the range
-                  from floor to cap is, the fewer bits remain for clients with a small loss.
-    `clip`        largest norm of an update.
-    `weighted`    whether clients count by their samples, too, up to `cap`.
     """
 
-    q: float = 1.0
-    rate: float | None = None
-    loss_cap: float | None = None
-    loss_floor: float = 1e-3
-    clip: float | None = None
-    weighted: bool = True
-    cap: int = 1000
-    bits: int = 48
+    q: float = parameter(1.0, "0 is federated averaging; the larger it is, the more the worst clients count")
+    rate: float | None = parameter(
+        None,
+        "eta, the learning rate of local steps; its inverse is L of the paper. It is set here, and "
+        "not by each learner, because the bounds depend on it",
+    )
+    loss_cap: float | None = parameter(None, "largest loss that is told apart; a larger one counts as this")
+    loss_floor: float = parameter(
+        1e-3,
+        "the least, likewise. The released code adds 1e-10 to every loss instead; the wider the range "
+        "from floor to cap is, the fewer bits remain for clients with a small loss",
+    )
+    clip: float | None = parameter(None, "largest norm of an update")
+    weighted: bool = parameter(True, "whether clients count by their samples, too, up to `cap`")
+    cap: int = parameter(1000, CAP_MEANING)
+    bits: int = parameter(48, BITS_MEANING)
 
     def check(self) -> None:
         checks.real("q", self.q, 0)

@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.checks import CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
@@ -73,32 +74,34 @@ class Remainder:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantised(Algorithm[QuantisedState, Remainder]):
-    """Federated averaging of updates that are rounded to a few levels.
-
-    `levels`    from zero to the scale, both included; those below zero come on top. If bits leave room for
-                more of them, there are more.
-    `reach`     largest scale: the largest size of a number of an update, times the weight of its client.
-    `adaptive`  whether the scale follows the updates, or stays at `reach`.
-    `share`     part of the clients that may be clipped, on an adaptive scale.
-    `bucket`    parameters that have a scale in common, by default all of them.
-    `feedback`  whether a client adds what was clipped to its next update, or forgets it.
-    `local_steps`  of a client in a round, by default as many as its training has. With 1, what it sends is a
-                gradient, times its learning rate.
-    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
-    """
+    """Federated averaging of updates that are rounded to a few levels."""
 
     memory_type: ClassVar[type] = Remainder
     state_type: ClassVar[type] = QuantisedState
 
-    levels: int = 5
-    reach: float | None = None
-    adaptive: bool = True
-    share: float = 0.0
-    bucket: int | None = None
-    feedback: bool = False
-    local_steps: int | None = None
-    weighted: bool = False
-    cap: int = 1000
+    levels: int = parameter(
+        5,
+        "from zero to the scale, both included; those below zero come on top. If bits leave room for "
+        "more of them, there are more",
+    )
+    reach: float | None = parameter(
+        None,
+        "largest scale: the largest size of a number of an update, times the weight of its client",
+    )
+    adaptive: bool = parameter(True, "whether the scale follows the updates, or stays at `reach`")
+    share: float = parameter(0.0, "part of the clients that may be clipped, on an adaptive scale")
+    bucket: int | None = parameter(None, "parameters that have a scale in common, by default all of them")
+    feedback: bool = parameter(
+        False,
+        "whether a client adds what was clipped to its next update, or forgets it",
+    )
+    local_steps: int | None = parameter(
+        None,
+        "of a client in a round, by default as many as its training has. With 1, what it sends is a "
+        "gradient, times its learning rate",
+    )
+    weighted: bool = parameter(False, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
 
     def check(self) -> None:
         checks.whole("levels", self.levels, 2, 1 << 32)

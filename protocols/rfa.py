@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
-from protocols.privacy_budget import PublicStepBudget
+from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.robust_aggregation import GROUP, Aggregation, AggregationResult, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
@@ -44,36 +45,41 @@ class Mean(Query):
 class RFA(Algorithm[ModelState, NoMemory]):
     """Clients train from the common model, which moves to the geometric median of what they come to.
 
-    `nu`         smoothing: within this distance of a client, distances count squared.
-    `leave`      whether a client whose model is the very point of a step, because it did not train, holds
-                 the point less: see `GeometricMedian`. Without it, one such client among dozens nearly stops
-                 the model. A client that reports a tiny update still holds it for a while: with several of
-                 them, a larger `nu`, or a start at the mean, helps.
-    `steps`      Weiszfeld steps, one sum each; three to five suffice.
-    `tolerance`  a step that moves by no more than this is the last one; 0 takes all steps.
-    `start_at`   "model": where everybody started from. "mean": as in the paper, the clipped mean of all
-                 updates; one more sum over the same models, and it needs `clip`. If a client leaves before
-                 the first step, the round is given up: the mean alone is not robust. Nor are two steps from
-                 it, if outliers are far: the mean is then far as well, and steps lead back by and by.
-    `clip`       largest norm of an update in that mean.
-    `weighted`   whether clients count by their samples, up to `cap`, or all the same.
-    `fast`       steps that need fewer sums to the same median, instead of the paper's.
-    `reject`     a round that would move the model this far or farther leaves it as it was; None for never.
     `privacy`    makes every sum differentially private, at a public step; None for exact sums.
     """
 
-    nu: float = 1e-6
-    leave: bool = True
-    steps: int = 3
-    tolerance: float = 0.0
-    start_at: str = MODEL
-    clip: float | None = None
-    weighted: bool = True
-    cap: int = 1000
-    fast: bool = False
-    reject: float | None = None
+    budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
+
+    nu: float = parameter(1e-6, "smoothing: within this distance of a client, distances count squared")
+    leave: bool = parameter(
+        True,
+        "whether a client whose model is the very point of a step, because it did not train, holds "
+        "the point less: see `GeometricMedian`. Without it, one such client among dozens nearly stops "
+        "the model. A client that reports a tiny update still holds it for a while: with several of "
+        "them, a larger `nu`, or a start at the mean, helps",
+    )
+    steps: int = parameter(3, "Weiszfeld steps, one sum each; three to five suffice")
+    tolerance: float = parameter(
+        0.0,
+        "a step that moves by no more than this is the last one; 0 takes all steps",
+    )
+    start_at: str = parameter(
+        MODEL,
+        '"model": where everybody started from. "mean": as in the paper, the clipped mean of all '
+        "updates; one more sum over the same models, and it needs `clip`. If a client leaves before "
+        "the first step, the round is given up: the mean alone is not robust. Nor are two steps from "
+        "it, if outliers are far: the mean is then far as well, and steps lead back by and by",
+    )
+    clip: float | None = parameter(None, "largest norm of an update in that mean")
+    weighted: bool = parameter(True, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
+    fast: bool = parameter(False, "steps that need fewer sums to the same median, instead of the paper's")
+    reject: float | None = parameter(
+        None,
+        "a round that would move the model this far or farther leaves it as it was; None for never",
+    )
     privacy: PublicStepBudget | None = None
-    bits: int = 32
+    bits: int = parameter(32, BITS_MEANING)
 
     def check(self) -> None:
         checks.whole("cap", self.cap, 1, 1 << 32)

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.checks import parameter
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.serialisation import Vector, as_vector
@@ -54,23 +55,29 @@ class RSA(Algorithm[SteppedState, OwnModel]):
     where their model was, and the server takes one, with t = 1, 2, ...:
 
         x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0)
-
-    `pull`      lambda. Where it exceeds what gradients can weigh against it, all models are the same.
-    `rate`      of the server's step. It moves a coordinate by rate * pull * clients at most. Clients have the
-                learning rate of their training, and its schedule.
-    `schedule`  how `rate` falls: "constant", or "sqrt" for rate / sqrt(t) as in the paper.
-    `decay`     weight decay of the common model: the server's own loss.
-    `steps`     local steps of a round; as many as the learner takes by default. The paper has one.
     """
 
     memory_type: ClassVar[type] = OwnModel
     state_type: ClassVar[type] = SteppedState
 
-    pull: float = 0.1
-    rate: float = 0.001
-    schedule: str = CONSTANT
-    decay: float = 0.0
-    steps: int | None = None
+    pull: float = parameter(
+        0.1,
+        "lambda. Where it exceeds what gradients can weigh against it, all models are the same",
+    )
+    rate: float = parameter(
+        0.001,
+        "of the server's step. It moves a coordinate by rate * pull * clients at most. Clients have "
+        "the learning rate of their training, and its schedule",
+    )
+    schedule: str = parameter(
+        CONSTANT,
+        'how `rate` falls: "constant", or "sqrt" for rate / sqrt(t) as in the paper',
+    )
+    decay: float = parameter(0.0, "weight decay of the common model: the server's own loss")
+    steps: int | None = parameter(
+        None,
+        "local steps of a round; as many as the learner takes by default. The paper has one",
+    )
 
     def check(self) -> None:
         checks.positive("pull", self.pull)

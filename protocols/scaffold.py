@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -58,24 +59,24 @@ class ControlVariate:
 class Scaffold(Algorithm[ControlledState, ControlVariate]):
     """A client adds c - c_i to every gradient. What its own data would add to the common direction is thereby
     taken out, and the model settles where the mean of all gradients is zero, however unlike clients are.
-
-    `clip`         largest norm of an update. A control then has at most the norm clip / (steps * rate).
-    `steps`        K, local steps of a round.
-    `rate`         eta, their learning rate: set here, and not by each learner, because the bounds and the
-                   meaning of controls depend on them.
-    `server_rate`  eta_g, how far the model moves along the mean of the updates.
-    `population`   N, all clients there are; by default, as many as are in a sum.
     """
 
     memory_type: ClassVar[type] = ControlVariate
     state_type: ClassVar[type] = ControlledState
 
-    clip: float | None = None
-    steps: int | None = None
-    rate: float | None = None
-    server_rate: float = 1.0
-    population: int | None = None
-    bits: int = 32
+    clip: float | None = parameter(
+        None,
+        "largest norm of an update. A control then has at most the norm clip / (steps * rate)",
+    )
+    steps: int | None = parameter(None, "K, local steps of a round")
+    rate: float | None = parameter(
+        None,
+        "eta, their learning rate: set here, and not by each learner, because the bounds and the "
+        "meaning of controls depend on them",
+    )
+    server_rate: float = parameter(1.0, "eta_g, how far the model moves along the mean of the updates")
+    population: int | None = parameter(None, "N, all clients there are; by default, as many as are in a sum")
+    bits: int = parameter(32, BITS_MEANING)
 
     def check(self) -> None:
         checks.bound("steps", self.steps, "clients' local steps in a round, such as 10")

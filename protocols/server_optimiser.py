@@ -21,13 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.checks import shown
+from protocols.checks import BITS_MEANING, CAP_MEANING, parameter, shown
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget
@@ -226,36 +226,38 @@ class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
 class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
     """Federated averaging whose server has an optimiser.
 
-    `clip`      largest norm of an update.
-    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
-    `mu`        proximal pull of clients towards the common model.
     `privacy`   a budget for noise on every sum, or None. All clients then count the same.
-    `kind`      of the optimiser: "sgd", "adam" or "yogi".
-    `server_rate`  how far the server goes: with momentum along the mean update, 1 by default; with the others
-                about how far every parameter moves in a round.
-    `momentum`  what stays of earlier updates.
-    `beta1`, `beta2`  what stays of the earlier means of updates, and of their squares.
-    `epsilon`   added to the root of the mean square; larger ones adapt less (tau in the paper).
-    `corrected`  whether both means are corrected for their first value, as Adam is outside of the paper.
     """
+
+    budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
 
     dim: int
     clients: int
     algorithm: Algorithm[ModelState, NoMemory] = field(init=False)
     optimiser: ServerOptimiser = field(init=False)
-    clip: float | None = None
-    weighted: bool = True
-    cap: int = 1000
-    bits: int = 32
+    clip: float | None = parameter(None, "largest norm of an update")
+    weighted: bool = parameter(True, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
+    bits: int = parameter(32, BITS_MEANING)
     privacy: PrivacyBudget | None = None
-    mu: float = 0.0
-    kind: str = "sgd"
-    server_rate: float | None = None
-    momentum: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 1e-3
-    corrected: bool = False
+    mu: float = parameter(0.0, "proximal pull of clients towards the common model")
+    kind: str = parameter("sgd", 'of the optimiser: "sgd", "adam" or "yogi"')
+    server_rate: float | None = parameter(
+        None,
+        "how far the server goes: with momentum along the mean update, 1 by default; with the others "
+        "about how far every parameter moves in a round",
+    )
+    momentum: float = parameter(0.0, "what stays of earlier updates")
+    beta1: float = parameter(0.9, "what stays of the earlier means of updates, and of their squares")
+    beta2: float = parameter(0.99, "what stays of the earlier means of updates, and of their squares")
+    epsilon: float = parameter(
+        1e-3,
+        "added to the root of the mean square; larger ones adapt less (tau in the paper)",
+    )
+    corrected: bool = parameter(
+        False,
+        "whether both means are corrected for their first value, as Adam is outside of the paper",
+    )
 
     def __post_init__(self) -> None:
         own = ("dim", "clients", "clip", "weighted", "cap", "bits", "privacy", "mu")

@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.checks import CAP_MEANING, parameter
 from protocols.histogram_quantiles import tail_size
 from protocols.learner import Learner
-from protocols.privacy_budget import HistogramBudget
+from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.serialisation import Vector, as_vector
 from protocols.superquantile import WHOLE_COHORT, LossTail, TailRule, TailThreshold
 from protocols.vocabulary import Fact, Outcome, Query, Round
@@ -61,19 +62,6 @@ class TailUpdate(Query):
 class SimplicialFL(Algorithm[ModelState, NoMemory]):
     """The server finds the largest losses from a histogram; the model moves by the mean update of that tail.
 
-    `theta`       the part of all clients that is the tail. With 1, this is federated averaging, and no
-                  histogram is asked for.
-    `clip`        largest norm of an update.
-    `loss_bound`  losses are clipped to it; the histogram reaches from 0 to it.
-    `bins`        of the histogram.
-    `rule`        who counts how much: "share", "indicator", "quadratic" or "entropic" (`TailRule`).
-    `nu`          of the smoothed rules: over which range of losses shares go from 0 to 1.
-    `weighted`    whether clients count by their samples, up to `cap`, in the quantile and in the mean.
-    `known_count` whether the quantile is read off with the number of clients, which is public, or with the
-                  histogram's own sum. They differ if the histogram has noise.
-    `floor`       the weight of a client outside the tail, as a part of the weight inside. Above 0, the fixed
-                  point is that of a mixture: floor times the mean of all, and the rest the tail.
-    `bits`        of every number of an update on the wire; with noise, as few as a fine grid needs.
     `privacy`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. The sum of
                   the updates then has noise and no weight beside it: how many are in the tail is something
                   that clients choose, and would need noise of its own. It is divided by how many there
@@ -83,17 +71,43 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     Clients outside the tail train as well, and send zeros: who is silent, or quick, would tell its loss.
     """
 
-    theta: float = 0.5
-    clip: float | None = None
-    loss_bound: float | None = None
-    bins: int = 32
-    rule: TailRule | str = TailRule.SHARE
-    nu: float | None = None
-    weighted: bool = False
-    cap: int = 1000
-    known_count: bool = True
-    floor: float = 0.0
-    bits: int = 32
+    budget_type: ClassVar[type[PrivacyBudget] | None] = HistogramBudget
+
+    theta: float = parameter(
+        0.5,
+        "the part of all clients that is the tail. With 1, this is federated averaging, and no "
+        "histogram is asked for",
+    )
+    clip: float | None = parameter(None, "largest norm of an update")
+    loss_bound: float | None = parameter(None, "losses are clipped to it; the histogram reaches from 0 to it")
+    bins: int = parameter(32, "of the histogram")
+    rule: TailRule | str = parameter(
+        TailRule.SHARE,
+        'who counts how much: "share", "indicator", "quadratic" or "entropic" (`TailRule`)',
+    )
+    nu: float | None = parameter(
+        None,
+        "of the smoothed rules: over which range of losses shares go from 0 to 1",
+    )
+    weighted: bool = parameter(
+        False,
+        "whether clients count by their samples, up to `cap`, in the quantile and in the mean",
+    )
+    cap: int = parameter(1000, CAP_MEANING)
+    known_count: bool = parameter(
+        True,
+        "whether the quantile is read off with the number of clients, which is public, or with the "
+        "histogram's own sum. They differ if the histogram has noise",
+    )
+    floor: float = parameter(
+        0.0,
+        "the weight of a client outside the tail, as a part of the weight inside. Above 0, the fixed "
+        "point is that of a mixture: floor times the mean of all, and the rest the tail",
+    )
+    bits: int = parameter(
+        32,
+        "of every number of an update on the wire; with noise, as few as a fine grid needs",
+    )
     privacy: HistogramBudget | None = None
 
     def check(self) -> None:

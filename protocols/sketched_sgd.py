@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
@@ -79,36 +80,37 @@ class UnsentUpdate:
 
 @dataclass(frozen=True, kw_only=True)
 class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
-    """Clients send a sketch of what they have, and the exact values of its heaviest coordinates.
-
-    `rows`, `columns`  of the sketch: more columns make it finer, and more rows make it right more often.
-    `k`            coordinates along which the model moves in a round.
-    `p2`           coordinates that are asked for, for each of these k.
-    `clip`         largest norm of what a client has yet to send, and of what a round adds to it. It adds up
-                   over many rounds, to more than an update has.
-    `momentum`     of every client; it is forgotten in coordinates that are sent.
-    `server_rate`  how far the model moves along what clients send.
-    `local_steps`  of a client in a round, by default as many as its training has. With 1, what it sends is a
-                   gradient, times its learning rate.
-    `weighted`     whether clients count by their samples, up to `cap`, or all the same.
-    `seed`         of the sketch: which coordinates fall together. It is public.
-    """
+    """Clients send a sketch of what they have, and the exact values of its heaviest coordinates."""
 
     memory_type: ClassVar[type] = UnsentUpdate
     state_type: ClassVar[type] = SketchState
 
-    rows: int = 7
-    columns: int = 40
-    k: int = 10
-    p2: int = 4
-    clip: float | None = None
-    momentum: float = 0.9
-    server_rate: float = 1.0
-    local_steps: int | None = None
-    weighted: bool = False
-    cap: int = 1000
-    bits: int = 32
-    seed: int = 0
+    rows: int = parameter(
+        7,
+        "of the sketch: more columns make it finer, and more rows make it right more often",
+    )
+    columns: int = parameter(
+        40,
+        "of the sketch: more columns make it finer, and more rows make it right more often",
+    )
+    k: int = parameter(10, "coordinates along which the model moves in a round")
+    p2: int = parameter(4, "coordinates that are asked for, for each of these k")
+    clip: float | None = parameter(
+        None,
+        "largest norm of what a client has yet to send, and of what a round adds to it. It adds up "
+        "over many rounds, to more than an update has",
+    )
+    momentum: float = parameter(0.9, "of every client; it is forgotten in coordinates that are sent")
+    server_rate: float = parameter(1.0, "how far the model moves along what clients send")
+    local_steps: int | None = parameter(
+        None,
+        "of a client in a round, by default as many as its training has. With 1, what it sends is a "
+        "gradient, times its learning rate",
+    )
+    weighted: bool = parameter(False, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
+    bits: int = parameter(32, BITS_MEANING)
+    seed: int = parameter(0, "of the sketch: which coordinates fall together. It is public")
 
     def check(self) -> None:
         checks.bound("clip", self.clip, "the largest norm of what a client has yet to send, such as 10.0")

@@ -49,17 +49,16 @@ quite that of the new cohort's z. But the mean of its next u_i is known, and nob
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
 from protocols.anderson import Anderson
+from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting_acceleration import ASKED, GRAM, KNOWN, LOST, AndersonWindow, GramRow, completed
@@ -88,17 +87,6 @@ _ROW_REVEALS: Final = (
     "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, also the sum "
     "of their points u"
 )
-# Gradient steps have nothing of what approaches a proximal point.
-_FORWARD: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "local_map": "gradient",
-        "rate": None,
-        "exact": True,
-        "start_at": "average",
-        "local_memory": 0,
-        "local_chunk": 1,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -123,65 +111,80 @@ class SplittingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Algorithm[SplittingState, SplittingMemory]):
-    """The grand scheme.
-
-    `alpha`         how far beyond u_i towards its image z_i lies: 1 is the image, 2 a reflection.
-    `beta`          how far beyond z_i towards the mean of all: 1 is the mean, 2 a reflection.
-    `gamma`         how much of the way there is gone.
-    `local_map`     what a client does: "proximal", or "gradient" for `steps` local steps of rate eta.
-    `eta`           step size: of the proximal map, or the learning rate of gradient steps. It belongs to the
-                    learner's own loss, which is a mean over its samples.
-    `summed`        whether eta and rate belong to the sum over a client's samples instead, as the chapter has
-                    them: they are then multiplied by the number of its samples.
-    `schedule`      of the step sizes: "constant", "log", "sqrt" or "linear" for eta / (1 + log10 t),
-                    eta / sqrt(t) and eta / t with t = 1, 2, ..., or "exponential", halved in every `period`.
-    `period`        rounds after which an exponential step size is halved.
-    `steps`         local steps, for gradients and for proximal maps without a closed form; as many as the
-                    learner takes by default.
-    `rate`          learning rate of local steps towards a proximal point, by default the learner's; it is
-                    never above eta.
-    `exact`         whether a closed form of the proximal map is used where there is one.
-    `start_at`      where local steps towards a proximal point begin: "average", the last mean, or "point",
-                    the client's own u_i.
-    `local_memory`  above 0, Anderson acceleration of these local steps by so many pairs and one.
-    `local_chunk`   local steps that are one application of the map that is accelerated.
-    `ergodic`       whether the model is the average of all rounds' means, weighted by eta_t (Theorem 3).
-    `clip`          largest distance of a client's z from the public vector that it is sent relative to.
-    `weighted`      whether clients count by their samples, up to `cap`, or all the same.
-    `memory`        tau, of Anderson acceleration: the last tau + 1 rounds are combined; 0 does without.
-    `regularisation`  a ridge for the combination, relative to the Gram matrix's trace; 0 is the bare form.
-    `damping`       which part of a plain step remains in a combination.
-    `safeguard`     whether residuals have to fall for combinations to be used.
-    `patience`      how many combinations pass between two checks of the safeguard.
-    """
+    """The grand scheme."""
 
     memory_type: ClassVar[type] = SplittingMemory
     state_type: ClassVar[type] = SplittingState
 
-    alpha: float = 2.0
-    beta: float = 2.0
-    gamma: float = 1.0
-    local_map: str = "proximal"
-    eta: float | None = None
-    summed: bool = False
-    schedule: str = "constant"
-    period: int = 500
-    steps: int | None = None
-    rate: float | None = None
-    exact: bool = True
-    start_at: str = "average"
-    local_memory: int = 0
-    local_chunk: int = 1
-    ergodic: bool = False
-    clip: float | None = None
-    weighted: bool = False
-    cap: int = 1000
-    bits: int = 64
-    memory: int = 0
-    regularisation: float = 0.0
-    damping: float = 0.0
-    safeguard: bool = False
-    patience: int = 10
+    alpha: float = parameter(
+        2.0,
+        "how far beyond u_i towards its image z_i lies: 1 is the image, 2 a reflection",
+    )
+    beta: float = parameter(2.0, "how far beyond z_i towards the mean of all: 1 is the mean, 2 a reflection")
+    gamma: float = parameter(1.0, "how much of the way there is gone")
+    local_map: str = parameter(
+        "proximal",
+        'what a client does: "proximal", or "gradient" for `steps` local steps of rate eta',
+    )
+    eta: float | None = parameter(
+        None,
+        "step size: of the proximal map, or the learning rate of gradient steps. It belongs to the "
+        "learner's own loss, which is a mean over its samples",
+    )
+    summed: bool = parameter(
+        False,
+        "whether eta and rate belong to the sum over a client's samples instead, as the chapter has "
+        "them: they are then multiplied by the number of its samples",
+    )
+    schedule: str = parameter(
+        "constant",
+        'of the step sizes: "constant", "log", "sqrt" or "linear" for eta / (1 + log10 t), eta / '
+        'sqrt(t) and eta / t with t = 1, 2, ..., or "exponential", halved in every `period`',
+    )
+    period: int = parameter(500, "rounds after which an exponential step size is halved")
+    steps: int | None = parameter(
+        None,
+        "local steps, for gradients and for proximal maps without a closed form; as many as the "
+        "learner takes by default",
+    )
+    rate: float | None = parameter(
+        None,
+        "learning rate of local steps towards a proximal point, by default the learner's; it is never "
+        "above eta",
+    )
+    exact: bool = parameter(True, "whether a closed form of the proximal map is used where there is one")
+    start_at: str = parameter(
+        "average",
+        'where local steps towards a proximal point begin: "average", the last mean, or "point", '
+        "the client's own u_i",
+    )
+    local_memory: int = parameter(
+        0,
+        "above 0, Anderson acceleration of these local steps by so many pairs and one",
+    )
+    local_chunk: int = parameter(1, "local steps that are one application of the map that is accelerated")
+    ergodic: bool = parameter(
+        False,
+        "whether the model is the average of all rounds' means, weighted by eta_t (Theorem 3)",
+    )
+    clip: float | None = parameter(
+        None,
+        "largest distance of a client's z from the public vector that it is sent relative to",
+    )
+    weighted: bool = parameter(False, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
+    bits: int = parameter(64, BITS_MEANING)
+    memory: int = parameter(
+        0,
+        "tau, of Anderson acceleration: the last tau + 1 rounds are combined; 0 does without",
+    )
+    regularisation: float = parameter(
+        0.0,
+        "a ridge for the combination, relative to the Gram matrix's trace; 0 is the bare form",
+    )
+    damping: float = parameter(0.0, "which part of a plain step remains in a combination")
+    safeguard: bool = parameter(False, "whether residuals have to fall for combinations to be used")
+    patience: int = parameter(10, "how many combinations pass between two checks of the safeguard")
 
     def check(self) -> None:
         checks.bound("eta", self.eta, "the step size, such as 0.1")
@@ -363,17 +366,3 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         if self.memory:
             return AcceleratedClient(self.scheme, self.averaging, learner, memory, self.gram)
         return SplitClient(self.scheme, self.averaging, learner, memory)
-
-
-# What makes each of the chapter's algorithms one of this family.
-SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "fedsplit": {"alpha": 2.0, "beta": 2.0, "gamma": 1.0, "local_map": "proximal"},
-        "fedpi": {"alpha": 2.0, "beta": 2.0, "gamma": 0.5, "local_map": "proximal"},
-        "fedrp": {"alpha": 2.0, "beta": 1.0, "gamma": 1.0, "local_map": "proximal"},
-        "splitting-fedprox": {"alpha": 1.0, "beta": 1.0, "gamma": 1.0, "local_map": "proximal"},
-        "splitting-fedavg": {"alpha": 1.0, "beta": 1.0, "gamma": 1.0, **_FORWARD},
-        "reflected-fedprox": {"alpha": 1.0, "beta": 2.0, "gamma": 1.0, "local_map": "proximal"},
-        "reflected-fedavg": {"alpha": 1.0, "beta": 2.0, "gamma": 1.0, **_FORWARD},
-    }
-)

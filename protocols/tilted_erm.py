@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, NoMemory, Sum
+from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -50,29 +51,27 @@ class TiltedState:
 
 @dataclass(frozen=True, kw_only=True)
 class TERM(Algorithm[TiltedState, NoMemory]):
-    """Clients weight their updates by exp(t * loss at the common model), and the model moves by the mean.
-
-    `t`         the tilt; 0 is federated averaging.
-    `loss_cap`  largest loss that is told apart; a larger one counts as this. The shift begins here.
-    `least`     least weight of a client, where 1 is the average.
-    `most`      largest weight; by default the number of clients, more than which no weight
-                can be. Weights at a limit change what is minimised, and the tilted loss that is reported.
-                With `least` at a tenth of `most`, a malicious server cannot silence clients by a shift of
-                its choice. In a round, the shift falls by log(1 / least) / t at most.
-    `clip`      largest norm of an update.
-    `weighted`  whether clients count by their samples, too, up to `cap`.
-    """
+    """Clients weight their updates by exp(t * loss at the common model), and the model moves by the mean."""
 
     state_type: ClassVar[type] = TiltedState
 
-    t: float = 1.0
-    loss_cap: float | None = None
-    least: float = 1e-4
-    most: float | None = None
-    clip: float | None = None
-    weighted: bool = True
-    cap: int = 1000
-    bits: int = 48
+    t: float = parameter(1.0, "the tilt; 0 is federated averaging")
+    loss_cap: float | None = parameter(
+        None,
+        "largest loss that is told apart; a larger one counts as this. The shift begins here",
+    )
+    least: float = parameter(1e-4, "least weight of a client, where 1 is the average")
+    most: float | None = parameter(
+        None,
+        "largest weight; by default the number of clients, more than which no weight can be. Weights "
+        "at a limit change what is minimised, and the tilted loss that is reported. With `least` at a "
+        "tenth of `most`, a malicious server cannot silence clients by a shift of its choice. In a "
+        "round, the shift falls by log(1 / least) / t at most",
+    )
+    clip: float | None = parameter(None, "largest norm of an update")
+    weighted: bool = parameter(True, "whether clients count by their samples, too, up to `cap`")
+    cap: int = parameter(1000, CAP_MEANING)
+    bits: int = parameter(48, BITS_MEANING)
 
     def check(self) -> None:
         checks.real("t", self.t, -math.inf)

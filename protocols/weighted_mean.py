@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum
+from protocols.checks import CAP_MEANING, parameter
 from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -149,16 +150,15 @@ class Update(Query):
 class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     """The server's side of such an algorithm, with these parameters:
 
-    `clip`      largest norm of an update.
-    `weighted`  whether clients count by their samples, up to `cap`, or all the same.
-    `bits`      of every number of an update on the wire.
     `privacy`   a budget for noise on every sum, or None. All clients then count the same.
     """
 
-    clip: float | None = None
-    weighted: bool = True
-    cap: int = 1000
-    bits: int = 32
+    budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
+
+    clip: float | None = parameter(None, "largest norm of an update")
+    weighted: bool = parameter(True, "whether clients count by their samples, up to `cap`, or all the same")
+    cap: int = parameter(1000, CAP_MEANING)
+    bits: int = parameter(32, "of every number of an update on the wire")
     privacy: PrivacyBudget | None = None
 
     def check(self) -> None:

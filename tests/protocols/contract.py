@@ -34,7 +34,6 @@ from protocols.serialisation import Vector, as_vector, pack
 from protocols.server_optimiser import FedOpt, ServerOptimiser, WithServerOptimiser
 from protocols.simplicial import SimplicialFL
 from protocols.sketched_sgd import SketchedSGD
-from protocols.splitting import SETTINGS as SPLITTINGS
 from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from protocols.vocabulary import Query, RoundInfo, encode_query
@@ -44,6 +43,7 @@ from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
 from sims.runtime.setting import Fate
+from tests.protocols.splitting_problem import SETTINGS as SPLITTINGS
 
 DIM = 6
 CLIENTS = 5

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fl.data.least_squares import LeastSquares, least_squares
+from protocols.catalogue import CATALOGUE
 from protocols.learner import Learner, Score, Steering
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
@@ -16,6 +17,8 @@ from protocols.splitting import Splitting
 from sims.runtime import Setting, insecure_plain_sum
 
 _NO_STEERING = Steering()
+# What makes each of the chapter's algorithms one of the splitting family, by its name.
+SETTINGS = {name: each.fixed for name, each in CATALOGUE.items() if each.make is Splitting and each.fixed}
 
 
 @dataclass

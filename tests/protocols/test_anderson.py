@@ -11,7 +11,7 @@ import pytest
 from protocols.anderson import Anderson, AndersonSafeguard, combined, gram_of
 from protocols.run import Run
 from protocols.serialisation import as_vector
-from protocols.splitting import SETTINGS, Splitting
+from protocols.splitting import Splitting
 from protocols.splitting_acceleration import GRAM, GramRow
 from protocols.splitting_clients import AcceleratedSplit
 from protocols.vocabulary import RoundInfo, encode_query
@@ -22,7 +22,7 @@ from sims.plan.cost_plan import Conditions, look_ahead
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.runtime.setting import Fate, nobody_missing
 from tests.protocols.splitting_central import Central
-from tests.protocols.splitting_problem import learners_of, models, problem
+from tests.protocols.splitting_problem import SETTINGS, learners_of, models, problem
 from tests.protocols.test_splitting import ETA, maps_of, settings_of, small
 
 START = as_vector(np.zeros(8))

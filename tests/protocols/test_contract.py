@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.catalogue import CATALOGUE
+from protocols.catalogue import CATALOGUE, CatalogueEntry, find, register
 from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.run import Run
@@ -592,3 +592,15 @@ def test_memories_are_compared_at_all() -> None:
     before = memories_of(channel)
     run_of(local, channel).round()
     assert memories_of(channel) != before
+
+
+def test_an_algorithm_of_the_users_own_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocols.catalogue._registered", registered := dict(CATALOGUE))
+    monkeypatch.setattr("protocols.catalogue.CATALOGUE", registered)
+    own = CatalogueEntry(
+        "my-average", "My average", CATALOGUE["fedavg"].make, "the mean of my own", {"clip": 1.0}
+    )
+    register(own)
+    assert find("my-average") is own
+    with pytest.raises(ParameterError, match="'my-average' already"):
+        register(own)

@@ -12,7 +12,7 @@ from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from protocols.splitting import SETTINGS, Splitting
+from protocols.splitting import Splitting
 from protocols.splitting_clients import AtPoint, Split, SplitClient
 from protocols.splitting_scheme import ProximalLearner, ProximalSteps, StepSizes
 from protocols.vocabulary import RoundInfo, encode_query
@@ -23,7 +23,14 @@ from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.contract import absent
 from tests.protocols.splitting_central import Central
-from tests.protocols.splitting_problem import LeastSquaresLearner, gap_of, learners_of, models, problem
+from tests.protocols.splitting_problem import (
+    SETTINGS,
+    LeastSquaresLearner,
+    gap_of,
+    learners_of,
+    models,
+    problem,
+)
 
 SMALL = {"users": 5, "features": 8, "rows": 60}
 ETA = 3e-3

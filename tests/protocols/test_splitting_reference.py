@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from protocols.splitting import SETTINGS
 from sims.runtime import insecure_plain_sum, secure_sum
-from tests.protocols.splitting_problem import gaps, problem, rounds_to
+from tests.protocols.splitting_problem import SETTINGS, gaps, problem, rounds_to
 
 pytestmark = pytest.mark.slow
 

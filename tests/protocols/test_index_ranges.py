@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.checks import MissingBound
-from protocols.index_ranges import IndexRanges, index_ranges_field, index_ranges_fields, parse_index_ranges
+from protocols.checks import MissingBound, index_range_parameters, meanings_of, parameter
+from protocols.index_ranges import IndexRanges, parse_index_ranges
 from secagg.errors import ParameterError
 
 DIM = 12
@@ -94,7 +94,9 @@ def test_parameters_that_are_places_are_known_by_their_class() -> None:
     @dataclass(frozen=True)
     class Example:
         clip: float = 1.0
-        personal: str | None = index_ranges_field()
+        personal: str | None = parameter(None, "what stays", index_ranges=True)
 
-    assert index_ranges_fields(Example) == ("personal",)
-    assert index_ranges_fields(int) == ()
+    assert index_range_parameters(Example) == ("personal",)
+    assert index_range_parameters(int) == ()
+    assert meanings_of(Example) == {"personal": "what stays"}
+    assert meanings_of(Example(2.0)) == {}
