@@ -170,3 +170,87 @@ def test_forbidden_import_is_caught(path: str, line: str) -> None:
 )
 def test_permitted_import_is_not_caught(path: str, line: str) -> None:
     assert violations(line, path) == []
+
+
+# --- layers and cycles ---
+
+# The folders of sims, from the top down. A folder imports folders of lower rows only.
+SIMS_LAYERS = (
+    ("cli",),
+    ("demo", "drill", "deploy", "report", "sweep"),
+    ("audit", "simulation"),
+    ("scenario", "runtime"),
+    ("plan", "workers", "records", "noise_audit"),
+    ("config_problems", "console", "text_format", "process_memory"),
+)
+# A cycle that is left within secagg; to be emptied.
+KNOWN_CYCLES = (frozenset(f"secagg.{name}" for name in "clipping codes inputs noise rounding spec".split()),)
+
+
+def folder(module: str) -> str:
+    """The first two parts of a module's name."""
+    return ".".join(module.split(".")[:2])
+
+
+def folder_imports(package: str) -> dict[str, set[str]]:
+    """Which folders of the repository each folder of ``package`` imports."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        place = path.relative_to(ROOT)
+        own = folder(".".join(place.with_suffix("").parts))
+        names = (name for _, name in imported(path.read_text(encoding="utf-8"), place.as_posix()))
+        graph.setdefault(own, set()).update(each for each in map(folder, names) if is_module(each))
+        graph[own].discard(own)
+    return graph
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return name.partition(".")[0] in PACKAGES and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for each in graph.get(waiting.pop(), set()) - found:
+            found.add(each)
+            waiting.append(each)
+    return found
+
+
+def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Sets of folders that import each other, directly or not."""
+    within = {name: reachable(graph, name) for name in graph}
+    return {
+        frozenset(other for other in found if name in within.get(other, ()))
+        for name, found in within.items()
+        if name in found
+    }
+
+
+def test_folders_of_sims_import_lower_layers_only() -> None:
+    rank = {f"sims.{name}": row for row, names in enumerate(SIMS_LAYERS) for name in names}
+    graph = folder_imports("sims")
+    graph.pop("sims.__init__")
+
+    assert graph.keys() == rank.keys()
+    wrong = {
+        (name, other)
+        for name, others in graph.items()
+        for other in others
+        if other.startswith("sims.") and rank[other] <= rank[name]
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_folders_import_each_other(package: str) -> None:
+    found = cycles(folder_imports(package))
+    assert [each for each in found if not any(each <= known for known in KNOWN_CYCLES)] == []
+
+
+def test_cycles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"d"}}
+    assert cycles(graph) == {frozenset("abc")}
+    assert cycles({"a": {"b"}, "b": set()}) == set()
