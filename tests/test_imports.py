@@ -184,7 +184,8 @@ SIMS_LAYERS = (
     ("config_problems", "console", "text_format", "process_memory"),
 )
 # A cycle that is left within secagg; to be emptied.
-KNOWN_CYCLES = (frozenset(f"secagg.{name}" for name in "clipping codes inputs noise rounding spec".split()),)
+_SPECS = ("clipping", "codes", "inputs", "noise", "rounding", "spec")
+KNOWN_CYCLES = (frozenset(f"secagg.{name}" for name in _SPECS),)
 
 
 def folder(module: str) -> str:

@@ -7,7 +7,15 @@ stragglers.
 
 from fl.attacks.omniscient import Exchange, Omniscient
 from fl.attacks.poisoning import flip_labels, negate_images, random_labels, reverse_text
-from fl.attacks.registry import ATTACKS, Attack, attack, corrupt_data, corrupt_learners, is_on_messages
+from fl.attacks.registry import (
+    ATTACKS,
+    Attack,
+    attack,
+    corrupt_data,
+    corrupt_learners,
+    is_on_messages,
+    register,
+)
 from fl.attacks.residues import TAMPERINGS, tampering
 from fl.attacks.straggler import Straggler, by_count, by_samples, slow_down
 from fl.attacks.updates import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip
@@ -33,6 +41,7 @@ __all__ = [
     "is_on_messages",
     "negate_images",
     "random_labels",
+    "register",
     "reverse_text",
     "slow_down",
     "tampering",

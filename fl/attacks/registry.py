@@ -161,7 +161,7 @@ def _update(kind: type[CorruptUpdate], **parameters: Any) -> Attack:
     return Attack(wrap=wrap)
 
 
-ATTACKS: Final[Mapping[str, Callable[..., Attack]]] = {
+ATTACKS: Final[dict[str, Callable[..., Attack]]] = {
     "label-flip": _label_flip,
     "image-negation": _image_negation,
     "text-reversal": _text_reversal,
@@ -175,3 +175,10 @@ ATTACKS: Final[Mapping[str, Callable[..., Attack]]] = {
     "scaling": partial(_update, Scaling),
     "omniscient": _omniscient,
 }
+
+
+def register(name: str, make: Callable[..., Attack]) -> None:
+    """Add an attack on data or updates. Raises `TrainingError` if the name is taken."""
+    if name in ATTACKS:
+        raise TrainingError(f"there is an attack {name!r} already")
+    ATTACKS[name] = make

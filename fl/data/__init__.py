@@ -1,8 +1,8 @@
 """Data sets by name.
 
 A source is a function that returns samples, samples by owner, or a whole federation. Those that read
-files take the directory as their first argument; none of them ever downloads anything. Further ones
-are added to `SOURCES`.
+files take the directory as their first argument; none of them ever downloads anything. `register` adds
+further ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from fl.data import cifar, files, leaf, mnist, npz, shakespeare
+from fl.data.generated import GENERATORS
 from fl.data.owned import Owned
 from fl.errors import DataError
 from fl.federation import Federation
@@ -31,7 +32,18 @@ SOURCES: dict[str, Source] = {
     "npz": npz.pooled,
     "npz-owned": npz.owned,
     "shakespeare": shakespeare.shakespeare,
+    **GENERATORS,
 }
+
+
+def register(name: str, source: Source) -> None:
+    """Add a data set that can be loaded, and named by scenarios. Raises `DataError` if the name is taken.
+
+    Its return annotation says what it gives: `Samples`, `Owned` or `Federation`.
+    """
+    if name in SOURCES:
+        raise DataError(f"there is a data set {name!r} already")
+    SOURCES[name] = source
 
 
 def load(name: str, directory: str | Path | None = None, **parameters: Any) -> Samples | Owned | Federation:

@@ -18,21 +18,29 @@ from fl.models.linear import MLP, Additive, Linear, Softmax
 from fl.models.recurrent import CharLSTM
 from fl.models.residual import ResNet
 
-MODELS: Final[Mapping[str, Callable[..., nn.Module]]] = MappingProxyType(
-    {
-        "linear": Linear,
-        "softmax": Softmax,
-        "additive": Additive,
-        "mlp": MLP,
-        "cnn-mnist": cnn_mnist,
-        "cnn-cifar": cnn_cifar,
-        "rfa-convnet": rfa_convnet,
-        "convnet": convnet,
-        "lenet": lenet,
-        "resnet": ResNet,
-        "char-lstm": CharLSTM,
-    }
-)
+_MODELS: Final[dict[str, Callable[..., nn.Module]]] = {
+    "linear": Linear,
+    "softmax": Softmax,
+    "additive": Additive,
+    "mlp": MLP,
+    "cnn-mnist": cnn_mnist,
+    "cnn-cifar": cnn_cifar,
+    "rfa-convnet": rfa_convnet,
+    "convnet": convnet,
+    "lenet": lenet,
+    "resnet": ResNet,
+    "char-lstm": CharLSTM,
+}
+MODELS: Final[Mapping[str, Callable[..., nn.Module]]] = MappingProxyType(_MODELS)
+
+
+def register(name: str, make: Callable[..., nn.Module]) -> None:
+    """Add a model that can be built by name. Raises `TrainingError` if the name is taken."""
+    if name in _MODELS:
+        raise TrainingError(f"there is a model {name!r} already")
+    _MODELS[name] = make
+
+
 _SEEDS: Final = 2**63
 
 

@@ -50,26 +50,33 @@ __all__ = [
     "mnist_robust",
     "partition",
     "power_law",
+    "register",
     "shards",
 ]
 
-PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxyType(
-    {
-        each.__name__: each
-        for each in (
-            iid,
-            dirichlet,
-            shards,
-            classes_per_client,
-            power_law,
-            fedprox_mnist,
-            fedprox_nist,
-            fedbc,
-            lp_proj,
-            by_owner,
-        )
-    }
-)
+_PARTITIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
+    each.__name__: each
+    for each in (
+        iid,
+        dirichlet,
+        shards,
+        classes_per_client,
+        power_law,
+        fedprox_mnist,
+        fedprox_nist,
+        fedbc,
+        lp_proj,
+        by_owner,
+    )
+}
+PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxyType(_PARTITIONS)
+
+
+def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
+    """Add a partition that takes labels, clients and a generator. Raises `DataError` if the name is taken."""
+    if name in _PARTITIONS:
+        raise DataError(f"there is a partition {name!r} already")
+    _PARTITIONS[name] = split
 
 
 def partition(

@@ -92,15 +92,12 @@ def _imported(module: str) -> Any:
         raise ConfigError(f"{error.name} is not there: pip install 'secagg[fl]'") from None
 
 
-def _sources() -> Mapping[str, Maker]:
-    read, made = _imported("fl.data").SOURCES, _imported("sims.scenario.generators").GENERATORS
-    return {**read, **made}
-
-
 _SPLIT: Final = frozenset({"validation", "test", "held_out", "name"})
 _INPUTS: Final = frozenset({"features", "classes", "channels", "size"})
 
-DATA: Final = KindTable("data", _sources, frozenset({"rng"}), frozenset({"seed", "directory"}))
+DATA: Final = KindTable(
+    "data", lambda: _imported("fl.data").SOURCES, frozenset({"rng"}), frozenset({"seed", "directory"})
+)
 PARTITIONS: Final = KindTable(
     "partition",
     lambda: _imported("fl.partition").PARTITIONS,

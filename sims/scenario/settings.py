@@ -10,7 +10,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticKnownError
 
 from secagg.finder import GraphChoice
 from secagg.hashing import digest
@@ -193,6 +194,16 @@ class EvaluationSection(Section):
     observe: list[str] = []
 
 
+# The names of channels; the channels themselves are in `sims.simulation.world`.
+CHANNEL_KINDS: Final = ["plain", "secure", "processes"]
+
+
+def _known_channel(kind: str) -> str:
+    if kind not in CHANNEL_KINDS:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, CHANNEL_KINDS))})
+    return kind
+
+
 class ChannelSection(Section):
     """How sums are made. All kinds give the same numbers.
 
@@ -205,7 +216,7 @@ class ChannelSection(Section):
     `graph`    who shares secrets with whom; by default, what the size of the cohort asks for.
     """
 
-    kind: Literal["plain", "secure", "processes"] = "plain"
+    kind: Annotated[str, AfterValidator(_known_channel)] = "plain"
     trust: Literal["curious_server", "malicious_server"] = "curious_server"
     corrupt: Whole = 0
     dropout: PartOfAll = 0.0

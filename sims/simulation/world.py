@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from fl.crowd import Crowd
 from fl.federation import Federation
@@ -19,7 +19,7 @@ from sims.runtime import Law, ObservedChannel, SessionChannel, Setting, insecure
 from sims.runtime.processes import processes_sum
 from sims.scenario.algorithm import build as build_algorithm
 from sims.scenario.data_and_model import first_model
-from sims.scenario.settings import Settings
+from sims.scenario.settings import CHANNEL_KINDS, Settings
 from sims.simulation import population
 from sims.simulation.hosting import clients_of
 from sims.simulation.learners import first_module, make_crowd, make_learners, make_tamper, training_of
@@ -160,19 +160,52 @@ class _Lines:
             ledger=self.open_ledger(),
             **more,
         )
-        if given.kind == "processes":
-            return self._processes(algorithm, setting)
-        make = secure_sum if given.kind == "secure" else insecure_plain_sum
-        return make(algorithm, self.learners, setting)
+        return _CHANNELS[given.kind](self, algorithm, setting)
 
-    def _processes(self, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
-        return processes_sum(
-            algorithm,
-            self.learners,
-            setting,
-            clients=clients_of(self.settings, self.federation, self.who),
-            workers=self.settings.channel.workers,
-        )
+
+class ChannelClients(Protocol):
+    """What a channel connects: the learners, and what their own processes would build them from."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def federation(self) -> Federation: ...
+    @property
+    def learners(self) -> Mapping[int, Any]: ...
+    @property
+    def who(self) -> frozenset[int]: ...
+
+
+MakeChannel: TypeAlias = Callable[[ChannelClients, AnyAlgorithm, Setting], ObservedChannel]
+
+
+def _plain(given: ChannelClients, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
+    return insecure_plain_sum(algorithm, given.learners, setting)
+
+
+def _secure(given: ChannelClients, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
+    return secure_sum(algorithm, given.learners, setting)
+
+
+def _processes(given: ChannelClients, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
+    return processes_sum(
+        algorithm,
+        given.learners,
+        setting,
+        clients=clients_of(given.settings, given.federation, given.who),
+        workers=given.settings.channel.workers,
+    )
+
+
+_CHANNELS: Final[dict[str, MakeChannel]] = {"plain": _plain, "secure": _secure, "processes": _processes}
+
+
+def register_channel(name: str, make: MakeChannel) -> None:
+    """Add a channel that scenarios can name. Raises `ParameterError` if the name is taken."""
+    if name in _CHANNELS:
+        raise ParameterError(f"there is a channel {name!r} already", parameter="name")
+    _CHANNELS[name] = make
+    CHANNEL_KINDS.append(name)
 
 
 def _seed(settings: Settings, part: str) -> bytes | None:

@@ -214,7 +214,7 @@ def test_a_run_in_the_way_is_an_error_that_says_what_to_do(
     err = capsys.readouterr().err
     assert "kept in" not in err
     assert "the runs of 1 of 1 cell are no longer in results/small" in err
-    assert "numbers are those of results/small.jsonl; take another --out" in err
+    assert "numbers are those of results/small.jsonl; use another --out" in err
 
 
 def test_a_known_run_is_shown_where_it_is_and_one_that_is_gone_is_not(

@@ -1,4 +1,4 @@
-"""Generators of data as scenarios name them."""
+"""Data sets that are generated, by name: each is a whole federation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _synthetic(**given: Any) -> Federation:
 
 
 def _like(function: Maker, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]) -> Maker:
-    """`function`, which takes whatever it is given, with the parameters that it hands on."""
+    """Return `function`, which takes any keywords, with the signature of what it passes them to."""
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
     function.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     function.__annotations__ = {**hints, "return": Federation}
@@ -34,7 +34,7 @@ def _like(function: Maker, parameters: Mapping[str, inspect.Parameter], hints: M
 
 
 def _presets() -> Maker:
-    """A preset of the synthetic data, and all that its recipe can be changed by."""
+    """Return the synthetic data with a preset, and every field of its recipe as a parameter."""
     taken = inspect.signature(synthetic.synthetic).parameters
     recipe = inspect.signature(synthetic.Recipe).parameters
     names = [each.name for each in fields(synthetic.Recipe) if each.name != "name"]
