@@ -47,7 +47,7 @@ class KMeans(Algorithm[ModelState, NoMemory]):
         new = np.where(sizes > 0, total["points"].reshape(old.shape) / np.maximum(sizes, 1), old)
         return Outcome(ModelState(as_vector(new.ravel())), {"moved": float(np.abs(new - old).max())})
 
-    def client(self, learner: Any, memory: NoMemory) -> "Assigner":
+    def client(self, learner: Any, _memory: NoMemory) -> "Assigner":
         return Assigner(self.groups, learner[: self.cap])
 
 
