@@ -1,6 +1,6 @@
 """Train softmax regression on digits with FedAvg and with RFA, over secure sums.
 
-A quarter of the clients submit updates of the opposite sign. The mean goes astray, the geometric median does not.
+A quarter of the clients submit updates of the opposite sign. The mean goes astray, the median does not.
 """
 
 import numpy as np
