@@ -31,12 +31,11 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
-    from sims.deploy.clientplan import new_ledger, verified
-    from sims.deploy.join import join
+    from sims.deploy.join import join, load_client_setup, new_ledger
 
     try:
         if args.check:
-            verified(args.config)
+            load_client_setup(args.config)
             print(f"{args.config}: everything is in order")
         elif args.new_ledger:
             print(f"ledger  {new_ledger(args.config)}")

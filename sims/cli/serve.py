@@ -29,12 +29,11 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
-    from sims.deploy.serve import serve
-    from sims.deploy.serverplan import new_ledger, verified
+    from sims.deploy.serve import load_server_setup, new_ledger, serve
 
     try:
         if args.check:
-            verified(args.config)
+            load_server_setup(args.config)
             print(f"{args.config}: everything is in order")
         elif args.new_ledger:
             print(f"ledger  {new_ledger(args.config)}")

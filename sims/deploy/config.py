@@ -6,13 +6,17 @@ limit. Names of files are relative to the file that they are in.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
 
 from secagg.errors import LocalError
 from secagg.finder import GraphChoice
+from secagg.ledger.seal import seal_path
+from secagg.net.files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.noise.accounting import Adjacency
 from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
@@ -61,7 +65,7 @@ ServerPlace = Annotated[Address, PlainValidator(_server)]
 TrustName = Literal["curious_server", "malicious_server"]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A table of a configuration: no unknown keys, and no number that is a text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -70,7 +74,7 @@ class Section(BaseModel):
 # --- what both have ---------------------------------------------------------------------------------
 
 
-class PatienceSection(Section):
+class PatienceSection(ConfigSection):
     handshake: float = Patience.handshake
     silence: float = Patience.silence
     grace: float = Patience.grace
@@ -83,7 +87,7 @@ class PatienceSection(Section):
 # --- a server ---------------------------------------------------------------------------------------
 
 
-class ServerSection(Section):
+class ServeFileServer(ConfigSection):
     """Where it listens, who it is, and where it keeps what."""
 
     listen: Place
@@ -97,7 +101,7 @@ class ServerSection(Section):
     log: Log = None
 
 
-class SessionSection(Section):
+class SessionSection(ConfigSection):
     """The terms of a session, as `ServerMachine` takes them, and how sessions follow each other."""
 
     trust: TrustName
@@ -132,14 +136,14 @@ class SessionSection(Section):
         )
 
 
-class AskSection(Section):
+class AskSection(ConfigSection):
     """One question."""
 
     kind: str
     payload: File | None = None
 
 
-class DeadlinesSection(Section):
+class DeadlinesSection(ConfigSection):
     join: float = Deadlines.join
     share: float = Deadlines.share
     mask: float = Deadlines.mask
@@ -150,7 +154,7 @@ class DeadlinesSection(Section):
         return Deadlines(**self.model_dump())
 
 
-class CapacitySection(Section):
+class CapacitySection(ConfigSection):
     uploads: int = Capacity.uploads
     slowest: float = Capacity.slowest
     strangers: int = Capacity.strangers
@@ -159,10 +163,10 @@ class CapacitySection(Section):
         return Capacity(**self.model_dump())
 
 
-class ServeConfig(Section):
+class ServeConfig(ConfigSection):
     """All of `serve.toml`."""
 
-    server: ServerSection
+    server: ServeFileServer
     session: SessionSection
     ask: list[AskSection]
     deadlines: DeadlinesSection = DeadlinesSection()
@@ -173,7 +177,7 @@ class ServeConfig(Section):
 # --- a client ---------------------------------------------------------------------------------------
 
 
-class ClientSection(Section):
+class ClientSection(ConfigSection):
     """Who it is, whom it talks to, and where it keeps what."""
 
     member: int
@@ -188,7 +192,7 @@ class ClientSection(Section):
     log: Log = None
 
 
-class PolicySection(Section):
+class PolicySection(ConfigSection):
     """The fields of a `Policy`."""
 
     trust: TrustName
@@ -208,14 +212,14 @@ class PolicySection(Section):
         return Policy(**{**given, "trust": Trust(self.trust), "adjacency": Adjacency(self.adjacency)})
 
 
-class InputSection(Section):
+class InputSection(ConfigSection):
     """Where a client's values come from: one of the two."""
 
     values: File | None = None
     answer: str | None = None
 
 
-class JoinConfig(Section):
+class JoinConfig(ConfigSection):
     """All of `join.toml`."""
 
     client: ClientSection
@@ -237,3 +241,52 @@ def load(path: Path, model: type[M]) -> M:
         problems = Problems(path)
         problems.add_all(error, model)
         raise problems.error() from None
+
+
+# What a file is called in a message, and where it is.
+Named: TypeAlias = tuple[str, Path]
+
+
+def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
+    """Whether no two of them are the same; several questions may have the same payload."""
+    payloads: dict[Path, str] = {}
+    for number, ask in enumerate(config.ask, start=1):
+        if ask.payload is not None:
+            payloads.setdefault(ask.payload, f"ask#{number}.payload")
+    beside = [("the configuration", path), ("the seal of server.ledger", seal_path(config.server.ledger))]
+    if config.server.registry.suffix != ".pem":  # or there could be none, which is a problem of its own
+        beside.append(("the file of certificates of server.registry", bundle_path(config.server.registry)))
+    named = _named("server", config.server)
+    return _check([*beside, *named, *((key, file) for file, key in payloads.items())], problems)
+
+
+def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
+    """Whether no two of them are the same."""
+    beside = [("the configuration", path), ("the seal of client.ledger", seal_path(config.client.ledger))]
+    return _check([*beside, *_named("client", config.client), *_named("input", config.input)], problems)
+
+
+def _named(name: str, section: BaseModel) -> Iterator[Named]:
+    for key, value in section:
+        if isinstance(value, Path):
+            yield f"{name}.{key}", value
+
+
+def _check(files: Iterable[Named], problems: Problems) -> bool:
+    seen: dict[object, str] = {}
+    clear = True
+    for key, file in files:
+        first = seen.setdefault(_identity(file), key)
+        if first != key:
+            clear = False
+            problems.add(key, f"{file} is the same file as {first}; each needs one of its own")
+    return clear
+
+
+def _identity(file: Path) -> object:
+    """The same for all names of one file, also if it does not exist yet."""
+    try:
+        status = file.stat()
+    except OSError:
+        return os.path.realpath(file)
+    return status.st_dev, status.st_ino

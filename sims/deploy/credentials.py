@@ -17,7 +17,7 @@ from secagg.net.files import read_bundle, read_certificate, read_key, read_regis
 from secagg.net.tls import certificate_key, check_dates, expiry
 from secagg.registry import MAX_ID, Registry
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.config import ClientSection, ServerSection
+from sims.deploy.config import ClientSection, ServeFileServer
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ClientCredentials(Credentials):
     server: bytes  # its certificate
 
 
-def server_credentials(section: ServerSection, problems: Problems, *, now: int) -> ServerCredentials | None:
+def server_credentials(section: ServeFileServer, problems: Problems, *, now: int) -> ServerCredentials | None:
     """None if there are problems; `now` is in seconds of Unix time."""
     own = _own(section, "server", problems, now)
     registry, authority = _registry(section, "server", problems, now)
@@ -80,7 +80,7 @@ class _Own:
     certificate: bytes
 
 
-def _own(section: ServerSection | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
+def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
     """None also if the two do not fit: then nobody can tell who it is."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
@@ -112,7 +112,7 @@ def _certificate(path: Path, now: int) -> bytes:
 
 
 def _registry(
-    section: ServerSection | ClientSection, name: str, problems: Problems, now: int
+    section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int
 ) -> tuple[Registry | None, bytes | None]:
     """The registry, and the key of the authority that signed it."""
     authority = None

@@ -29,7 +29,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class Log:
+class LogWriter:
     """A sink for `EventLog`."""
 
     def __init__(self, stream: TextIO, *, plain: bool, clock: Clock = _now) -> None:
@@ -53,14 +53,14 @@ class Log:
 
 
 @contextmanager
-def open_log(path: Path | None) -> Iterator[Log]:
+def open_log(path: Path | None) -> Iterator[LogWriter]:
     """The log in a file, which is appended to, or on standard output. Raises `ConfigError`."""
     if path is None:
-        yield Log(sys.stdout, plain=sys.stdout.isatty())
+        yield LogWriter(sys.stdout, plain=sys.stdout.isatty())
         return
     stream = _appending(path)
     try:
-        yield Log(stream, plain=False)
+        yield LogWriter(stream, plain=False)
     finally:
         with suppress(OSError):  # what was lost was complained about
             stream.close()

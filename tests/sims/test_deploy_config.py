@@ -16,19 +16,19 @@ from secagg.thresholds import Trust
 from sims.config_problems import ConfigError
 from sims.deploy.config import (
     CapacitySection,
+    ConfigSection,
     DeadlinesSection,
     JoinConfig,
     PatienceSection,
     PolicySection,
-    Section,
     ServeConfig,
     load,
 )
-from sims.deploy.sums import read_table
+from sims.deploy.sums_file import read_table
 from tests.sims.deploy_site import JOIN, SERVE, SUMS
 
 
-def problems(path: Path, model: type[Section]) -> list[str]:
+def problems(path: Path, model: type[ConfigSection]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(path, model)
     return [line.removeprefix(f"{path}: ") for line in str(caught.value).splitlines()]
@@ -52,7 +52,9 @@ def written(tmp_path: Path, text: str) -> Path:
         (CapacitySection, Capacity),
     ],
 )
-def test_a_section_has_the_fields_and_defaults_of_the_library(section: type[Section], kind: type) -> None:
+def test_a_section_has_the_fields_and_defaults_of_the_library(
+    section: type[ConfigSection], kind: type
+) -> None:
     declared = {column.name: column.default for column in fields(kind)}
     assert set(section.model_fields) == set(declared)
     for name, field in section.model_fields.items():

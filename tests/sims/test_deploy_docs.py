@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from sims.deploy.config import JoinConfig, Section, ServeConfig, load
-from sims.deploy.sums import SumsFile, read_table
+from sims.deploy.config import ConfigSection, JoinConfig, ServeConfig, load
+from sims.deploy.sums_file import SumsFile, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
@@ -103,7 +103,9 @@ def unset(model: BaseModel, place: str) -> list[str]:
         ("sums-all.toml", SumsFile, []),
     ],
 )
-def test_the_page_shows_every_key(tmp_path: Path, name: str, model: type[Section], absent: list[str]) -> None:
+def test_the_page_shows_every_key(
+    tmp_path: Path, name: str, model: type[ConfigSection], absent: list[str]
+) -> None:
     path = tmp_path / name
     path.write_text(named_file(name))
 
@@ -111,7 +113,7 @@ def test_the_page_shows_every_key(tmp_path: Path, name: str, model: type[Section
 
 
 @pytest.mark.parametrize(("name", "model"), [("serve-all.toml", ServeConfig), ("join-all.toml", JoinConfig)])
-def test_keys_that_may_be_left_out_are_marked(tmp_path: Path, name: str, model: type[Section]) -> None:
+def test_keys_that_may_be_left_out_are_marked(tmp_path: Path, name: str, model: type[ConfigSection]) -> None:
     lines = named_file(name).splitlines()
     optional = [line for line in lines if re.search(r"# default\b", line)]
     assert len(optional) >= 3

@@ -25,13 +25,19 @@ from secagg.net.event_log import EventLog, Fact
 from secagg.registry import Registry
 from secagg.spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.config_problems import ConfigError
+from sims.deploy.client_inputs import Source, open_source, usable
 from sims.deploy.config import AskSection, InputSection
-from sims.deploy.inputs import Source, open_source, usable
-from sims.deploy.limits import allow_connections, forbid_core_dumps
-from sims.deploy.log import Log, open_log
-from sims.deploy.questions import NONCE_BYTES, Question, Questions, fresh, round_after, without_nonce
-from sims.deploy.totals import Totals
-from sims.deploy.watch import run_watched
+from sims.deploy.log import LogWriter, open_log
+from sims.deploy.process_control import allow_connections, forbid_core_dumps, run_watched
+from sims.deploy.scheduled_sums import (
+    NONCE_BYTES,
+    ScheduledSum,
+    SumSchedule,
+    TotalsDirectory,
+    fresh,
+    round_after,
+    without_nonce,
+)
 
 # --- the log ---
 
@@ -43,7 +49,7 @@ def noon() -> datetime:
 def test_a_log_is_json_for_machines() -> None:
     stream = StringIO()
 
-    Log(stream, plain=False, clock=noon)("connected", {"member": 3, "reason": "a\nb"})
+    LogWriter(stream, plain=False, clock=noon)("connected", {"member": 3, "reason": "a\nb"})
 
     assert stream.getvalue().count("\n") == 1
     assert json.loads(stream.getvalue()) == {
@@ -56,7 +62,7 @@ def test_a_log_is_json_for_machines() -> None:
 
 def test_a_log_is_words_on_a_terminal() -> None:
     stream = StringIO()
-    log = Log(stream, plain=True, clock=noon)
+    log = LogWriter(stream, plain=True, clock=noon)
 
     log("connected", {"member": 3, "reason": "\x1b[2J"})
     log("stopped", {})
@@ -108,12 +114,12 @@ def test_a_pipe_is_no_log(tmp_path: Path, reader: bool) -> None:
 # --- totals ---
 
 TOTAL = Total({"file": np.array([1.5, 2.5]), "count": np.array([7], np.uint64)}, count=3, invited=4)
-QUESTION = Question("mean", 12, 3, None)
+QUESTION = ScheduledSum("mean", 12, 3, None)
 
 
 def test_a_total_is_stored_under_its_round(tmp_path: Path) -> None:
     """Whatever its parts are called."""
-    path = Totals(tmp_path).store(TOTAL, QUESTION)
+    path = TotalsDirectory(tmp_path).store(TOTAL, QUESTION)
 
     assert path == tmp_path / "00000012-03-mean.npz"
     assert path.stat().st_mode & 0o077 == 0
@@ -129,47 +135,47 @@ def test_a_total_is_stored_under_its_round(tmp_path: Path) -> None:
 
 
 def test_a_total_is_never_overwritten(tmp_path: Path) -> None:
-    before = Totals(tmp_path).store(TOTAL, QUESTION).read_bytes()
+    before = TotalsDirectory(tmp_path).store(TOTAL, QUESTION).read_bytes()
 
     with pytest.raises(ConfigError, match="exists already, and is never overwritten"):
-        Totals(tmp_path).store(Total({"file": np.zeros(2)}, count=1, invited=1), QUESTION)
+        TotalsDirectory(tmp_path).store(Total({"file": np.zeros(2)}, count=1, invited=1), QUESTION)
 
     (path,) = tmp_path.iterdir()
     assert path.read_bytes() == before
 
 
 def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
-    Totals(tmp_path / "new").prepare()
-    Totals(tmp_path / "new").check_writable()
+    TotalsDirectory(tmp_path / "new").prepare()
+    TotalsDirectory(tmp_path / "new").check_writable()
 
     assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_rounds_go_on_behind_the_totals(tmp_path: Path) -> None:
     """Other files are none of them, whatever they are called."""
-    assert Totals(tmp_path).round_after() == 0
+    assert TotalsDirectory(tmp_path).round_after() == 0
     for name in ("notes", "123-00-mean.npz", "99999999-00-mean.txt", ".00000099-00-mean.npz.0123"):
         (tmp_path / name).write_text("")
-    assert Totals(tmp_path).round_after() == 0
-    Totals(tmp_path).store(TOTAL, QUESTION)
-    assert Totals(tmp_path).round_after() == 13
+    assert TotalsDirectory(tmp_path).round_after() == 0
+    TotalsDirectory(tmp_path).store(TOTAL, QUESTION)
+    assert TotalsDirectory(tmp_path).round_after() == 13
     (tmp_path / "123456789-00-mean.npz").write_text("")
-    assert Totals(tmp_path).round_after() == 123456790
+    assert TotalsDirectory(tmp_path).round_after() == 123456790
 
 
 def test_a_total_that_could_not_be_stored_is_noticed_in_time(tmp_path: Path) -> None:
-    Totals(tmp_path).check_free(QUESTION)
-    Totals(tmp_path).store(TOTAL, QUESTION)
+    TotalsDirectory(tmp_path).check_free(QUESTION)
+    TotalsDirectory(tmp_path).store(TOTAL, QUESTION)
 
     with pytest.raises(ConfigError, match=r"00000012-03-mean\.npz is there already; move it away"):
-        Totals(tmp_path).check_free(QUESTION)
+        TotalsDirectory(tmp_path).check_free(QUESTION)
 
 
 def test_totals_of_one_server_at_a_time(tmp_path: Path) -> None:
     in_use = pytest.raises(ConfigError, match="is in use by another server")
-    with Totals(tmp_path).held(), in_use, Totals(tmp_path).held():
+    with TotalsDirectory(tmp_path).held(), in_use, TotalsDirectory(tmp_path).held():
         pass
-    with Totals(tmp_path).held():
+    with TotalsDirectory(tmp_path).held():
         pass
 
 
@@ -179,15 +185,15 @@ def test_totals_that_nobody_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     with (
         pytest.raises(ConfigError, match="none cannot be used: No such file"),
-        Totals(tmp_path / "none").held(),
+        TotalsDirectory(tmp_path / "none").held(),
     ):
         pass
     with pytest.raises(ConfigError, match="none cannot be read: No such file"):
-        Totals(tmp_path / "none").round_after()
+        TotalsDirectory(tmp_path / "none").round_after()
     monkeypatch.setattr("fcntl.flock", unsupported)
     with (
         pytest.raises(ConfigError, match="cannot be locked: Operation not supported"),
-        Totals(tmp_path).held(),
+        TotalsDirectory(tmp_path).held(),
     ):
         pass
 
@@ -235,7 +241,7 @@ def test_a_question_without_a_nonce_is_noticed() -> None:
 
 
 def test_a_payload_is_read_for_each_question(tmp_path: Path) -> None:
-    question = Question("mean", 0, 0, tmp_path / "model")
+    question = ScheduledSum("mean", 0, 0, tmp_path / "model")
     for contents in (b"first", b"second"):
         (tmp_path / "model").write_bytes(contents)
         assert without_nonce(question.payload()) == contents
@@ -246,7 +252,7 @@ def test_a_payload_is_read_for_each_question(tmp_path: Path) -> None:
 
 def test_every_pass_through_the_questions_is_a_round() -> None:
     asks = [AskSection(kind="a"), AskSection(kind="b")]
-    questions = Questions(asks, sums=5, next_round=7)
+    questions = SumSchedule(asks, sums=5, next_round=7)
 
     first, second = list(questions.of_session()), list(questions.of_session())
 

@@ -14,7 +14,7 @@ import pytest
 
 from secagg.ledger import ClientLedger
 from sims.cli import main
-from sims.deploy.totals import Totals
+from sims.deploy.scheduled_sums import TotalsDirectory
 from tests.sims.deploy_site import CLIENTS, Site
 
 Break = Callable[[Site], object]
@@ -400,7 +400,7 @@ def test_a_port_that_needs_a_privilege(
 def test_totals_of_another_server(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     (site / "totals").mkdir()
 
-    with Totals(site / "totals").held():
+    with TotalsDirectory(site / "totals").held():
         assert "server.totals: totals is in use by another server; name another" in refused(
             site, "serve", capsys
         )

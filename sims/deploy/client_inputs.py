@@ -23,7 +23,7 @@ from secagg.inputs import checked
 from secagg.spec import SumSpec
 from sims.config_problems import ConfigError
 from sims.deploy.config import InputSection
-from sims.deploy.questions import without_nonce
+from sims.deploy.scheduled_sums import without_nonce
 
 Source: TypeAlias = Callable[[Asked], Mapping[str, Any]]
 Arrays: TypeAlias = dict[str, NDArray[Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,9 +10,11 @@ from typing import Final, TypeAlias
 
 import trio
 
-from secagg.errors import SecaggError
+from secagg.errors import ParameterError, SecaggError
 from secagg.net.event_log import EventLog
 from secagg.registry import NEVER_EXPIRES, Registry
+from sims.config_problems import ConfigError
+from sims.workers.os_processes import raise_open_file_limit
 
 Clock: TypeAlias = Callable[[], float]
 
@@ -86,3 +89,20 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(each)
     else:
         yield error
+
+
+_OWN: Final = 64  # files of a process that are no connections: ledger, log, totals, libraries
+
+
+def forbid_core_dumps() -> None:
+    """A crash would otherwise write keys and values to disk."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def allow_connections(most: int) -> None:
+    """Raises `ConfigError` if the system allows fewer open files than so many connections need."""
+    try:
+        raise_open_file_limit(most + _OWN)
+    except ParameterError as error:
+        raise ConfigError(str(error)) from None

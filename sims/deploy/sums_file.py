@@ -24,7 +24,7 @@ from secagg.errors import SpecError
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
 from sims.config_problems import Problems, shown
-from sims.deploy.config import Section, load
+from sims.deploy.config import ConfigSection, load
 
 _BOUNDS: Final = "{l2 = 1.0}, {linf = 1.0}, {count = 10}, {count = 10, total = 10} or 'residue'"
 _MOST_DIGITS: Final = 1000
@@ -63,19 +63,19 @@ def _variance(value: object) -> Fraction:
         raise ValueError(f"must be a number such as 12.5 or '25/2', not {shown(value)}") from None
 
 
-class NoiseSection(Section):
+class NoiseSection(ConfigSection):
     scale: float
     variance: Annotated[Fraction, PlainValidator(_variance)]
 
 
-class PromiseSection(Section):
+class PromiseSection(ConfigSection):
     clients: int
     dropouts: int
     colluders: int
     removable: bool = False
 
 
-class PartSection(Section):
+class PartSection(ConfigSection):
     name: str
     size: int
     bits: int
@@ -87,7 +87,7 @@ class PartSection(Section):
         return Part(name=self.name, size=self.size, bits=self.bits, bound=self.bound, noise=noise)
 
 
-class SumSection(Section):
+class SumSection(ConfigSection):
     kind: str
     times: int = 1
     group: str | None = None
@@ -95,7 +95,7 @@ class SumSection(Section):
     part: list[PartSection]
 
 
-class SumsFile(Section):
+class SumsFile(ConfigSection):
     """All of `sums.toml`."""
 
     sum: list[SumSection]

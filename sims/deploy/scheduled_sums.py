@@ -1,0 +1,190 @@
+"""What a server asks: the same few questions in every session, in order, and which round they belong to.
+
+A client remembers every question that it answered, by kind and payload, and never answers it again. So each
+payload begins with a nonce of 16 random bytes, after which comes what the payload's file holds at that
+moment, if there is one. A round is one pass through the questions: sums of one group within it are over the
+same clients. Rounds only ascend, also across restarts, because clients refuse groups of earlier rounds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import secrets
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.ledger import read_ledger
+from secagg.net.files import PRIVATE, FileKind
+from secagg.spec import Table, Total
+from sims.config_problems import ConfigError, Problems, nearest
+from sims.deploy.config import AskSection
+
+NONCE_BYTES: Final = 16
+PAYLOAD: Final = FileKind("a payload", "write it, or correct the path", ConfigError)
+
+
+def fresh(payload: bytes) -> bytes:
+    """A payload that nobody has been asked before."""
+    return secrets.token_bytes(NONCE_BYTES) + payload
+
+
+def without_nonce(payload: bytes) -> bytes:
+    """What `fresh` was given. Raises `ConfigError` if there is no nonce."""
+    if len(payload) < NONCE_BYTES:
+        raise ConfigError(f"the question does not begin with a nonce of {NONCE_BYTES} bytes")
+    return payload[NONCE_BYTES:]
+
+
+@dataclass(frozen=True)
+class ScheduledSum:
+    """One sum to ask for."""
+
+    kind: str
+    round_number: int
+    sum_index: int
+    payload_file: Path | None
+
+    def payload(self) -> bytes:
+        """Read anew for each question. Raises `ConfigError` if the file cannot be read."""
+        return fresh(b"" if self.payload_file is None else PAYLOAD.read(self.payload_file))
+
+
+class SumSchedule:
+    """All sessions' questions. `next_round` is the first that nobody has been asked in."""
+
+    def __init__(self, asks: Sequence[AskSection], *, sums: int, next_round: int) -> None:
+        self._asks = tuple(asks)
+        self.sums = sums
+        self._next_round = next_round
+
+    def of_session(self) -> Iterator[ScheduledSum]:
+        """`sums` questions: every pass through the list is a round."""
+        first = self._next_round
+        self._next_round += -(-self.sums // len(self._asks))
+        for index in range(self.sums):
+            rounds, place = divmod(index, len(self._asks))
+            ask = self._asks[place]
+            yield ScheduledSum(ask.kind, first + rounds, index, ask.payload)
+
+
+def round_after(ledger: Path) -> int:
+    """The first round after all in which the server has asked. Raises `LedgerError`."""
+    asked = (row.body["round"] for row in read_ledger(ledger).rows if row.body["entry"] == "asked")
+    return max(asked, default=-1) + 1
+
+
+def check_asks(asks: Sequence[AskSection], table: Table, problems: Problems) -> None:
+    """Clients would refuse what is not in the table, and a kind more often in a round than declared."""
+    if not asks:
+        problems.add("ask", "is empty; say which kinds of sums are asked for")
+    asked: Counter[str] = Counter()
+    for number, ask in enumerate(asks, start=1):
+        asked[ask.kind] += 1
+        if ask.kind not in table:
+            hint = nearest(ask.kind, list(table))
+            problems.add(f"ask#{number}.kind", f"the table has no kind {ask.kind!r}; {hint}")
+        elif asked[ask.kind] == table[ask.kind].times + 1:
+            problems.add(
+                f"ask#{number}.kind",
+                f"{ask.kind!r} is asked more often than its times in the table, {table[ask.kind].times}",
+            )
+        if ask.payload is not None:
+            with problems.about(f"ask#{number}.payload"):
+                PAYLOAD.read(ask.payload)
+
+
+_TOTAL_REMEDY: Final = "correct the path"
+_NAME: Final = re.compile(r"([0-9]{8,18})-[0-9]{2}-.*\.npz", re.DOTALL)
+TOTAL: Final = FileKind("a total", _TOTAL_REMEDY, ConfigError)
+
+
+@dataclass(frozen=True)
+class TotalsDirectory:
+    """A directory of them. What is there is never overwritten."""
+
+    directory: Path
+
+    def prepare(self) -> None:
+        """Make the directory, if its parent is there."""
+        try:
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be a directory: {error.strerror}") from None
+
+    def check_writable(self) -> None:
+        """Raise `ConfigError` unless a total could be stored now: to ask for it would cost clients."""
+        probe = self.directory / f".probe-{secrets.token_hex(8)}"
+        TOTAL.create(probe, b"", mode=PRIVATE)
+        probe.unlink(missing_ok=True)
+
+    def check_free(self, question: ScheduledSum) -> None:
+        """Raise `ConfigError` if there is such a total already: a second one could not be stored."""
+        path = self._path(question)
+        if os.path.lexists(path):
+            raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
+
+    def round_after(self) -> int:
+        """The first round after all that a total here is of. Raises `ConfigError` if nobody can look."""
+        try:
+            found = [_NAME.match(name) for name in os.listdir(self.directory)]
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be read: {error.strerror}") from None
+        return max((int(match[1]) for match in found if match), default=-1) + 1
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Two servers here would take each other's names. The lock is gone with its process."""
+        try:
+            handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be used: {error.strerror}") from None
+        try:
+            self._lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{self.directory} is in use by another server; name another") from None
+        except OSError as error:
+            raise ConfigError(f"{self.directory} cannot be locked: {error.strerror}") from None
+
+    def store(self, total: Total, question: ScheduledSum) -> Path:
+        """When this returns, the total is on disk. Raises `ConfigError` if it cannot be."""
+        about = {
+            "kind": question.kind,
+            "round": question.round_number,
+            "clients": total.count,
+            "invited": total.invited,
+        }
+        arrays = {**total.parts, **{f"_{name}": np.array(value) for name, value in about.items()}}
+        path = self._path(question)
+        TOTAL.create(path, _npz(arrays), mode=PRIVATE)
+        return path
+
+    def _path(self, question: ScheduledSum) -> Path:
+        return self.directory / f"{question.round_number:08d}-{question.sum_index:02d}-{question.kind}.npz"
+
+
+def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
+    """What `numpy.savez` writes. That function takes no array whose name is `file`."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return buffer.getvalue()
