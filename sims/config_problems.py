@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeAlias, get_args
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from secagg.errors import LocalError, PeerError, SecaggError
 from secagg.net.files import FileKind
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
 Place: TypeAlias = tuple[int | str, ...]
 
@@ -147,6 +148,8 @@ def _names(model: type[BaseModel], place: Place) -> list[str]:
 
 def _model_in(annotation: Any) -> type[BaseModel]:
     """The model of a field that holds one, or a list of them, or perhaps none."""
+    from pydantic import BaseModel  # needed by commands that read configurations only
+
     candidates = (annotation, *get_args(annotation))
     return next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))
 
