@@ -24,7 +24,7 @@ from protocols.quantised import Quantised
 from protocols.sketched_sgd import SketchedSGD
 from secagg.params import SessionParams
 from secagg.thresholds import Trust
-from sims.plan.cost_plan import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, plan_costs
 from sims.sweep import Record
 
 _FLOAT_BITS: Final = 32  # of a number, where the paper counts bits
@@ -66,7 +66,7 @@ def cost_of(record: Record, *, drawn: int) -> Cost:
     # Who is drawn anew in every round cannot go on with the session of the round before.
     lasts = 1 if asked < everybody else 64 // algorithm.most_sums
     params = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=lasts * algorithm.most_sums)
-    plan = look_ahead(algorithm, Conditions(params=params))
+    plan = plan_costs(algorithm, Conditions(params=params))
     elements = sum(written(one) for one in algorithm.sums())
     each = elements + sum(read(one, algorithm.dim) for one in algorithm.sums())
     payload = sum(one.times * one.bits for one in plan.sums)

@@ -11,7 +11,7 @@ def counted(number: int, noun: str) -> str:
 
 
 # Why a sum without noise is not private.
-EXACT_TOTAL = "the total is exact, and whoever knows all other inputs knows the last one"
+EXACT_TOTAL = "the total is exact, so all inputs but one reveal the last one"
 
 
 MISSING: Final = "–"  # noqa: RUF001  # an en dash, as in a printed table

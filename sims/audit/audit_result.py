@@ -1,6 +1,6 @@
-"""What an audit of a run found: values that a person, a program and a report read alike.
+"""The result of an audit, as dataclasses that the command line, `--json` and the report read.
 
-All of it comes from a run directory and nothing else. `sims.audit.audit_run` puts it together.
+All of it comes from a run directory alone. `sims.audit.audit_run` builds it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What this run was. `graph`, `neighbours` and `threshold` are those of its last session, if any."""
+    """What was run. `graph`, `neighbours` and `threshold` are those of its last session, if any."""
 
     path: str
     name: str
@@ -38,7 +38,7 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Integrity:
-    """Whether the records are what was written.
+    """Whether the records are unaltered.
 
     `rows`, `head`   of the ledger's chain; None where there is no ledger.
     `key`            that signed the head, and `fingerprint` the short form that people compare.
@@ -64,7 +64,7 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True)
 class SumPart:
-    """A vector of which a server learned the sum. `bound` says in words what one client could add."""
+    """A vector of a sum. `bound` states what one client can add."""
 
     name: str
     size: int
@@ -117,8 +117,8 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
-    """Rounds after each other in which the same was released: so many sums of each kind."""
+class RoundRange:
+    """Consecutive rounds that released the same number of sums of each kind."""
 
     first: int
     last: int
@@ -131,7 +131,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What one party's ledger, or memory, says that privacy has cost; `epsilon` is at `delta`."""
+    """The privacy cost by one party's ledger; `epsilon` is at `delta`."""
 
     rho: float
     epsilon: float | None
@@ -141,7 +141,7 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """What the sums of the algorithm have cost, by who keeps count. Epsilons are at `delta`.
+    """The privacy cost of the algorithm's sums, by whose ledger counts it. Epsilons are at `delta`.
 
     `server`         of a client that was in every released sum.
     `most`, `least`  of the clients' own ledgers; None where there is no record of them.
@@ -165,7 +165,7 @@ class PrivacySpending:
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """Something that is not private. `kind` is the kind of sum that it is about, if it is about one."""
+    """Something that is not private. `kind` is the kind of sum concerned, if any."""
 
     what: str
     why: str
@@ -183,7 +183,7 @@ class CutShort:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSteps:
-    """Sums of one group that rounds achieved: `rounds` says for how many rounds it was so many."""
+    """Sums of one group per round: `rounds` maps a number of sums to the number of rounds with it."""
 
     group: str
     planned: int
@@ -198,7 +198,7 @@ class GroupSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientDropouts:
-    """Clients that were lost in one stage of a sum, or of a session's set-up (`kind` is then empty)."""
+    """Clients that dropped out in one stage of a sum, or of a session's set-up (`kind` is then empty)."""
 
     round: int
     kind: str
@@ -208,7 +208,7 @@ class ClientDropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRefusal:
-    """A client that refused, and what it said."""
+    """A client that refused, with its error."""
 
     round: int
     kind: str
@@ -219,7 +219,7 @@ class ClientRefusal:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedSum:
-    """A sum, or a session (`kind` is then empty), of which nothing was released."""
+    """A sum, or a session (`kind` is then empty), that released nothing."""
 
     round: int
     kind: str
@@ -259,11 +259,11 @@ class ByteGrowth:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteTraffic:
-    """What was sent, and what the protocol says that it should have been.
+    """Measured bytes, beside what the protocol predicts.
 
     `sums`, `exact`     sums and sessions that were compared, and those that agree to the byte.
     `differences`       the others, one sentence each.
-    `wrong`             how many of them contradict the protocol; of the rest, it cannot be told.
+    `wrong`             how many of them contradict the protocol; the rest cannot be predicted.
     `up_per_client`, `down_per_client`  of a whole run: all bytes over the clients of a round.
     `fedavg_up`, `fedavg_down`          the same of plain federated averaging, 4 bytes for each parameter.
     `growth`            how bytes grow with the cohort, where the run has cohorts of several sizes.
@@ -303,7 +303,7 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True)
 class Achieved:
-    """What came of the run, for a comparison; None where nothing was measured."""
+    """Results of the run, for a comparison; None where nothing was measured."""
 
     accuracy: float | None
     error_90: float | None
@@ -314,13 +314,13 @@ class Achieved:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Everything. `remarks` say which files were missing, or not complete."""
+    """The whole audit. `remarks` name files that were missing or incomplete."""
 
     subject: RunSummary
     integrity: Integrity
     kinds: tuple[SumKind, ...]
     releases: tuple[Release, ...]
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[RoundRange, ...]
     spending: PrivacySpending
     exposures: tuple[Exposure, ...]
     groups: tuple[GroupSteps, ...]
@@ -333,11 +333,11 @@ class Audit:
 
     @property
     def intact(self) -> bool:
-        """Whether the records fit together: an audit of others proves nothing."""
+        """Whether the records agree. Otherwise the audit proves nothing."""
         return self.integrity.intact
 
     @property
     def sound(self) -> bool:
-        """Whether, besides, no bytes contradict the protocol, and no canary the noise that was promised."""
+        """Whether the records agree, all bytes follow the protocol, and no canary refutes the noise."""
         wrong = 0 if self.traffic is None else self.traffic.wrong
         return self.intact and not wrong and all(each.holds for each in self.canaries)

@@ -12,7 +12,14 @@ from sims.audit.byte_counts import traffic
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
 from sims.audit.privacy_cost import adjacency_of, delta_of, spending
-from sims.audit.released_sums import Accounts, Books, kinds_of, releases, stretches, wrong_charges
+from sims.audit.released_sums import (
+    BudgetAccounts,
+    PrivacyAccount,
+    kinds_of,
+    releases,
+    round_ranges,
+    wrong_charges,
+)
 from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
 from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError, toml_tables
@@ -20,7 +27,7 @@ from sims.records import RunDirectory
 from sims.records.run_paths import SCENARIO
 
 
-def audited(
+def audit_run(
     run: RunDirectory | Path, *, server_key: bytes | None = None, delta: float | None = None
 ) -> Audit:
     """All there is to find out about a run.
@@ -48,9 +55,9 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     records = found.records
     chosen, remark = delta_of(evidence, settings, delta)
     adjacency = adjacency_of(evidence, records)
-    accounts = Accounts(adjacency, chosen)
+    accounts = PrivacyAccount(adjacency, chosen)
     beside = settings.get("tail", {}).get("delta") if delta is None else None
-    books = Books(accounts, accounts if beside is None else Accounts(adjacency, beside))
+    books = BudgetAccounts(accounts, accounts if beside is None else PrivacyAccount(adjacency, beside))
     written = evidence.run.get("sums") or ()
     described = {row["kind"]: row for row in written}
     kinds = kinds_of(written, records.entries)
@@ -61,7 +68,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         integrity=_with(found.integrity, tuple(wrong_charges(records, accounts))),
         kinds=kinds,
         releases=learned,
-        stretches=stretches(learned, extra),
+        stretches=round_ranges(learned, extra),
         spending=spending(evidence, records, extra, learned, books),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),

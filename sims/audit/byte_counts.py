@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from sims.audit.audit_result import ByteGrowth, ByteTraffic, StageBytes
-from sims.audit.expected_bytes import STAGES, Expected, OneSum, set_up, sizes_of
+from sims.audit.expected_bytes import STAGES, Expected, ExpectedSum, set_up, sizes_of
 from sims.audit.reconciliation import Records
 from sims.audit.run_files import Evidence
 from sims.records.sums import TRAINING, SumRecord, TrafficCounts
@@ -26,7 +26,7 @@ _MOST_TOLD: Final = 20
 
 
 @dataclass
-class _Sheet:
+class _ByteComparison:
     """Adds up what was compared."""
 
     measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
@@ -88,7 +88,7 @@ def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
     """None where nothing was sent, as over a plain channel."""
     if evidence.is_plain:
         return None
-    sheet, trust = _Sheet(), str(evidence.run["trust"])
+    sheet, trust = _ByteComparison(), str(evidence.run["trust"])
     sessions = {row.session: row for row in evidence.sessions}
     sizes = {number: sizes_of(row, trust) for number, row in sessions.items()}
     for number, row in sessions.items():
@@ -97,13 +97,13 @@ def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
     for entry in records.entries:
         if entry.asked is None or entry.logged is None or entry.logged.session not in sizes:
             continue
-        one = OneSum(entry.asked, entry.logged, sizes[entry.logged.session])
+        one = ExpectedSum(entry.asked, entry.logged, sizes[entry.logged.session])
         name = f"{entry.kind} in round {entry.round}"
         sheet.add(name, entry.logged, {"up": one.up(), "down": one.down()})
     return _traffic(evidence, sheet, _loads(evidence))
 
 
-def _traffic(evidence: Evidence, sheet: _Sheet, loads: Iterable[Load]) -> ByteTraffic:
+def _traffic(evidence: Evidence, sheet: _ByteComparison, loads: Iterable[Load]) -> ByteTraffic:
     up, down = (sum(sheet.measured[way].values()) for way in ("up", "down"))
     clients = max(int(evidence.run["per_round"]), 1)
     plain = float(_PARAMETER * evidence.run["dim"] * _rounds(evidence))

@@ -26,7 +26,7 @@ Expected = Mapping[str, int | None]  # bytes by stage; None where the facts do n
 
 
 def sizes_of(session: SessionRecord, trust: str) -> Sizes:
-    """What a session's frames are long."""
+    """Return the frame lengths of a session."""
     members = session.frames_up.get("advertise", 0)
     return Sizes(
         trust=trust,
@@ -40,36 +40,36 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
-    """Bytes up and down of a session's set-up. Of one that failed, nobody knows how far it came."""
+    """Bytes up and down of a session's set-up. Unknown (None) if the set-up failed."""
     if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
     dealt = session.frames_up.get("share", 0)
     up = {"advertise": sizes.members * sizes.advertisement, "share": dealt * sizes.shares}
     down = {
         "advertise": session.frames_down.get("advertise", 0) * sizes.invitation,
-        "share": _told_in_set_up(session, sizes, dealt),
+        "share": _set_up_share_down(session, sizes, dealt),
     }
     return up, down
 
 
-def _told_in_set_up(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
-    """Whoever hears the keys deals shares, and gets those of the others, unless it is killed in between.
+def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
+    """Bytes of key lists and deliveries. A client that was sent the keys may die before its delivery.
 
-    None on a ring where somebody has not dealt: then it matters whose neighbour that was.
+    None on a ring if a client has not dealt shares: then it matters which neighbours it had.
     """
-    told, everybody = session.frames_down.get("share", 0), dealt == sizes.members
-    if sizes.is_ring and not everybody:
+    frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
+    if sizes.is_ring and not all_dealt:
         return None
-    delivered = sizes.delivery(sizes.neighbours if everybody else dealt - 1)
-    if told == 2 * dealt:
+    delivered = sizes.delivery(sizes.neighbours if all_dealt else dealt - 1)
+    if frames == 2 * dealt:
         return dealt * (sizes.keys + delivered)
     measured = session.bytes_down.get("share", 0)
-    return _settled(measured, frames=told, usual=sizes.keys, other=delivered, most=dealt)
+    return _settled(measured, frames=frames, usual=sizes.keys, other=delivered, most=dealt)
 
 
 @dataclass(frozen=True)
-class OneSum:
-    """A sum that somebody was asked for, as the ledger and as the log have it."""
+class ExpectedSum:
+    """A sum that was asked, as the ledger and the log record it, with the bytes it should take."""
 
     asked: Row
     logged: SumRecord
@@ -109,7 +109,7 @@ class OneSum:
         }
 
     def _reveals(self) -> int | None:
-        """None on a ring where nobody counted who was around whom."""
+        """None on a ring if the log has no counts of neighbours."""
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
@@ -120,7 +120,7 @@ class OneSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """On the complete graph, everybody is around everybody; on a ring, the server counts."""
+        """(asked, survived, clients with that many) around each client. On a ring, the server counts them."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
@@ -144,7 +144,7 @@ class OneSum:
             }
         else:
             lengths |= {"reveal": sizes.survivors(index)}
-        return {stage: self._told(stage, length) for stage, length in lengths.items()}
+        return {stage: self._down(stage, length) for stage, length in lengths.items()}
 
     @property
     def _query(self) -> int:
@@ -158,8 +158,8 @@ class OneSum:
             key=lambda length: (length == asked["broadcast bytes"], length),
         )
 
-    def _told(self, stage: str, length: int) -> int:
-        """A sum that fails is closed by another frame, in the stage in which it failed."""
+    def _down(self, stage: str, length: int) -> int:
+        """Bytes of one stage. A failed sum is closed by another frame, in the stage in which it failed."""
         frames = self.logged.frames_down
         failed = self.logged.failure is not None and stage == self._last
         return _settled(
@@ -172,7 +172,7 @@ class OneSum:
 
     @property
     def _last(self) -> str:
-        """The stage to which the sum came."""
+        """The last stage that the sum reached."""
         frames = self.logged.frames_down
         return max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
 
@@ -296,7 +296,7 @@ class Sizes:
         return _HEADER + blob(self.neighbours * self._envelope) + blob(self._sig)
 
     def delivery(self, dealt: int) -> int:
-        """With the envelopes of so many neighbours."""
+        """With the envelopes of `dealt` neighbours."""
         return _HEADER + blob(dealt * self._parcel)
 
     # --- a sum ---
@@ -319,7 +319,7 @@ class Sizes:
         return _HEADER + number(index) + blob((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """By a client around which so many are asked, and survive; with `surplus` seeds of each of those."""
+        """With shares for `roster` asked neighbours, and `surplus` seeds of each of `survivors`."""
         dealers = blob(bitmap(self.neighbours + 1))
         return _HEADER + number(index) + dealers + blob(_SHARE * (roster + surplus * survivors))
 

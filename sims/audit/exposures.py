@@ -1,4 +1,4 @@
-"""What is not private, and why: the plain list that an honest audit ends with."""
+"""What is not private in a run, and why."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _whole_run(evidence: Evidence) -> Iterator[Exposure]:
     if evidence.is_plain:
         yield Exposure(
             what="every client's vectors",
-            why="over a plain channel, everything was visible to whoever ran it: bounds and noise are as in "
+            why="over a plain channel, everything was visible to the simulation: bounds and noise are as in "
             "a secure one, but nothing was hidden",
         )
     if evidence.run.get("insecure_seed") is not None:
         yield Exposure(
             what="keys, rounding and noise",
-            why="they follow from insecure_seed, which is in run.json: whoever has it can compute them all",
+            why="they follow from insecure_seed, which is in run.json: anyone with it can compute them all",
         )
 
 
@@ -60,7 +60,7 @@ def _of_kind(kind: SumKind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
         yield Exposure(
             what="the input of a client that a malicious server singles out",
             why="clients give themselves a weight by something that the server chooses, and it could silence "
-            f"everybody but one; {evidence.run['trust']} is what was trusted here",
+            f"all clients but one; {evidence.run['trust']} is what was trusted here",
             kind=kind.kind,
         )
 
@@ -94,7 +94,7 @@ def _always(evidence: Evidence, own: Sequence[SumKind]) -> Iterator[Exposure]:
         yield Exposure(
             what="who took part, and who left when",
             why="the server invites clients and collects what they send, so it knows who they are; so may "
-            "whoever sees the traffic",
+            "an observer of the traffic",
         )
         yield Exposure(
             what="whether a total is what honest clients meant",
@@ -104,6 +104,6 @@ def _always(evidence: Evidence, own: Sequence[SumKind]) -> Iterator[Exposure]:
     if evidence.metrics:
         yield Exposure(
             what="how every single client does, in this directory",
-            why="metrics and clients.json are measured by an observer who sees everybody, and the checkpoint "
-            "holds clients' states: only a simulation has such a view",
+            why="metrics and clients.json are measured by an observer who sees all clients, and the "
+            "checkpoint holds clients' states: only a simulation has such a view",
         )

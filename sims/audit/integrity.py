@@ -48,7 +48,7 @@ class Examined:
 
 
 def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
-    """Never raises for what was altered: that is a finding."""
+    """Check the ledger, its signature and the files beside it. Altered records are findings, not errors."""
     if evidence.is_plain:
         return _plain(evidence, server_key)
     problems: list[str] = []
@@ -84,7 +84,7 @@ def fingerprint(key: bytes) -> str:
 
 
 def _plain(evidence: Evidence, server_key: bytes | None) -> Examined:
-    remark = "a plain channel keeps no ledger: nothing vouches for what sums.jsonl says"
+    remark = "a plain channel keeps no ledger: sums.jsonl is unsigned"
     problems = list(misstatements(evidence))
     if server_key is not None:
         problems.append("there is no ledger that the server's key could have signed")
@@ -141,17 +141,17 @@ def _remarks(
 ) -> Iterator[str]:
     if signed is not None and server_key is None:
         yield (
-            "the signature holds, but whose key it is, only you can know: compare its fingerprint with the "
-            "server's, or give the server's public key with --server-key; without, somebody who rewrote the "
-            "whole ledger could have signed it with another key"
+            "the signature holds, but it does not prove whose key it is: compare its fingerprint with the "
+            "server's, or give the server's public key with --server-key; otherwise a rewritten ledger could "
+            "have been signed with another key"
         )
     if signed is not None:
         yield (
             "the signature covers the ledger and, by their digest, the settings; sums.jsonl, spend.json and "
             "run.json have to fit to these; what else they say is not signed, nor are metrics and canaries"
         )
-    if signed is not None and _is_everybodys(signed.keys[-1], evidence):
-        yield "the key that signed follows from insecure_seed: anybody who has it can sign another ledger"
+    if signed is not None and _is_public_key(signed.keys[-1], evidence):
+        yield "the key that signed follows from insecure_seed: anyone with the seed can sign another ledger"
     if signed is not None and (keys := len(set(signed.keys))) > 1:
         yield f"{keys} keys have signed: the run went on with another one after it was stopped"
     if records.lost:
@@ -164,7 +164,7 @@ def _remarks(
         yield f"the run is {evidence.run['status']}: this is what there is so far"
 
 
-def _is_everybodys(key: bytes, evidence: Evidence) -> bool:
+def _is_public_key(key: bytes, evidence: Evidence) -> bool:
     settings = settings_of(evidence)
     return settings is not None and settings.seeded and key == insecure_server(settings.seed).public
 
@@ -194,10 +194,10 @@ def misstatements(evidence: Evidence) -> Iterator[str]:
     elif Variant({}, settings).digest != evidence.run.get("digest"):
         yield f"{path} is not the scenario of the run that was signed: it was altered, or so was run.json"
     else:
-        yield from _told_otherwise(evidence.run, settings)
+        yield from _disagreements_with_scenario(evidence.run, settings)
 
 
-def _told_otherwise(run: Row, settings: Settings) -> Iterator[str]:
+def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
     pairs: tuple[tuple[str, Any, Any], ...] = (
         ("the channel", run["channel"], settings.channel.kind),
         ("what was trusted", run["trust"], settings.channel.trust),
@@ -223,7 +223,7 @@ def _listed(kinds: set[str]) -> str:
 
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
-    """What `spend.json` says of clients that cannot be, whoever was in which sum."""
+    """Return claims of `spend.json` about clients that no assignment of clients to sums allows."""
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
         told = own.get("clients") or {}
@@ -234,7 +234,7 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
 
 
 def _impossible(told: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
-    """Nobody pays for what was not asked; and those in a sum have paid for it, so somebody the average."""
+    """A client pays only for sums that were asked, and the largest cost is at least the average one."""
     most, least = (float(told[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
     known = [entry for entry in entries if entry.logged is not None]  # others, a seed may have repeated

@@ -1,4 +1,4 @@
-"""What privacy has cost: by the server's ledger, by the clients' own, and which of the two is more."""
+"""The privacy cost by the server's ledger and by the clients' own, and which of the two is larger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from secagg.noise.accounting import Adjacency
 from sims.audit.audit_result import PrivacySpending, Release, Spent
 from sims.audit.reconciliation import Records
-from sims.audit.released_sums import Accounts, Books
+from sims.audit.released_sums import BudgetAccounts, PrivacyAccount
 from sims.audit.run_files import Evidence, Row
 from sims.records.sums import SumRecord
 from sims.text_format import counted
@@ -22,7 +22,7 @@ _SAME: Final = 1e-9  # a ledger rounds every charge up, by less than a unit of 2
 
 
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
-    """At which epsilon is computed, and a remark if nobody has said it."""
+    """Return the delta at which epsilon is computed, and a remark if neither scenario nor caller sets it."""
     if given is not None:
         return given, ""
     spend = evidence.spend or {}
@@ -41,7 +41,11 @@ def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
 
 
 def spending(
-    evidence: Evidence, records: Records, extra: Container[str], found: Sequence[Release], books: Books
+    evidence: Evidence,
+    records: Records,
+    extra: Container[str],
+    found: Sequence[Release],
+    books: BudgetAccounts,
 ) -> PrivacySpending:
     """`extra` kinds are beside the training, and have a budget of their own."""
     accounts = books.algorithm
@@ -67,25 +71,25 @@ def spending(
     )
 
 
-def _spent(found: Sequence[Release], accounts: Accounts) -> Spent:
+def _spent(found: Sequence[Release], accounts: PrivacyAccount) -> Spent:
     costs = [release.rho for release in found if release.rho is not None]
     return _cost(math.fsum(costs), len(found) - len(costs), accounts)
 
 
-def _cost(rho: float, unnoised: int, accounts: Accounts) -> Spent:
+def _cost(rho: float, unnoised: int, accounts: PrivacyAccount) -> Spent:
     epsilon = accounts.epsilon(rho) if rho else None
     return Spent(rho=rho, epsilon=epsilon, unnoised=unnoised, delta=accounts.delta)
 
 
-def _of_client(spend: Row | None, which: str, accounts: Accounts) -> Spent | None:
+def _of_client(spend: Row | None, which: str, accounts: PrivacyAccount) -> Spent | None:
     own = ((spend or {}).get("clients") or {}).get(which)
     return None if own is None else _cost(float(own["rho"]), int(own["unnoised"]), accounts)
 
 
 def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evidence) -> tuple[str, str]:
-    """A client charges before its input leaves and never takes it back; a server counts what came of it."""
+    """Clients charge before they send and never refund; the server counts only released sums."""
     if most is None:
-        return "equal", "nobody wrote down what clients have spent, so there is nothing to compare with"
+        return "equal", "the run has no record of what clients have spent"
     own = [entry for entry in records.entries if not entry.extra]
     in_vain = sum(entry.contributors is None and _masked(entry.logged) for entry in own)
     same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
@@ -93,7 +97,7 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
         return "equal", "some client was in every sum that was released, and in no other"
     if most.unnoised > server.unnoised or (not same and most.rho > server.rho):
         reason = f"{counted(in_vain, 'sum')} failed after inputs were sent" if in_vain else "some sums failed"
-        return "clients", f"a client pays before its input leaves, and is never paid back: {reason}"
+        return "clients", f"a client is charged before it sends its input, without a refund: {reason}"
     if records.lost:
         lost = counted(records.lost, "sum")
         return "server", f"its ledger also knows {lost} of rounds that were cut off, of which clients do not"
@@ -103,5 +107,5 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
 
 
 def _masked(logged: SumRecord | None) -> bool:
-    """Whether inputs were sent; of a sum that was cut off, nobody knows, so they may have been."""
+    """Whether inputs were sent. Assume so for a sum that was cut off, which has no log."""
     return logged is None or logged.masked > 0

@@ -1,7 +1,7 @@
-"""The ledger of a run and the log of its sums, row by row beside each other.
+"""Matches the sums of a run's ledger with those of its log.
 
-The server's ledger is a chain that cannot be altered unnoticed; the log says in more detail what every sum
-took. Each sum has to be in both, with the same numbers.
+The server's ledger is a tamper-evident chain; the log has more detail about every sum. Each sum must be in
+both, with the same numbers.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
 
 
 def _unfounded(evidence: Evidence) -> Iterator[str]:
-    """Lines that no run writes: the same sum twice, or a total of a sum that nobody was asked for."""
+    """Lines that no run writes: the same sum twice, or a total of a sum that was never asked."""
     often = Counter((row.session, row.index) for row in evidence.sums if row.index is not None)
     for row in evidence.sums:
         name = _name(row.training_round, row.kind)
         if row.index is None and row.count is not None:
-            yield f"{name} was released by sums.jsonl, though nobody was asked for it"
+            yield f"{name} was released by sums.jsonl, but was never asked"
         elif row.index is not None and often.pop((row.session, row.index), 1) > 1:
             yield f"{name} is in sums.jsonl more than once"
 

@@ -17,7 +17,7 @@ from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import L2, Bound, Count, LInf, Residue, SumSpec
 from secagg.spec import Part as SpecPart
-from sims.audit.audit_result import Release, Stretch, SumKind, SumPart
+from sims.audit.audit_result import Release, RoundRange, SumKind, SumPart
 from sims.audit.expected_bytes import promise_of, variance_of
 from sims.audit.reconciliation import MatchedSum, Records
 from sims.audit.run_files import Row
@@ -67,7 +67,7 @@ def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None,
 
 @lru_cache(maxsize=4096)
 def _left(promise: Promise | None, roster: int, contributors: int) -> float:
-    """What stays of everyone's noise, as a part of the target."""
+    """Return the share of the noise that is left after surplus is removed."""
     if promise is None:
         return 0.0
     removed = promise.surplus(roster, contributors)
@@ -78,8 +78,8 @@ def _left(promise: Promise | None, roster: int, contributors: int) -> float:
 # --- releases ---------------------------------------------------------------------------------------
 
 
-class Accounts:
-    """Adds up what sums cost."""
+class PrivacyAccount:
+    """Converts the privacy cost of sums at one delta."""
 
     def __init__(self, adjacency: Adjacency, delta: float) -> None:
         self._adjacency = adjacency
@@ -91,7 +91,7 @@ class Accounts:
 
     def epsilon(self, rho: float) -> float:
         """Of a total of rho. Costs that are multiples of a rho alone add up to one such cost."""
-        from secagg.noise.conversion import epsilon  # an extra, for whoever looks at noise
+        from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
 
         if rho not in self._known:
             self._known[rho] = epsilon([rho], delta=self.delta) if rho else 0.0
@@ -99,17 +99,17 @@ class Accounts:
 
 
 @dataclass(frozen=True)
-class Books:
-    """Accounts of the algorithm, and of what is asked beside it, which has a budget of its own."""
+class BudgetAccounts:
+    """The account of the algorithm, and that of extra sums, which have a budget of their own."""
 
-    algorithm: Accounts
-    tail: Accounts
+    algorithm: PrivacyAccount
+    tail: PrivacyAccount
 
-    def of(self, *, extra: bool) -> Accounts:
+    def of(self, *, extra: bool) -> PrivacyAccount:
         return self.tail if extra else self.algorithm
 
 
-def releases(records: Records, described: Mapping[str, Row], books: Books) -> tuple[Release, ...]:
+def releases(records: Records, described: Mapping[str, Row], books: BudgetAccounts) -> tuple[Release, ...]:
     """All that were released, in order. `described` has kinds as `run.json` does, for what has no ledger."""
     costs: dict[bool, list[float]] = {False: [], True: []}
     found: list[Release] = []
@@ -121,7 +121,7 @@ def releases(records: Records, described: Mapping[str, Row], books: Books) -> tu
 
 
 def _release(
-    entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: Accounts, costs: list[float]
+    entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: PrivacyAccount, costs: list[float]
 ) -> Release:
     """One of them; `costs` are those before it, to which its own is added."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
@@ -153,7 +153,7 @@ def _index(entry: MatchedSum) -> int:
     return entry.logged.index
 
 
-def wrong_charges(records: Records, accounts: Accounts) -> Iterator[str]:
+def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
     """Sums that the ledger charges less or more for than their noise costs."""
     for entry in records.entries:
         if entry.asked is None:
@@ -170,7 +170,7 @@ def wrong_charges(records: Records, accounts: Accounts) -> Iterator[str]:
 # --- stretches --------------------------------------------------------------------------------------
 
 
-def stretches(found: Sequence[Release], extra: Container[str]) -> tuple[Stretch, ...]:
+def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[RoundRange, ...]:
     """Rounds in a row in which as many sums of each kind were released; `extra` ones are beside the training.
 
     What they cost so far is that of the algorithm, where it has a sum in them.
@@ -178,7 +178,7 @@ def stretches(found: Sequence[Release], extra: Container[str]) -> tuple[Stretch,
     rounds: dict[int, list[Release]] = {}
     for release in found:
         rounds.setdefault(release.round, []).append(release)
-    made: list[Stretch] = []
+    made: list[RoundRange] = []
     for number, own in rounds.items():
         one = _stretch(number, own, extra)
         last = made[-1] if made else None
@@ -189,10 +189,10 @@ def stretches(found: Sequence[Release], extra: Container[str]) -> tuple[Stretch,
     return tuple(made)
 
 
-def _stretch(number: int, own: Sequence[Release], extra: Container[str]) -> Stretch:
+def _stretch(number: int, own: Sequence[Release], extra: Container[str]) -> RoundRange:
     counts = [release.contributors for release in own]
     last = ([release for release in own if release.kind not in extra] or list(own))[-1]
-    return Stretch(
+    return RoundRange(
         first=number,
         last=number,
         sums=dict(Counter(release.kind for release in own)),
@@ -203,8 +203,8 @@ def _stretch(number: int, own: Sequence[Release], extra: Container[str]) -> Stre
     )
 
 
-def _joined(one: Stretch, other: Stretch) -> Stretch:
-    return Stretch(
+def _joined(one: RoundRange, other: RoundRange) -> RoundRange:
+    return RoundRange(
         first=one.first,
         last=other.last,
         sums=one.sums,

@@ -1,4 +1,4 @@
-"""What a run directory holds, read and not yet judged."""
+"""The files of a run directory that an audit reads, parsed but not yet checked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Evidence:
         run = directory.facts()
         _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))
         if not (directory / SUMS).exists():
-            raise ConfigError(f"{directory / SUMS} is missing: without it, nobody knows what was asked")
+            raise ConfigError(f"{directory / SUMS} is missing: it lists the sums of the run")
         history = SumHistory.of(directory.read_lines(SUMS), f"{directory / SUMS}")
         return cls(
             directory=directory,

@@ -126,7 +126,7 @@ def guarded(run: Callable[[], int]) -> int:
         try:
             return run()
         finally:
-            # Here and not at the interpreter's end, where nobody could catch the error.
+            # Flush here: an error at the interpreter's end could not be caught.
             print(end="", flush=True)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -144,7 +144,7 @@ def guarded(run: Callable[[], int]) -> int:
 
 def _replace_unknown_characters() -> None:
     """A question mark in place of a bar is better than a traceback in place of a table."""
-    # Whoever put another kind of stream there takes care of its characters; a closed output has none.
+    # Another kind of stream handles its own characters; a closed output has none.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")

@@ -79,9 +79,9 @@ def _paths(args: argparse.Namespace) -> list[Path]:
 
 
 def _audited(path: Path, key: bytes | None, delta: float | None) -> "Audit":
-    from sims.audit.audit_run import audited
+    from sims.audit.audit_run import audit_run
 
-    return audited(path, server_key=key, delta=delta)
+    return audit_run(path, server_key=key, delta=delta)
 
 
 def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
         Integrity,
         PrivacySpending,
         Release,
+        RoundRange,
         RunSummary,
         Spent,
         StageBytes,
-        Stretch,
         SumKind,
     )
     from sims.audit.comparison import RunComparison
@@ -43,7 +43,7 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
 
 
 def printable(line: str) -> str:
-    """A line that moves no cursor and hides nothing: names in a run directory are whoever's wrote it."""
+    """A line that moves no cursor and hides nothing: names in a run directory are untrusted."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
@@ -68,7 +68,7 @@ def _subject(found: "RunSummary") -> Iterator[str]:
     why = f": {found.why}" if found.why else ""
     yield f"  status         {found.status}{why}; {found.done} of {counted(found.rounds, 'round')}"
     if found.insecure_seed is not None:
-        yield f"  insecure_seed  {found.insecure_seed[:16]}...: nothing here is secret from whoever knows it"
+        yield f"  insecure_seed  {found.insecure_seed[:16]}...: nothing is secret from anyone who knows it"
     if found.command:
         yield f"  repeat it      {found.command}"
 
@@ -130,7 +130,7 @@ def _noise(least: float, most: float) -> str:
     return f"noise of standard deviation {low if low == high else f'{low} to {high}'} on the total"
 
 
-def _stretch(found: "Stretch") -> str:
+def _stretch(found: "RoundRange") -> str:
     rounds = f"round {found.first}" if found.first == found.last else f"rounds {found.first}-{found.last}"
     each = "" if found.first == found.last else " a round"
     sums = ", ".join(f"{kind}, {times}{each}" for kind, times in found.sums.items())

@@ -9,7 +9,7 @@ from sims.cli.registry import Subparsers
 from sims.text_format import counted
 
 if TYPE_CHECKING:
-    from sims.noise_audit.trial import Outcome, Trial
+    from sims.noise_audit.trial import NoiseTrial, NoiseTrialResult
 
 FAULTS = ("none", "halved", "silent", "unscaled", "reused")
 
@@ -18,10 +18,10 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "check-noise",
         help="measure the noise of a sum and what it proves about epsilon",
-        description="Measure noise instead of believing in it. Sums over zeros must follow the promised law "
+        description="Measure the noise of a sum. Sums over zeros must follow the promised law "
         "(chi-square and variance). Sums with and without a canary give a lower bound on epsilon, which must "
         "not exceed what is claimed, and comes close to it where the audit is strong. Canaries always have "
-        "2 clients and vectors of 4 elements, which is where the audit is strongest. Nobody colludes.",
+        "2 clients and vectors of 4 elements, which is where the audit is strongest. No client colludes.",
         epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
         "otherwise, and 2 if an argument is wrong.",
     )
@@ -94,18 +94,18 @@ def run(args: argparse.Namespace) -> int:
     return 0 if outcome.holds else 1
 
 
-def _trial(args: argparse.Namespace) -> "Trial":
-    from sims.noise_audit.trial import Trial
+def _trial(args: argparse.Namespace) -> "NoiseTrial":
+    from sims.noise_audit.trial import NoiseTrial
     from sims.noise_audit.unmasked_sums import Fault
 
-    return Trial(
+    return NoiseTrial(
         clients=args.clients, size=args.dim, sums=args.sums, dropouts=args.dropouts, dropped=args.dropped,
         removable=args.removable, multiplier=args.multiplier, canaries=args.canaries, secure=args.secure,
         delta=args.delta, fault=Fault(args.fault), seed=args.seed,
     )  # fmt: skip
 
 
-def _as_json(outcome: "Outcome") -> dict[str, Any]:
+def _as_json(outcome: "NoiseTrialResult") -> dict[str, Any]:
     trial, finding, bound = outcome.trial, outcome.finding, outcome.bound
     return {
         "clients": trial.clients,
@@ -139,7 +139,7 @@ def _as_json(outcome: "Outcome") -> dict[str, Any]:
     }
 
 
-def _lines(outcome: "Outcome") -> list[str]:
+def _lines(outcome: "NoiseTrialResult") -> list[str]:
     finding, bound, trial = outcome.finding, outcome.bound, outcome.trial
     verdict = "as promised" if outcome.conforms else "NOT as promised"
     lines = [

@@ -55,7 +55,9 @@ def add(subparsers: Subparsers) -> None:
     )
     _Real("--stddevs", Fraction(6), "standard deviations that the ring holds, 1e-3 to 1e18").add(parser)
     _add_people(parser)
-    add_choice(parser, "--adjacency", ADJACENCIES, default="zero-out", text="what nobody can tell apart")
+    add_choice(
+        parser, "--adjacency", ADJACENCIES, default="zero-out", text="which inputs cannot be told apart"
+    )
     add_choice(
         parser,
         "--orders",
@@ -190,7 +192,7 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
         "sigma_local": f"{plan.sigma_local:.6g} is what every client adds: "
         f"{plan.sigma_over_granularity:.6g} grid points{_components(plan)}",
         "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, as planned",
-        "sigma_released": f"{plan.sigma_released:.6g} is what it holds when nobody drops out",
+        "sigma_released": f"{plan.sigma_released:.6g} is what it holds if no client drops out",
         "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
         f"of {args.clients * args.clip:.4g} at most",
         "tau": f"{plan.tau:.3g} is how far a sum of noise is from one discrete Gaussian",

@@ -19,7 +19,7 @@ FORMS = ("exact", "google")
 MAX_CLIENTS = 10**9
 MAX_NEIGHBOURS = 1 << 17
 MAX_BITS = 1024
-# Python refuses to print integers of twice this size, and nobody would read them.
+# Python refuses to print integers of twice this size, and they would be unreadable.
 MAX_FRACTION_BITS = 1 << 13
 
 
@@ -162,7 +162,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """The form is about rings, so whoever names only that wants a ring, if there can be one."""
+    """The form concerns rings, so naming only the form asks for a ring, if one is possible."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 
@@ -195,9 +195,9 @@ def _lines(found: "GraphParameters", case: _Case, args: argparse.Namespace) -> l
         "drop-out": f"{case.dropped:,} may be missing after {counted(args.sums, 'sum')}",
         "graph": f"{found.graph}, where everyone has {counted(found.neighbours, 'neighbour')}",
         "threshold": f"a mask opens with {counted(found.threshold, 'share')}",
-        "corrupt": f"{_chance(found.log2_corrupt)} that somebody's neighbours can open its mask",
+        "corrupt": f"{_chance(found.log2_corrupt)} that some client's neighbours can open its mask",
         "disconnected": f"{_chance(found.log2_disconnected)} that the honest fall apart into several sums",
-        "unrecoverable": f"{_chance(found.log2_unrecoverable)} that somebody keeps too few neighbours",
+        "unrecoverable": f"{_chance(found.log2_unrecoverable)} that some client keeps too few neighbours",
     }
     return [f"{name:<15}{text}" for name, text in rows.items()]
 

@@ -18,7 +18,7 @@ from sims.cli.options import (
 from sims.cli.registry import Subparsers, UserError
 
 if TYPE_CHECKING:
-    from sims.plan.cost_plan import Outlook
+    from sims.plan.cost_plan import CostPlan
 
 
 def add(subparsers: Subparsers) -> None:
@@ -145,13 +145,13 @@ def _list_parameters(args: argparse.Namespace) -> int:
     return 0
 
 
-def _outlook(args: argparse.Namespace) -> "Outlook":
+def _outlook(args: argparse.Namespace) -> "CostPlan":
     from protocols.catalogue import find
     from secagg.errors import LocalError
     from secagg.params import SessionParams
     from secagg.thresholds import Trust
     from sims.cli.plan_settings import build, colluders
-    from sims.plan.cost_plan import Conditions, look_ahead
+    from sims.plan.cost_plan import Conditions, plan_costs
 
     name = ""
     try:
@@ -165,7 +165,7 @@ def _outlook(args: argparse.Namespace) -> "Outlook":
             dropout_training=args.dropout_training,
             dropout_sum=args.dropout_sum,
         )
-        return look_ahead(algorithm, conditions)
+        return plan_costs(algorithm, conditions)
     except LocalError as error:
         raise UserError(f"secagg plan:{name} {_explained(str(error), args)}") from None
 

@@ -8,10 +8,10 @@ from sims.text_format import EXACT_TOTAL, counted
 
 if TYPE_CHECKING:
     from protocols.catalogue import Parameter
-    from sims.plan.cost_plan import GroupOutlook, Outlook, PartOutlook, SumOutlook
+    from sims.plan.cost_plan import CostPlan, GroupCost, PartCost, SumCost
 
 
-def lines(name: str, outlook: "Outlook") -> Iterator[str]:
+def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
     """All there is to say about a plan."""
     yield f"{name}: {outlook.clients:,} clients, {outlook.dim:,} parameters, {outlook.trust}"
     if not outlook.sums:
@@ -26,7 +26,7 @@ def lines(name: str, outlook: "Outlook") -> Iterator[str]:
         yield f"under a malicious_server it is refused: {outlook.unsafe}"
 
 
-def _costs(outlook: "Outlook") -> Iterator[str]:
+def _costs(outlook: "CostPlan") -> Iterator[str]:
     most = "up to " if outlook.sums_per_round > 1 else ""
     yield (
         f"a round takes {most}{counted(outlook.sums_per_round, 'sum')}: {outlook.round_bytes:,} bytes from "
@@ -39,7 +39,7 @@ def _costs(outlook: "Outlook") -> Iterator[str]:
     yield f"nothing is released over fewer than {outlook.quorum:,} clients"
 
 
-def _sum_lines(each: "SumOutlook", quorum: int) -> Iterator[str]:
+def _sum_lines(each: "SumCost", quorum: int) -> Iterator[str]:
     often = "once" if each.times == 1 else f"up to {counted(each.times, 'time')}"
     yield f"{each.kind}: {often} a round, {each.bytes_up:,} bytes up and {each.broadcast_bytes:,} down each"
     yield f"  reveals        {each.reveals}"
@@ -53,7 +53,7 @@ def _sum_lines(each: "SumOutlook", quorum: int) -> Iterator[str]:
         yield from _part_lines(part)
 
 
-def _part_lines(part: "PartOutlook") -> Iterator[str]:
+def _part_lines(part: "PartCost") -> Iterator[str]:
     size = f"{counted(part.size, 'number')} of {counted(part.bits, 'bit')}"
     yield f"  {part.name:<14} {size}: {part.meaning}"
     if part.sigma_total is not None and part.sigma_mean is not None:
@@ -63,7 +63,7 @@ def _part_lines(part: "PartOutlook") -> Iterator[str]:
         )
 
 
-def _chances(outlook: "Outlook") -> Iterator[str]:
+def _chances(outlook: "CostPlan") -> Iterator[str]:
     before = ""
     for group in outlook.groups:
         yield _group_line(group, before, everybody=outlook.needs_everybody)
@@ -78,7 +78,7 @@ def _chances(outlook: "Outlook") -> Iterator[str]:
         )
 
 
-def _group_line(group: "GroupOutlook", before: str, *, everybody: bool) -> str:
+def _group_line(group: "GroupCost", before: str, *, everybody: bool) -> str:
     if group.sums == 1:
         return f"the sum of {group.name}{before} is released with probability {_chance(group.completes)}"
     line = f"all {group.sums} sums of {group.name}{before} are released with probability "
@@ -90,7 +90,7 @@ def _group_line(group: "GroupOutlook", before: str, *, everybody: bool) -> str:
     )
 
 
-def _consequence(group: "GroupOutlook") -> str:
+def _consequence(group: "GroupCost") -> str:
     if group.needed == group.sums:
         return "the round is given up"
     return (

@@ -59,8 +59,7 @@ MODULES = {
 def require(extra: str) -> None:
     """Raise ``UserError`` unless the modules of ``extra`` are there.
 
-    This comes before the command runs, so that nobody waits for a result only to learn that the
-    library to show it with is missing.
+    This is checked before the command runs, so that a missing library does not waste a run.
     """
     if not all(_is_there(module) for module in MODULES[extra]):
         raise UserError(f"this command needs the extra '{extra}': pip install 'secagg[{extra}]'")

@@ -1,4 +1,4 @@
-"""The demo's session: its sums, a sum that fails, a server that cheats, and what each of them showed."""
+"""The demo's session: its sums, a sum that fails, a server that cheats, and what each of them reveals."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class _DemoSession:
     def _residues(self, first: SumResult) -> tuple[dict[int, Residues], dict[int, Residues]]:
         """The masked update of each contributor to the first sum, and the one behind the mask.
 
-        Clients round at random and tell nobody which way, so the latter is right to within one.
+        Clients round at random and keep the direction to themselves, so the latter is right to within one.
         """
         encoding = Encoding(self._table[MEAN], cohort=self._setting.clients)
         masked: dict[int, Residues] = {}

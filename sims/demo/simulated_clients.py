@@ -45,7 +45,7 @@ def demo_table(dim: int, steps: int) -> Table:
 
 
 class SimulatedClients:
-    """`clients` people with a vector of `dim` elements and a number of examples each."""
+    """`clients` clients with a vector of `dim` elements and a number of examples each."""
 
     def __init__(self, *, clients: int, dim: int, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -64,14 +64,14 @@ class SimulatedClients:
         return {"influence": residual / distance, "weight": np.array([1 / distance])}
 
     def plain_sum(self, members: Collection[int], kind: str, payload: bytes) -> dict[str, Vector]:
-        """The total as no server ever sees it computed: in floating point, from everybody's values."""
+        """The same total in floating point, from the plain values of all clients."""
         answers = [self.answer(member, kind, payload) for member in members]
         return {name: np.sum([answer[name] for answer in answers], axis=0) for name in answers[0]}
 
     def absences(self, sums: int, too_many: int) -> Absences:
         """Who drops out where: in the mean, in the first and last step of the median, and at the end.
 
-        Whoever leaves in the midst of the median would end it, so there nobody does.
+        A drop-out in the middle of the median would end it, so there are none there.
         """
         few, fewer = max(1, len(self.vectors) // 16), max(1, len(self.vectors) // 25)
         rows = {

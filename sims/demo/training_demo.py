@@ -63,7 +63,7 @@ class TrainingSetting:
 
 
 def free_directory(parent: Path) -> Path:
-    """Where nothing is yet: a demo is run anew each time, and never over somebody's results."""
+    """Return a directory that does not exist yet, so that no results are overwritten."""
     names = (parent / f"{SCENARIO}-{number}" for number in range(1, _TRIES))
     return next((path for path in names if not path.exists()), parent / SCENARIO)
 
@@ -97,7 +97,7 @@ def outcome(run: RunDirectory) -> TrainingOutcome:
 
 
 def _accuracy(measured: Mapping[str, Any], what: str) -> float:
-    """Of honest clients, where somebody attacks."""
+    """Of honest clients, if some attack."""
     return float(measured.get(f"{what}_benign", measured[what])["mean_accuracy"])
 
 
@@ -174,7 +174,7 @@ def _verdict(outcomes: Sequence[TrainingOutcome]) -> str:
 
 
 def _price(outcomes: Sequence[TrainingOutcome]) -> str:
-    """What it cost in privacy: said so that nobody takes it for more."""
+    """What epsilon covers, and what it does not cover."""
     noisy = [each for each in outcomes if each.epsilon is not None]
     if not noisy:
         return "No sum had noise: nothing here is differentially private."

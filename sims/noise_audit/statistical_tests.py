@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, chi2, norm
 
 from sims.console import OnProgress, quiet
-from sims.noise_audit.unmasked_sums import Rehearsal, grid_points
+from sims.noise_audit.unmasked_sums import UnmaskedSums, grid_points
 
 _MOST_BINS: Final = 64
 _SAMPLES_PER_BIN: Final = 20  # with fewer, chi-square is too often surprising
@@ -33,7 +33,7 @@ _PILE: Final = 1 << 20  # of whole numbers in the law at once: beyond it, the no
 
 
 @dataclass(frozen=True)
-class Finding:
+class NoiseFinding:
     """Of one part: what was promised, what was found, and how surprising that is."""
 
     part: str
@@ -52,8 +52,8 @@ class Finding:
         return min(self.variance_p, self.chi_square_p) >= alarm / 2
 
 
-def conform(rehearsal: Rehearsal, *, sums: int = 1, progress: OnProgress = quiet) -> list[Finding]:
-    """The noise of so many sums over zeros, part by part."""
+def conform(rehearsal: UnmaskedSums, *, sums: int = 1, progress: OnProgress = quiet) -> list[NoiseFinding]:
+    """Test the noise of `sums` sums over zeros, part by part."""
     spec = rehearsal.spec
     zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
     found: dict[str, list[NDArray[np.int64]]] = {part.name: [] for part in spec.parts}
@@ -69,10 +69,10 @@ def conform(rehearsal: Rehearsal, *, sums: int = 1, progress: OnProgress = quiet
     ]
 
 
-def judge(name: str, values: NDArray[np.int64], variance: float) -> Finding:
+def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding:
     """Hold whole numbers against a discrete Gaussian of this variance."""
     measured = float(np.square(values.astype(np.float64)).mean())  # the mean is known: it is zero
-    return Finding(
+    return NoiseFinding(
         part=name,
         samples=len(values),
         variance=measured,

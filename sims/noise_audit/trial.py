@@ -22,8 +22,14 @@ from secagg.params import SessionParams
 from secagg.spec import SumSpec, Table
 from secagg.thresholds import Trust
 from sims.console import OnProgress, quiet
-from sims.noise_audit.statistical_tests import Finding, LowerBound, conform, gaussian_epsilon, lower_bound
-from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, Rehearsal, audited_spec
+from sims.noise_audit.statistical_tests import (
+    LowerBound,
+    NoiseFinding,
+    conform,
+    gaussian_epsilon,
+    lower_bound,
+)
+from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, UnmaskedSums, audited_spec
 from sims.text_format import counted
 
 _CONFIDENCE: Final = 0.9999
@@ -35,7 +41,7 @@ _CANARY_SCALE: Final = 1000.0  # so fine a grid that rounding hides nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class NoiseTrial:
     """What to measure."""
 
     clients: int
@@ -63,11 +69,11 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NoiseTrialResult:
     """What was found. Each of the two verdicts is wrong about honest noise at most once in 10,000 audits."""
 
-    trial: Trial
-    finding: Finding
+    trial: NoiseTrial
+    finding: NoiseFinding
     bound: LowerBound
     secure: LowerBound | None
     epsilon: float  # true for Gaussian noise
@@ -92,9 +98,9 @@ class Outcome:
         return self.conforms and self.bounded
 
 
-def run_trial(trial: Trial, progress: OnProgress = quiet) -> Outcome:
+def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
     """Raises `SpecError` where more clients drop out than may."""
-    return Outcome(
+    return NoiseTrialResult(
         trial=trial,
         finding=_conformance(trial, progress),
         bound=_canaries(trial, progress),
@@ -103,9 +109,9 @@ def run_trial(trial: Trial, progress: OnProgress = quiet) -> Outcome:
     )
 
 
-def _conformance(trial: Trial, progress: OnProgress) -> Finding:
+def _conformance(trial: NoiseTrial, progress: OnProgress) -> NoiseFinding:
     promise = Promise(clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable)
-    rehearsal = Rehearsal(
+    rehearsal = UnmaskedSums(
         audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
         clients=trial.clients,
         dropped=trial.dropped,
@@ -116,8 +122,8 @@ def _conformance(trial: Trial, progress: OnProgress) -> Finding:
     return finding
 
 
-def _canaries(trial: Trial, progress: OnProgress) -> LowerBound:
-    present, absent = rehearsed_scores(
+def _canaries(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
+    present, absent = unmasked_scores(
         _canary_spec(trial),
         clients=CANARY_CLIENTS,
         runs=trial.canaries,
@@ -128,20 +134,20 @@ def _canaries(trial: Trial, progress: OnProgress) -> LowerBound:
     return _bound(trial, present, absent)
 
 
-def _secure(trial: Trial, progress: OnProgress) -> LowerBound:
+def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
     present, absent = secure_scores(
         _canary_spec(trial), clients=CANARY_CLIENTS, runs=trial.secure, progress=progress
     )
     return _bound(trial, present, absent)
 
 
-def _bound(trial: Trial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
+def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
     """With the confidence that both bounds hold, where there are two."""
     confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
     return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 
 
-def _canary_spec(trial: Trial) -> SumSpec:
+def _canary_spec(trial: NoiseTrial) -> SumSpec:
     promise = Promise(clients=CANARY_CLIENTS, dropouts=0, colluders=0)
     return audited_spec(
         size=CANARY_SIZE, promise=promise, multiplier=trial.multiplier, least_scale=_CANARY_SCALE
@@ -151,7 +157,7 @@ def _canary_spec(trial: Trial) -> SumSpec:
 THRESHOLD = CLIP / 2
 
 
-def rehearsed_scores(
+def unmasked_scores(
     spec: SumSpec,
     *,
     clients: int,
@@ -161,7 +167,7 @@ def rehearsed_scores(
     progress: OnProgress = quiet,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(with the canary, without), each of `runs` sums that are encoded, added and decoded."""
-    rehearsal = Rehearsal(spec, clients=clients, fault=fault, seed=seed)
+    rehearsal = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
     return _both(spec, runs, progress, lambda vector: rehearsal.run(vector)[0][PART][0])
 
 

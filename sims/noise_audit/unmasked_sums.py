@@ -35,7 +35,7 @@ class Fault(StrEnum):
     """What goes wrong on the clients' side."""
 
     NONE = "none"
-    HALVED = "halved"  # everybody draws noise of half the standard deviation
+    HALVED = "halved"  # all clients draw noise of half the standard deviation
     SILENT = "silent"  # one client adds none
     UNSCALED = "unscaled"  # the standard deviation is taken in units of the vector, not of the grid
     REUSED = "reused"  # two clients draw from the same seeds
@@ -55,7 +55,7 @@ class Seeds:
         return self._left.pop()
 
 
-class Rehearsal:
+class UnmaskedSums:
     """Sums of `spec` over `clients`, of which the last `dropped` send nothing."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Rehearsal:
         self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
 
     def variance(self, part: Part) -> float:
-        """Of the noise on the total of a part, in grid points squared, if everybody does as promised."""
+        """Of the noise on the total of a part, in grid points squared, if all clients follow the protocol."""
         assert self.spec.promise is not None
         if part.noise is None:
             return 0.0
@@ -135,7 +135,7 @@ def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dty
 
 
 class _Silent(Encoding):
-    """Encodes as everybody does, and adds no noise."""
+    """Encodes like an honest client, but adds no noise."""
 
     def noise(self) -> Layers:
         bare = replace(

@@ -1,8 +1,8 @@
-"""How likely it is that sums are released, if clients are lost independently of each other.
+"""The probability that sums are released, if clients are lost independently of each other.
 
 Every client is lost while it trains, before it sends anything, with probability p, and within each sum with
 probability q; who is lost stays away for the rest of the round. Sums of one group are over the same clients
-every time, so nobody may be lost between its first sum and its last. At the end of a group some may be,
+every time, so no client may be lost between its first sum and its last. At the end of a group some may be,
 as long as `least` stay.
 
 A client that is lost within a sum may go before its input has arrived, and then it is not in the sum; or
@@ -30,7 +30,7 @@ import numpy as np
 from protocols.serialisation import Vector
 
 
-class Chances:
+class CompletionProbability:
     """Of `clients` clients, of whom each is lost with the probabilities `training` and `in_sum`."""
 
     def __init__(self, clients: int, *, training: Fraction, in_sum: Fraction) -> None:
@@ -40,7 +40,7 @@ class Chances:
         self._log_ways = _log_ways(clients)
 
     def released(self, groups: Sequence[int], least: int) -> float:
-        """That groups of so many sums are released, one after the other, each over at least `least`."""
+        """Return the probability that all groups are released, each over at least `least` clients."""
         stays, lost = self._arrives, self._lost
         for sums in groups:
             before = stays * self._stays ** (sums - 1)
@@ -65,7 +65,7 @@ def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01
         return clients if lost else 0
     away = np.arange(clients + 1)
     logs = _log_ways(clients) + away * log(lost) + (clients - away) * log(stays)
-    more = np.cumsum(np.exp(logs)[::-1])[::-1]  # the chance of so many or more
+    more = np.cumsum(np.exp(logs)[::-1])[::-1]  # the probability of at least that many
     return int(np.argmax(more <= exceeded)) - 1 if more[-1] <= exceeded else clients
 
 

@@ -25,11 +25,11 @@ from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, SumSpec
 from secagg.thresholds import Trust
-from sims.plan.completion_probability import Chances
+from sims.plan.completion_probability import CompletionProbability
 
 
 @dataclass(frozen=True)
-class PartOutlook:
+class PartCost:
     """One part of a sum, and what its bound means in words.
 
     `sigma_total` is the standard deviation of the noise on each number of a total to which all contribute,
@@ -45,7 +45,7 @@ class PartOutlook:
 
 
 @dataclass(frozen=True)
-class SumOutlook:
+class SumCost:
     """One kind of sum. Bits are those of one client's numbers, bytes up all that it sends for one such sum.
 
     `broadcast_bytes` are those of the longest query of the kind, which every client is sent. Over fewer than
@@ -55,7 +55,7 @@ class SumOutlook:
     kind: str
     times: int
     group: str
-    parts: tuple[PartOutlook, ...]
+    parts: tuple[PartCost, ...]
     bits: int
     bytes_up: int
     broadcast_bytes: int
@@ -67,7 +67,7 @@ class SumOutlook:
 
 
 @dataclass(frozen=True)
-class GroupOutlook:
+class GroupCost:
     """Sums over the same clients: the chance that all of them are released, and how many are on average.
 
     Either presumes that all sums of the groups before it are released. With fewer than `needed`, the round
@@ -82,7 +82,7 @@ class GroupOutlook:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class CostPlan:
     """All bytes are those that one client sends, but for the broadcast, which it is sent.
 
     `round_completes` is the chance that a round has all the sums without which it would be given up.
@@ -103,8 +103,8 @@ class Outlook:
     round_bytes: int
     broadcast_bytes: int
     round_completes: float
-    sums: tuple[SumOutlook, ...]
-    groups: tuple[GroupOutlook, ...]
+    sums: tuple[SumCost, ...]
+    groups: tuple[GroupCost, ...]
     unsafe: str  # why it is refused under a malicious server; empty if it is not
 
 
@@ -125,7 +125,7 @@ class Conditions:
         return 1 - (1 - self.dropout_training) * (1 - self.dropout_sum)
 
 
-def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
+def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
     """Raises `ParameterError` with all problems if it cannot work."""
     algorithm.check_trust(conditions.params.trust)
     if algorithm.table is None:
@@ -140,9 +140,11 @@ def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
     if session.problems or session.threshold is None:
         raise ParameterError("; ".join(session.problems))
     sums = tuple(_sum(each, session, algorithm) for each in algorithm.sums())
-    chances = Chances(algorithm.clients, training=conditions.dropout_training, in_sum=conditions.dropout_sum)
+    chances = CompletionProbability(
+        algorithm.clients, training=conditions.dropout_training, in_sum=conditions.dropout_sum
+    )
     groups = _groups(algorithm, sums, chances)
-    return Outlook(
+    return CostPlan(
         clients=algorithm.clients,
         dim=algorithm.dim,
         trust=conditions.params.trust,
@@ -163,9 +165,9 @@ def look_ahead(algorithm: AnyAlgorithm, conditions: Conditions) -> Outlook:
     )
 
 
-def _alone(algorithm: AnyAlgorithm, trust: Trust) -> Outlook:
+def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
     """Of clients that are never asked for anything."""
-    return Outlook(
+    return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
         ring=False, needs_everybody=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
         round_bytes=0, broadcast_bytes=0, round_completes=1.0, sums=(), groups=(), unsafe="",
@@ -190,10 +192,10 @@ def _unsafe(algorithm: AnyAlgorithm) -> str:
     return ""
 
 
-def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumOutlook:
+def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumCost:
     spec, kind, clients = each.spec, each.query.kind, algorithm.clients
     steps = {row.part: row.resolution for row in session.parts if row.kind == kind}
-    return SumOutlook(
+    return SumCost(
         kind=kind,
         times=spec.times,
         group=spec.group or kind,
@@ -210,17 +212,17 @@ def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumOutlook:
 
 
 def _least_with_noise(spec: SumSpec, clients: int) -> int:
-    """Noise is planned for so many drop-outs, and beyond them there would be too little of it."""
+    """The fewest clients whose noise suffices: with more drop-outs than planned there is too little."""
     promise = spec.promise
     return 0 if promise is None else max(clients - promise.dropouts, promise.least_roster)
 
 
-def _part(part: Part, spec: SumSpec, clients: int, resolution: float | None) -> PartOutlook:
+def _part(part: Part, spec: SumSpec, clients: int, resolution: float | None) -> PartCost:
     total = None
     if part.noise is not None and spec.promise is not None:
         total = sqrt(clients * part.noise.variance * spec.promise.left(clients)) / part.noise.scale
     mean = None if total is None else total / clients
-    return PartOutlook(part.name, part.size, part.bits, _meaning(part, resolution), total, mean)
+    return PartCost(part.name, part.size, part.bits, _meaning(part, resolution), total, mean)
 
 
 def _meaning(part: Part, resolution: float | None) -> str:
@@ -240,24 +242,29 @@ def _meaning(part: Part, resolution: float | None) -> str:
 # --- chances ------------------------------------------------------------------------------------------
 
 
-def _groups(algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], chances: Chances) -> list[GroupOutlook]:
+def _groups(
+    algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], chances: CompletionProbability
+) -> list[GroupCost]:
     counts: dict[str, int] = {}
     needed: dict[str, int] = {}
     for each, seen in zip(algorithm.sums(), sums, strict=True):
         must = seen.times if each.needed is None else each.needed
         counts[seen.group] = counts.get(seen.group, 0) + seen.times
         needed[seen.group] = needed.get(seen.group, 0) + must
-    found: list[GroupOutlook] = []
+    found: list[GroupCost] = []
     for name, count in counts.items():
         before = [group.sums for group in found]
         least = _least_until(algorithm, sums, name)
         chance = [chances.released([*before, taken], least) for taken in range(1, count + 1)]
-        found.append(GroupOutlook(name, count, needed[name], chance[-1], sum(chance)))
+        found.append(GroupCost(name, count, needed[name], chance[-1], sum(chance)))
     return found
 
 
 def _round_completes(
-    algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], groups: list[GroupOutlook], chances: Chances
+    algorithm: AnyAlgorithm,
+    sums: tuple[SumCost, ...],
+    groups: list[GroupCost],
+    chances: CompletionProbability,
 ) -> float:
     """Groups that come after all that is needed do not matter; of the last needed one, some sums do.
 
@@ -271,7 +278,7 @@ def _round_completes(
     return chances.released(counts, _least_until(algorithm, sums, groups[-1].name))
 
 
-def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], group: str) -> int:
+def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:
     """What the sums up to the last one of that group need."""
     if algorithm.needs_everybody:
         return algorithm.clients
@@ -279,7 +286,7 @@ def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumOutlook, ...], group: s
     return max(each.least_clients for each in sums[: last + 1])
 
 
-def as_json(outlook: Outlook) -> Mapping[str, object]:
+def as_json(outlook: CostPlan) -> Mapping[str, object]:
     """For a program; names are those of the fields."""
     return asdict(outlook) | {"trust": str(outlook.trust)}
 

@@ -1,4 +1,4 @@
-"""The plots of a page. Several runs share a plot, one curve each; of one run, its measures are told apart."""
+"""Plots of accuracy, loss and client errors. Several runs share a plot; one run shows its measures."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _private(chapters: Sequence[Chapter]) -> Iterable[Plot]:
     found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
     bins = max(map(len, found.values()), default=0)
     if len(chapters) == 1 and found:
-        true = _counts(chapters[0].errors("common", everybody=True), bins)
+        true = _counts(chapters[0].errors("common", include_corrupt=True), bins)
         found = {"Released, with noise": found.popitem()[1], "As it is, for an observer": true}
     order = list(_titles(chapters)) if len(chapters) > 1 else list(found)
     series = tuple(

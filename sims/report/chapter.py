@@ -12,7 +12,7 @@ from typing import Any, Final
 from protocols.catalogue import CATALOGUE
 from secagg.noise.conversion import epsilon
 from sims.audit.audit_result import Audit, Spent
-from sims.audit.audit_run import audited
+from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory, find_runs
 from sims.records.files import read_file
 from sims.records.run_paths import CLIENTS, METRICS, RESULT, SCENARIO, SUMS
@@ -105,13 +105,13 @@ class Chapter:
         value = list(curve.values())[-1] if curve else math.nan
         return value if math.isfinite(value) else None
 
-    def errors(self, measure: str, *, everybody: bool = False) -> list[float]:
+    def errors(self, measure: str, *, include_corrupt: bool = False) -> list[float]:
         """Of every client that was measured, its part of wrong answers at the end; of benign clients alone
-        where some attacked, whom nobody serves, unless `everybody` is asked for.
+        where some attacked, unless `include_corrupt` is set.
         """
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
-        left_out = frozenset() if everybody else self.corrupt
+        left_out = frozenset() if include_corrupt else self.corrupt
         return [1 - right / total for client, total, right in rows if total and client not in left_out]
 
     @property
@@ -153,7 +153,7 @@ class Chapter:
 
 
 def judged(chapters: Sequence[Chapter]) -> list[str]:
-    """Measures that runs are compared by: of benign clients where somebody attacks, and of all where not."""
+    """Measures that runs are compared by: of benign clients if any client attacks, otherwise of all."""
     found = dict.fromkeys(name for each in chapters for name in each.measures)
     attacked = any(each.attacked for each in chapters)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]
@@ -174,7 +174,7 @@ def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter
     result = _optional(run, RESULT)
     return Chapter(
         title=title,
-        audit=audited(run),
+        audit=audit_run(run),
         cell=facts.get("cell") or {},
         metrics=run.read_lines(METRICS),
         sums=SumHistory.of(run.read_lines(SUMS), str(run / SUMS)).sums,

@@ -1,4 +1,4 @@
-"""The run in one sentence, and in a few figures, made of its numbers."""
+"""The headline of a report: one sentence and a few key figures, computed from the runs."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def _privacy(chapter: Chapter) -> str:
         return "sums were added up in the open"
     totals = f"the server saw {counted(len(audit.releases), 'total')}"
     if audit.subject.insecure_seed is not None:
-        return f"{totals}, and whoever has the insecure_seed could see everything"
-    seen = f"{totals} and nobody's own vector"
+        return f"{totals}, and anyone with the insecure_seed could see everything"
+    seen = f"{totals} and no client's own vector"
     spent = chapter.all_spent or chapter.training_spent
     return seen if spent is None else f"{seen}, at an epsilon of {text_format.short(spent.epsilon)}"
 

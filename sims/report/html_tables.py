@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from sims import text_format
 
 Tone: TypeAlias = Literal["", "good", "bad", "quiet"]
-FEW: Final = 12  # rows that are shown before somebody asks for all
+FEW: Final = 12  # rows that a folded table shows
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """The first cell of a row is its head. `folded` shows a few rows until somebody asks for all."""
+    """The first cell of a row is its head. `folded` shows a few rows until the reader unfolds it."""
 
     key: str
     caption: str

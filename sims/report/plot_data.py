@@ -20,7 +20,7 @@ DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 
 @dataclass(frozen=True)
 class Series:
-    """One value for every place. None is one that nobody measured, which a line passes over; what is not
+    """One value for every place. None was not measured, and a line passes over it; what is not
     finite, as after training has diverged, is a gap. `look` is its place among all that are told apart.
     """
 

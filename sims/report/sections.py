@@ -1,4 +1,4 @@
-"""The sections of the page, from the story at its top to how it is done again."""
+"""The sections of the page, from the headline to the commands that reproduce it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _summary(chapters: Sequence[Chapter], left: int) -> str:
 
 
 def banners(chapters: Sequence[Chapter]) -> Iterator[Markup]:
-    """What a reader has to know before believing anything below."""
+    """Warnings that concern the whole page."""
     broken = [each for each in chapters if not each.audit.intact]
     for each in broken:
         problems = _list(each.audit.integrity.problems)
@@ -116,8 +116,8 @@ def _seed_banner(seeded: Sequence[Chapter], chapters: Sequence[Chapter]) -> Mark
     return element(
         "aside",
         element("strong", f"insecure_seed{which}."),
-        " Keys, rounding and noise follow from a seed, so that the run can be repeated: whoever knows the "
-        "seed can compute everything. Nothing here protects anybody. ",
+        " Keys, rounding and noise follow from a seed, so that the run can be repeated: anyone who knows the "
+        "seed can compute everything. Nothing here is protected. ",
         element("span", codes, more, class_="seed"),
         class_="banner warn",
         id="insecure-seed",

@@ -30,7 +30,7 @@ _BOTTOM: Final = 44.0
 _ROW: Final = 44.0  # of a stack: its name above its bar
 _BAR: Final = 16.0
 _LONGEST: Final = 46  # characters of a name above a bar
-_DOTS: Final = 40  # a line of up to so many values has a dot at each
+_DOTS: Final = 40  # most values of a line that has a dot at each
 
 
 def plotted(plot: Plot) -> Markup:
@@ -305,7 +305,7 @@ Drawable: TypeAlias = Plot | StackedBars
 
 
 def figure(shown: Drawable, *, places: int) -> Markup:
-    """With at most so many `places`: of a long run, evenly spread ones are drawn."""
+    """Return the figure with at most `places` positions: a long run is thinned evenly."""
     if isinstance(shown, Plot):
         shown = shown.thinned(places)
     title = element("h3", shown.title, id=f"{shown.key}-title")

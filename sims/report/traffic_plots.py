@@ -1,4 +1,4 @@
-"""Plots of what carried the rounds: who stayed, what was sent, what privacy cost, how far medians came."""
+"""Plots of survivors, bytes, privacy cost and median steps, by sum or by round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAGES: Final = {
     "reveal": "Unmasking",
 }
 _MODEL: Final = "A plain model"
-_BOTH_WAYS: Final = 4  # so many runs at most have a bar for each way
+_BOTH_WAYS: Final = 4  # most runs that get one bar per direction
 
 
 # --- survivors ---
@@ -221,7 +221,7 @@ def steps(chapters: Sequence[Chapter]) -> Iterable[Drawable]:
     plot = over_rounds(
         "steps",
         "Steps to the median",
-        "Sums of one group that each round achieved: a group ends early when somebody leaves it.",
+        "Sums of one group that each round achieved: a group ends early if a client drops out.",
         "Steps",
         names,
         least=0.0,

@@ -36,13 +36,13 @@ def _noisy(algorithm: AnyAlgorithm) -> Iterator[tuple[str, SumSpec]]:
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
     """Noise is what it is as a multiple of one client's reach, whatever the vector: that is what is tried."""
-    from sims.noise_audit.trial import Trial, run_trial
+    from sims.noise_audit.trial import NoiseTrial, run_trial
 
     promise = spec.promise
     assert promise is not None  # it is private
     rho = sum_rho(spec, roster=promise.clients)
     assert rho is not None  # as above
-    trial = Trial(
+    trial = NoiseTrial(
         clients=promise.clients,
         size=_SIZE,
         sums=_SUMS,

@@ -18,7 +18,7 @@ from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust
-from sims.plan.cost_plan import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.runtime.setting import Fate, nobody_missing
 from tests.protocols.splitting_central import Central
@@ -142,7 +142,7 @@ def test_bytes_are_what_was_planned(name: str) -> None:
     run = Run(algorithm, channel, algorithm.start(START))
     assert all(run.round().completed for _ in range(6))
     channel.close()
-    planned = look_ahead(algorithm, Conditions())
+    planned = plan_costs(algorithm, Conditions())
     assert sum(channel.bytes_up.values()) == 5 * (planned.setup_bytes + 6 * planned.round_bytes)
 
 

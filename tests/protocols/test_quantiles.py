@@ -13,7 +13,7 @@ from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
 from secagg.noise.promise import Promise
 from secagg.spec import SumSpec
-from sims.noise_audit.unmasked_sums import Rehearsal
+from sims.noise_audit.unmasked_sums import UnmaskedSums
 
 EDGES = np.linspace(0.0, 10.0, 65)
 PARTS = [k / 10 for k in range(1, 10)]
@@ -87,7 +87,7 @@ def quantile_errors(runs: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         limit=1,
         total=1,
     )
-    rehearsal = Rehearsal(SumSpec(parts=(plan.part("losses"),), promise=plan.promise), clients=CLIENTS)
+    rehearsal = UnmaskedSums(SumSpec(parts=(plan.part("losses"),), promise=plan.promise), clients=CLIENTS)
     draws = KeyStream(b"uniform data".ljust(32))
     errors = np.zeros((runs, len(PARTS)))
     for run in range(runs):

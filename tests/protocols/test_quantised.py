@@ -16,7 +16,7 @@ from secagg.codes import levels
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.plan.cost_plan import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 
@@ -54,7 +54,7 @@ def test_as_many_bits_are_sent_as_the_levels_of_all_take(clients: int, count: in
 
 def test_planned_bytes_are_those_that_are_sent() -> None:
     algorithm = quantised(bucket=5)
-    outlook = look_ahead(algorithm, Conditions())
+    outlook = plan_costs(algorithm, Conditions())
     run, channel = ran(algorithm, sending(unlike()), 2, secure=True)
     assert run.round_info.completed(1)
     channel.close()

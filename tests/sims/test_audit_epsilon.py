@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import minimize_scalar
 
 from secagg.spec import SumSpec
-from sims.audit.audit_run import audited
+from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.scenario import load
 from sims.scenario.algorithm import build
@@ -106,7 +106,7 @@ def test_epsilon_is_what_the_scenario_says_independently(run: Path) -> None:
     rho = rho_of(table["update"])
     expected = independent_epsilon(rho, ROUNDS, DELTA)
 
-    audit = audited(run)
+    audit = audit_run(run)
     assert audit.intact, audit.integrity.problems
     assert audit.spending.server.epsilon == pytest.approx(expected, abs=1e-9)
     assert audit.spending.server.rho == pytest.approx(ROUNDS * rho, rel=1e-12)
@@ -119,7 +119,7 @@ def test_epsilon_is_what_the_scenario_says_independently(run: Path) -> None:
 
 
 def test_a_histogram_has_a_budget_of_its_own(run: Path) -> None:
-    audit = audited(run)
+    audit = audit_run(run)
     tail = audit.spending.of_budgets["tail"]
     assert tail.delta == 1e-6
     assert 8.9 < (tail.epsilon or 0.0) <= 9.0
@@ -131,7 +131,7 @@ def test_a_histogram_has_a_budget_of_its_own(run: Path) -> None:
 
 
 def test_bytes_of_a_real_run(run: Path) -> None:
-    audit = audited(run)
+    audit = audit_run(run)
     assert audit.traffic is not None
     assert audit.traffic.differences == ()
     assert audit.traffic.exact == audit.traffic.sums == 6

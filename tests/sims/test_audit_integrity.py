@@ -16,7 +16,7 @@ from protocols.rfa import RFA
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local import Stage
-from sims.audit.audit_run import audited
+from sims.audit.audit_run import audit_run
 from sims.audit.integrity import examined, fingerprint
 from sims.audit.run_files import Evidence
 from sims.records import RunDirectory
@@ -53,7 +53,7 @@ def edit_lines(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> 
 
 
 def test_records_that_nobody_touched(run: Path) -> None:
-    found = audited(run, server_key=identity().public).integrity
+    found = audit_run(run, server_key=identity().public).integrity
     assert found.intact
     assert found.expected
     assert found.rows == len(read_ledger(run / "ledger").rows)
@@ -62,7 +62,7 @@ def test_records_that_nobody_touched(run: Path) -> None:
 
 
 def test_without_the_key_somebody_has_to_compare(run: Path) -> None:
-    found = audited(run).integrity
+    found = audit_run(run).integrity
     assert found.intact
     assert found.expected is None
     assert "whose key it is, only you can know" in found.remarks[0]
@@ -70,7 +70,7 @@ def test_without_the_key_somebody_has_to_compare(run: Path) -> None:
 
 def test_to_audit_changes_nothing(run: Path) -> None:
     before = {file.name: file.read_bytes() for file in run.iterdir()}
-    audited(run)
+    audit_run(run)
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
@@ -161,7 +161,7 @@ def test_rows_that_nobody_signed(run: Path) -> None:
     assert problems(run) == ("the last 1 row of the ledger came after the last signature",)
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "status": "interrupted"}))
-    found = audited(run).integrity
+    found = audit_run(run).integrity
     assert found.intact
     assert "the last 1 row of the ledger came after the last signature" in found.remarks
 
@@ -183,7 +183,7 @@ def test_a_charge_that_is_too_low(run: Path) -> None:
                 body["charge"] -= 1
             ledger._file.append(partial(dict, body))
         write_head(RunDirectory(run), SignedHead.make(ledger.head, run=digest_of(run), identity=identity()))
-    assert "the ledger charges" in audited(run).integrity.problems[0]
+    assert "the ledger charges" in audit_run(run).integrity.problems[0]
 
 
 # --- sums.jsonl -------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_a_sum_of_a_round_that_was_cut_off(run: Path) -> None:
     edit_lines(run, lambda rows: rows.pop())
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "status": "running"}))
-    found = audited(run)
+    found = audit_run(run)
     assert found.intact
     assert "1 sum of rounds that were cut off is in the ledger alone" in " ".join(found.integrity.remarks)
     assert len(found.releases) == 2
@@ -234,14 +234,14 @@ def test_sums_that_nobody_was_asked_for_are_in_no_ledger(tmp_path: Path) -> None
     """A group that lost somebody in the midst of revealing is given up before anybody is asked."""
     setting = Setting(sums=3, dropout=0.4, fate=lambda *place: place == (2, Stage.REVEAL, 0, 1))
     path = make_run(tmp_path / "run", RFA(dim=DIM, clients=6, weighted=False), setting, rounds=2)
-    found = audited(path)
+    found = audit_run(path)
     assert found.intact
     assert [release.round for release in found.releases] == [1, 1, 2, 2, 2]
 
 
 def test_a_plain_channel_has_nothing_to_vouch_for_it(tmp_path: Path) -> None:
     path = make_run(tmp_path / "run", RFA(dim=DIM, clients=6, weighted=False), plain=True)
-    assert audited(path).intact
-    assert audited(path, server_key=identity().public).integrity.problems == (
+    assert audit_run(path).intact
+    assert audit_run(path, server_key=identity().public).integrity.problems == (
         "there is no ledger that the server's key could have signed",
     )

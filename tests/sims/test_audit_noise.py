@@ -22,8 +22,8 @@ from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, Part, SumSpec
 from sims.cli import main
 from sims.noise_audit.statistical_tests import conform, gaussian_epsilon, judge, lower_bound
-from sims.noise_audit.trial import THRESHOLD, Trial, rehearsed_scores, run_trial, secure_scores
-from sims.noise_audit.unmasked_sums import PART, Fault, Rehearsal, audited_spec, grid_points
+from sims.noise_audit.trial import THRESHOLD, NoiseTrial, run_trial, secure_scores, unmasked_scores
+from sims.noise_audit.unmasked_sums import PART, Fault, UnmaskedSums, audited_spec, grid_points
 
 ALARM = 1e-4
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
@@ -40,7 +40,7 @@ def promise(clients: int, dropouts: int = 0, *, colluders: int = 0, removable: b
 @pytest.mark.parametrize("removable", [False, True])
 def test_honest_noise_conforms(removable: bool, dropped: int) -> None:
     spec = audited_spec(size=1 << 14, promise=promise(20, 5, removable=removable), multiplier=1.0)
-    (finding,) = conform(Rehearsal(spec, clients=20, dropped=dropped), sums=4)
+    (finding,) = conform(UnmaskedSums(spec, clients=20, dropped=dropped), sums=4)
     assert finding.samples == 4 << 14
     assert finding.holds(ALARM)
     assert finding.ratio == pytest.approx(1.0, abs=0.03)
@@ -51,7 +51,7 @@ def test_honest_noise_conforms(removable: bool, dropped: int) -> None:
 def test_every_fault_is_found(removable: bool, fault: Fault) -> None:
     """One client of 20 is 5 % of the variance: with 2^16 elements that is nine standard errors."""
     spec = audited_spec(size=1 << 16, promise=promise(20, 5, removable=removable), multiplier=1.0)
-    (finding,) = conform(Rehearsal(spec, clients=20, fault=fault))
+    (finding,) = conform(UnmaskedSums(spec, clients=20, fault=fault))
     assert not finding.holds(ALARM)
 
 
@@ -61,7 +61,7 @@ def test_counts_are_judged_too_and_parts_without_noise_are_not() -> None:
     )
     plain = Part(name="plain", size=3, bits=8, bound=Count(1))
     spec = SumSpec(parts=(noisy, plain), promise=promise(8))
-    (finding,) = conform(Rehearsal(spec, clients=8))
+    (finding,) = conform(UnmaskedSums(spec, clients=8))
     assert finding.part == "counts"
     assert finding.expected == 3200
     assert finding.holds(ALARM)
@@ -70,7 +70,7 @@ def test_counts_are_judged_too_and_parts_without_noise_are_not() -> None:
 def test_more_drop_outs_than_promised_are_refused() -> None:
     spec = audited_spec(size=4, promise=promise(8, 2), multiplier=1.0)
     with pytest.raises(SpecError, match="3 drop-outs, but the noise is planned for 2"):
-        Rehearsal(spec, clients=8, dropped=3)
+        UnmaskedSums(spec, clients=8, dropped=3)
 
 
 @pytest.mark.parametrize("sigma", [4, 50, 20_000])
@@ -144,7 +144,7 @@ def test_few_canaries_stay_below_and_a_fault_goes_beyond() -> None:
     spec = audited_spec(size=4, promise=promise(2), multiplier=1.0, least_scale=1000.0)
     bounds = {}
     for fault in (Fault.NONE, Fault.HALVED):
-        scores = rehearsed_scores(spec, clients=2, runs=1500, fault=fault)
+        scores = unmasked_scores(spec, clients=2, runs=1500, fault=fault)
         bounds[fault] = lower_bound(*scores, threshold=THRESHOLD, delta=1e-5, confidence=0.9999)
     true = gaussian_epsilon(1.0, 1e-5)
     assert 0.5 * true < bounds[Fault.NONE].epsilon_gaussian < true
@@ -152,7 +152,7 @@ def test_few_canaries_stay_below_and_a_fault_goes_beyond() -> None:
 
 
 def test_where_there_are_two_bounds_they_share_what_may_go_wrong() -> None:
-    alone, both = (run_trial(Trial(clients=4, size=128, sums=1, canaries=50, secure=n)) for n in (0, 1))
+    alone, both = (run_trial(NoiseTrial(clients=4, size=128, sums=1, canaries=50, secure=n)) for n in (0, 1))
     assert both.bound.false_positives > alone.bound.false_positives
     assert both.bound.epsilon_gaussian <= alone.bound.epsilon_gaussian
 
@@ -167,7 +167,7 @@ def test_canaries_go_through_the_machines_as_well() -> None:
 @pytest.mark.slow
 def test_a_hundred_thousand_canaries_come_close() -> None:
     spec = audited_spec(size=4, promise=promise(2), multiplier=1.0, least_scale=1000.0)
-    scores = rehearsed_scores(spec, clients=2, runs=100_000)
+    scores = unmasked_scores(spec, clients=2, runs=100_000)
     bound = lower_bound(*scores, threshold=THRESHOLD, delta=1e-5, confidence=0.9999)
     assert 0.92 <= bound.epsilon_gaussian / gaussian_epsilon(1.0, 1e-5) <= 1.0
 
@@ -253,7 +253,7 @@ def test_bad_arguments_exit_with_2(
 
 
 def test_a_trial_without_machines_has_no_bound_from_them() -> None:
-    outcome = run_trial(Trial(clients=4, size=100, sums=1, canaries=10))
+    outcome = run_trial(NoiseTrial(clients=4, size=100, sums=1, canaries=10))
     assert outcome.secure is None
     assert outcome.bounded
     assert outcome.finding.part == PART

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sims.audit.audit_run import audited
+from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
@@ -53,13 +53,13 @@ def test_what_a_round_released_before_it_was_cut_off_counts(tmp_path: Path, *, s
     with pytest.raises(CutOff):
         simulate(variant.settings, directory=directory, watch=cut_off)
 
-    before = audited(directory)
+    before = audit_run(directory)
     assert before.subject.status == "running"
     assert before.intact, before.integrity.problems
     assert [release.round for release in before.releases] == [1, 1, 1, 2]
 
     simulate(variant.settings, directory=directory, resume=True)
-    after = audited(directory)
+    after = audit_run(directory)
     assert after.subject.status == "finished"
     assert after.intact, after.integrity.problems
     again = [2, 2, 2] if seeded else []  # without a seed, clients would not answer the same question twice

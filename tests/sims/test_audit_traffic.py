@@ -16,7 +16,7 @@ from protocols.rfa import RFA
 from secagg.local import Stage
 from secagg.thresholds import Trust
 from sims.audit.audit_result import Audit
-from sims.audit.audit_run import audited
+from sims.audit.audit_run import audit_run
 from sims.audit.byte_counts import Load, growth
 from sims.audit.expected_bytes import Sizes, blob, number, set_up, sizes_of
 from sims.records.sums import SessionRecord
@@ -113,7 +113,7 @@ CASES: dict[str, tuple[AnyAlgorithm, Setting]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_measured_bytes_are_those_of_the_closed_form(name: str, tmp_path: Path) -> None:
     algorithm, setting = CASES[name]
-    audit = audited(make_run(tmp_path / "run", algorithm, setting))
+    audit = audit_run(make_run(tmp_path / "run", algorithm, setting))
     check_exact(audit)
     assert audit.subject.graph == ("ring" if "ring" in name else "complete")
     assert audit.intact, audit.integrity.problems
@@ -124,7 +124,7 @@ def test_measured_bytes_are_those_of_the_closed_form(name: str, tmp_path: Path) 
 def test_many_sums_of_many_rounds_in_one_session(tmp_path: Path) -> None:
     """Indices and rounds beyond 127 take one more byte."""
     algorithm = MedianByCounts(dim=DIM, clients=4, reach=1.0, steps=30)
-    audit = audited(make_run(tmp_path / "run", algorithm, rounds=5))
+    audit = audit_run(make_run(tmp_path / "run", algorithm, rounds=5))
     check_exact(audit)
     assert len(audit.releases) == 150
 
@@ -136,7 +136,7 @@ def test_bytes_that_were_not_sent_are_noticed(tmp_path: Path) -> None:
     row["bytes_up"]["reveal"] += 1
     (path / "sums.jsonl").write_text("\n".join([*lines[:-1], json.dumps(row)]) + "\n")
 
-    traffic = audited(path).traffic
+    traffic = audit_run(path).traffic
     assert traffic is not None
     assert traffic.exact == traffic.sums - 1
     assert traffic.differences == (
@@ -146,7 +146,7 @@ def test_bytes_that_were_not_sent_are_noticed(tmp_path: Path) -> None:
 
 
 def test_bytes_per_client_beside_federated_averaging(tmp_path: Path) -> None:
-    audit = audited(make_run(tmp_path / "run", RFA3, few(), rounds=3))
+    audit = audit_run(make_run(tmp_path / "run", RFA3, few(), rounds=3))
     traffic = audit.traffic
     assert traffic is not None
     assert traffic.up_per_client * 8 == traffic.up == sum(row.up for row in traffic.stages)
@@ -154,7 +154,7 @@ def test_bytes_per_client_beside_federated_averaging(tmp_path: Path) -> None:
 
 
 def test_nothing_is_sent_over_a_plain_channel(tmp_path: Path) -> None:
-    assert audited(make_run(tmp_path / "run", RFA3, plain=True)).traffic is None
+    assert audit_run(make_run(tmp_path / "run", RFA3, plain=True)).traffic is None
 
 
 # --- set-up -----------------------------------------------------------------------------------------

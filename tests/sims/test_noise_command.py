@@ -162,7 +162,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
         "sensitivity": "1.00009 is the norm of a vector at most, after rounding",
         "sigma_local": "0.0529648 is what every client adds: 659.289 grid points",
         "sigma_central": "0.529648 is what a total holds at least, as planned",
-        "sigma_released": "0.529648 is what it holds when nobody drops out",
+        "sigma_released": "0.529648 is what it holds if no client drops out",
         "usefulness": "the noise on a total has a norm of about 135, and the total itself of 100 at most",
         "tau": "0 is how far a sum of noise is from one discrete Gaussian",
         "rho": "1.7827 for every sum, as zCDP (zero-out)",

@@ -18,7 +18,7 @@ from secagg.params import SessionParams
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.cli import main
-from sims.plan.cost_plan import Conditions, look_ahead
+from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 DIM, CLIENTS, ROUNDS = 6, 5, 2
@@ -61,7 +61,7 @@ def settings_of(name: str, trust: Trust) -> dict[str, Any]:
 )
 def test_a_real_run_takes_the_sums_and_bytes_that_were_planned(name: str, trust: Trust) -> None:
     algorithm = CATALOGUE[name].build(dim=DIM, clients=CLIENTS, **settings_of(name, trust))
-    outlook = look_ahead(algorithm, Conditions(params=SessionParams(trust=trust, corrupt=0, sums=MAX_SUMS)))
+    outlook = plan_costs(algorithm, Conditions(params=SessionParams(trust=trust, corrupt=0, sums=MAX_SUMS)))
     channel = secure_sum(algorithm, learners(), Setting(trust=trust))
     run = Run(algorithm, channel, algorithm.start(np.zeros(DIM)))
     for _ in range(ROUNDS):
@@ -258,7 +258,7 @@ class Recorded:
 @pytest.mark.parametrize("dim", [6, 10_007])
 def test_queries_are_as_long_as_planned(name: str, dim: int) -> None:
     algorithm = CATALOGUE[name].build(dim=dim, clients=4, **settings_of(name, Trust.CURIOUS))
-    outlook = look_ahead(algorithm, Conditions())
+    outlook = plan_costs(algorithm, Conditions())
     rng = np.random.default_rng(5)
     few = {k: QuadraticLearner(rng.normal(size=dim), steps=1) for k in range(4)}
     channel = Recorded(insecure_plain_sum(algorithm, few, Setting()))

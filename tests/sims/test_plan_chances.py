@@ -27,8 +27,8 @@ from secagg.noise.promise import Promise
 from secagg.params import SessionParams
 from secagg.thresholds import Trust
 from sims.cli import main
-from sims.plan.completion_probability import Chances, dropouts_to_plan_for
-from sims.plan.cost_plan import Conditions, look_ahead
+from sims.plan.completion_probability import CompletionProbability, dropouts_to_plan_for
+from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 ChannelFactory: TypeAlias = Callable[[AnyAlgorithm, Mapping[int, Any], Setting], SessionChannel]
@@ -140,7 +140,7 @@ def exact_chance(clients: int, least: int, groups: tuple[int, ...], p: Fraction,
 @pytest.mark.parametrize("clients", [5, 12])
 def test_the_chance_that_a_group_completes_is_exact(clients: int, p: Fraction, q: Fraction) -> None:
     algorithm = CATALOGUE["rfa"].build(dim=3, clients=clients)
-    outlook = look_ahead(algorithm, Conditions(dropout_training=p, dropout_sum=q))
+    outlook = plan_costs(algorithm, Conditions(dropout_training=p, dropout_sum=q))
     (group,) = outlook.groups
     exact = [float(exact_chance(clients, outlook.quorum, (sums,), p, q)) for sums in (1, 2, 3)]
     assert group.completes == pytest.approx(exact[-1], rel=1e-9)
@@ -153,16 +153,16 @@ def test_later_groups_depend_on_those_before(q: Fraction) -> None:
     p, measures = Fraction(1, 4), EvaluationMetrics(loss_bound=5.0)
     rfa = CATALOGUE["rfa"].build(dim=3, clients=9)
     algorithm = WithEvaluation(algorithm=rfa, measures=measures)
-    outlook = look_ahead(algorithm, Conditions(dropout_training=p, dropout_sum=q))
+    outlook = plan_costs(algorithm, Conditions(dropout_training=p, dropout_sum=q))
     exact = [
         float(exact_chance(9, outlook.quorum, groups, p, q)) for groups in ((3,), (3, 1), (3, 1, 1), (1,))
     ]
     assert [group.completes for group in outlook.groups] == pytest.approx(exact[:3], rel=1e-9)
     assert outlook.round_completes == pytest.approx(exact[3], rel=1e-9)  # whatever is measured then
     alone = WithEvaluation(algorithm=CATALOGUE["local"].build(dim=3, clients=9), measures=measures)
-    assert look_ahead(alone, Conditions(dropout_sum=q)).round_completes == 1
+    assert plan_costs(alone, Conditions(dropout_sum=q)).round_completes == 1
     tail = CATALOGUE["simplicial"].build(dim=3, clients=9, clip=1.0, loss_bound=5.0)
-    outlook = look_ahead(tail, Conditions(dropout_training=p, dropout_sum=q))
+    outlook = plan_costs(tail, Conditions(dropout_training=p, dropout_sum=q))
     assert (
         outlook.round_completes
         == outlook.groups[1].completes
@@ -183,9 +183,11 @@ def test_one_absentee_ends_a_round_that_needs_everybody(capsys: pytest.CaptureFi
 
 
 def test_chances_at_their_ends() -> None:
-    sure = Chances(5, training=Fraction(0), in_sum=Fraction(0))
+    sure = CompletionProbability(5, training=Fraction(0), in_sum=Fraction(0))
     assert [sure.released([3], least) for least in (5, 6)] == [1, 0]
-    assert Chances(5, training=1 - Fraction(1, 10**400), in_sum=Fraction(0)).released([1], 2) == 0
+    assert (
+        CompletionProbability(5, training=1 - Fraction(1, 10**400), in_sum=Fraction(0)).released([1], 2) == 0
+    )
 
 
 class Losses:
@@ -247,7 +249,7 @@ def test_simulated_drop_outs_stop_groups_as_often_as_planned(stage: Stage) -> No
     """
     algorithm = CATALOGUE["rfa"].build(dim=2, clients=8)
     conditions = Conditions(dropout_training=Fraction(1, 5), dropout_sum=Fraction(1, 25))
-    outlook = look_ahead(algorithm, conditions)
+    outlook = plan_costs(algorithm, conditions)
     runs = simulate(algorithm, insecure_plain_sum, conditions, stage=stage, rounds=400)
     (group,) = outlook.groups
     whole = deviations(sum(each.get("residuals") == 3 for each in runs), 400, group.completes)
@@ -267,7 +269,7 @@ def test_with_many_colluders_real_sums_need_the_quorum(corrupt: int, stage: Stag
     conditions = Conditions(
         params=SessionParams(trust=Trust.CURIOUS, corrupt=corrupt, sums=MAX_SUMS), dropout_sum=Fraction(1, 10)
     )
-    outlook = look_ahead(algorithm, conditions)
+    outlook = plan_costs(algorithm, conditions)
     assert outlook.quorum == corrupt + 2 > outlook.threshold
     rng = np.random.default_rng(2)
     few = {k: QuadraticLearner(rng.normal(size=2), steps=1) for k in range(10)}
@@ -295,7 +297,7 @@ def test_rounds_with_noise_fail_as_seldom_as_planned() -> None:
         privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1.0), rounds=300)
         algorithm = FedAvg(dim=2, clients=40, clip=1.0, weighted=False, privacy=privacy)
         conditions = Conditions(dropout_training=lost)
-        planned_chance = look_ahead(algorithm, conditions).round_completes
+        planned_chance = plan_costs(algorithm, conditions).round_completes
         assert planned_chance >= least
         runs = simulate(algorithm, insecure_plain_sum, conditions, stage=Stage.MASK, rounds=150)
         assert abs(deviations(sum(bool(each) for each in runs), 150, planned_chance)) < 5

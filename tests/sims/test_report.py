@@ -157,7 +157,7 @@ def test_runs_that_are_close_do_not_fall() -> None:
 
 
 def test_one_run_says_what_the_server_saw() -> None:
-    assert "the server saw 59 totals and nobody's own vector" in sentence([chapter()])
+    assert "the server saw 59 totals and no client's own vector" in sentence([chapter()])
     assert "at an epsilon of 4.02" in sentence([chapter(noise=True)])
     assert "added up in the open" in sentence([chapter(channel="plain")])
     assert "nobody" not in sentence([chapter(seed="ab" * 32)])

@@ -11,7 +11,7 @@ from secagg.errors import GroupReopened
 from secagg.groups import GroupBook
 from secagg.ledger import read_ledger
 from secagg.memory import AnswerEntry
-from sims.audit.audit_run import audited
+from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.runtime.clientstate import SimulatedMemory
 from sims.scenario.settings import Settings
@@ -59,7 +59,7 @@ def test_clients_pay_for_what_they_may_have_answered_and_for_nothing_else(torn: 
 
 
 def test_an_audit_knows_which_budget_a_sum_was_of_that_was_cut_off(torn: RunDirectory) -> None:
-    audit = audited(torn)
+    audit = audit_run(torn)
     assert audit.intact, audit.integrity.problems
     histograms = [each for each in audit.releases if each.kind == "errors"]
     assert [each.round for each in histograms] == [1]
@@ -88,7 +88,7 @@ def cut_before_the_second_checkpoint(given: Settings, run: RunDirectory) -> None
 def test_what_was_released_beside_the_training_before_a_cut_costs_no_training(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     cut_before_the_second_checkpoint(settings(**UNSEEDED, tail=TAIL), run)
-    audit = audited(run)
+    audit = audit_run(run)
     assert audit.intact, audit.integrity.problems
     assert [(each.kind, each.round) for each in audit.releases][:4] == [
         ("update", 1), ("errors", 1), ("update", 2), ("errors", 2)
