@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, assert_never
 
 from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.promise import Noise, Promise
@@ -244,21 +244,25 @@ def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
 def _sum_part(row: Mapping[str, Any]) -> SumPart:
     noisy = row["noise"] is not None
     return SumPart(
-        name=row["name"], size=row["size"], bits=row["bits"], bound=_bound_text(row["bound"]), noisy=noisy
+        name=row["name"],
+        size=row["size"],
+        bits=row["bits"],
+        bound=_bound_text(_bound(row["bound"])),
+        noisy=noisy,
     )
 
 
-def _bound_text(bound: Mapping[str, Any]) -> str:
-    """What one honest client can add, in words."""
-    limit = bound["limit"]
-    match bound["type"]:
-        case "L2":
+def _bound_text(bound: Bound) -> str:
+    """Return in words what one honest client can add."""
+    match bound:
+        case L2(limit):
             return f"a norm of at most {limit:g}"
-        case "LInf":
+        case LInf(limit):
             return f"every number within +-{limit:g}"
-        case "Count":
-            most = bound.get("total")
-            together = "" if most is None else f", together at most {most:,}"
+        case Count(limit, total):
+            together = "" if total is None else f", together at most {total:,}"
             return f"whole numbers from 0 to {limit:,}{together}"
-        case _:
+        case Residue():
             return "residues, which wrap around"
+        case _:
+            assert_never(bound)

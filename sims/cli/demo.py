@@ -55,17 +55,17 @@ def _sums(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
     from sims.console import Console
-    from sims.demo.session_demo import DemoSetting
-    from sims.demo.session_view import show, watch
+    from sims.demo.session_demo import watch
+    from sims.demo.session_result import DemoSetting, show
 
     console = Console()
     setting = DemoSetting(args.clients, args.dim, args.sums, Trust.parse(args.trust), args.seed)
     try:
-        story = watch(setting, console)
+        result = watch(setting, console)
     except LocalError as error:
         raise UserError(f"secagg demo: {error}") from None
-    show(story, console)
-    return 0 if story.as_promised else BROKEN_PROMISE
+    show(result, console)
+    return 0 if result.as_promised else BROKEN_PROMISE
 
 
 def _learning(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from sims.cli.registry import Subparsers, UserError
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "report",
-        help="write the story of a run as one page of HTML",
+        help="write a report of a run as one page of HTML",
         description="Write one page of HTML about the run in RUN, or about all runs of the sweep in RUN, "
         "which are then compared: what came of it in plots, what the server learned and what is not private, "
         "the scenario, and how to do it again. It opens from disk and loads nothing from anywhere.",

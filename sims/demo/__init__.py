@@ -1,1 +1,1 @@
-"""The demo: one session told from the server's side, with what only an onlooker could know beside it."""
+"""The demo: one session as the server sees it, and a training run under attack."""

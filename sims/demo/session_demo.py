@@ -1,16 +1,32 @@
-"""The demo's session: its sums, a sum that fails, a server that cheats, and what each of them reveals."""
+"""The demo's session: simulated clients, sums, a sum that fails, and a server that cheats.
+
+Clients' vectors and drop-outs follow from a seed, so a run can be repeated. Keys and masks do not.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
 
-from secagg import LocalSession, Preflight, Stage, Total, Trust, local_machines, preflight
+from secagg import (
+    L2,
+    Count,
+    LInf,
+    LocalSession,
+    Part,
+    Stage,
+    SumSpec,
+    Table,
+    Trust,
+    local_machines,
+    preflight,
+)
 from secagg import messages as m
 from secagg.bitmap import pack_positions
 from secagg.encoding import Encoding
@@ -18,106 +34,26 @@ from secagg.errors import GroupChanged, SumFailed
 from secagg.events import Asked, SessionReady, SumReleased
 from secagg.params import SessionParams
 from secagg.ring import Residues
-from sims.demo.simulated_clients import (
-    BITS,
+from sims.demo.session_result import (
     MEAN,
     MEDIAN,
-    Absences,
+    SHOWN,
+    DemoResult,
+    DemoSetting,
     Histogram,
-    SimulatedClients,
+    MaskedExample,
+    StageTraffic,
+    SumResult,
     Vector,
-    demo_table,
 )
 
-SHOWN: Final = 4  # elements of a vector that fit on the screen
 _ROUND: Final = 0
 
 Tick: TypeAlias = Callable[[], None]  # called for each frame that the server receives
 
 
-@dataclass(frozen=True)
-class DemoSetting:
-    """What the user chose. `seed` is that of the simulated data and drop-outs only."""
-
-    clients: int
-    dim: int
-    sums: int
-    trust: Trust
-    seed: int
-
-    @property
-    def corrupt(self) -> int:
-        return self.clients // 10
-
-
-@dataclass(frozen=True, eq=False)
-class MaskedExample:
-    """One client's input as it is, and as the server saw it."""
-
-    member: int
-    values: Vector
-    residues: Residues
-    seen: Residues
-
-
-@dataclass(frozen=True, eq=False)
-class SumResult:
-    """One sum: who was in it, what came out, and how far that is from the plain sum."""
-
-    kind: str
-    total: Total
-    contributors: tuple[int, ...]
-    before_masking: frozenset[int]
-    before_revealing: frozenset[int]
-    first: Vector
-    error: float
-    step: float  # of the grid on which clients round
-
-    @property
-    def steps(self) -> float:
-        return self.error / self.step
-
-    @property
-    def exact(self) -> bool:
-        """Each contributor rounds by less than one step, so the total is off by less than this many."""
-        return self.steps < len(self.contributors)
-
-
-@dataclass(frozen=True)
-class StageTraffic:
-    """Mean bytes of a client by stage; those of the sums are per sum."""
-
-    up: Counter[Stage]
-    down: Counter[Stage]
-
-
-@dataclass(frozen=True, eq=False)
-class DemoResult:
-    """Everything the demo has to tell."""
-
-    setting: DemoSetting
-    outlook: Preflight
-    glimpse: MaskedExample
-    masked: Histogram
-    true: Histogram
-    sums: tuple[SumResult, ...]
-    setup: StageTraffic
-    each_sum: StageTraffic
-    vanished: int
-    failure: SumFailed | None
-    left_out: int
-    refuser: int
-    refusal: GroupChanged | None
-
-    @property
-    def as_promised(self) -> bool:
-        """Totals are right, the failed sum released nothing, and the cheating was refused."""
-        totals = all(each.exact for each in self.sums)
-        return totals and self.failure is not None and self.refusal is not None
-
-
 def frames(setting: DemoSetting) -> int:
-    """About how many frames the server receives: the length of a progress bar."""
+    """Return about how many frames the server receives, for a progress bar."""
     stages = 3 if setting.trust is Trust.MALICIOUS else 2
     return setting.clients * (2 + stages * setting.sums)
 
@@ -128,7 +64,7 @@ def run_session(setting: DemoSetting, tick: Tick) -> DemoResult:
 
 
 class _DemoSession:
-    """Plays all parts: the people, the honest server, and at last the cheating one."""
+    """Runs all parties: simulated clients, the honest server, and finally the cheating one."""
 
     def __init__(self, setting: DemoSetting, tick: Tick) -> None:
         self._setting = setting
@@ -137,13 +73,13 @@ class _DemoSession:
         # Two sums beyond those that succeed: one will fail, one is never answered.
         planned = setting.sums + 2
         params = SessionParams(trust=setting.trust, corrupt=setting.corrupt, dropout=0.1, sums=planned)
-        self._outlook = preflight(self._table, setting.clients, params)
+        self._session_plan = preflight(self._table, setting.clients, params)
         server, self._clients = local_machines(
             table=self._table, params=params, members=range(setting.clients)
         )
-        self._people = SimulatedClients(clients=setting.clients, dim=setting.dim, seed=setting.seed)
-        self._vanished = setting.clients - self._outlook.quorum + 1
-        self._absences: Absences = self._people.absences(setting.sums, self._vanished)
+        self._simulated = SimulatedClients(clients=setting.clients, dim=setting.dim, seed=setting.seed)
+        self._vanished = setting.clients - self._session_plan.quorum + 1
+        self._absences: Absences = self._simulated.absences(setting.sums, self._vanished)
         self._asking = -1
         self._inputs: dict[int, bytes] = {}  # masked, of the first sum
         self._session = LocalSession(
@@ -163,8 +99,8 @@ class _DemoSession:
         masked, true = self._residues(sums[0])
         return DemoResult(
             setting=self._setting,
-            outlook=self._outlook,
-            glimpse=self._glimpse(sums[0], masked, true),
+            session_plan=self._session_plan,
+            masked_example=self._masked_example(sums[0], masked, true),
             masked=Histogram.of(np.concatenate(list(masked.values())), BITS),
             true=Histogram.of(np.concatenate(list(true.values())), BITS),
             sums=tuple(sums),
@@ -180,7 +116,7 @@ class _DemoSession:
     # --- what the session calls ---
 
     def _answer(self, member: int, asked: Asked) -> dict[str, Vector]:
-        return self._people.answer(member, asked.kind, asked.payload)
+        return self._simulated.answer(member, asked.kind, asked.payload)
 
     def _absent(self, member: int, stage: Stage, number: int) -> bool:
         return member in self._absences.get((number, stage), ())
@@ -196,20 +132,20 @@ class _DemoSession:
 
     def _sums(self) -> list[SumResult]:
         """A mean, then the steps of a geometric median, each from where the last one ended."""
-        stories = [self._sum(MEAN, b"")]
+        results = [self._sum(MEAN, b"")]
         centre = np.zeros(self._setting.dim)
         for _ in range(1, self._setting.sums):
-            story = self._sum(MEDIAN, centre.astype("<f8").tobytes())
-            stories.append(story)
-            centre = centre + story.total["influence"] / story.total["weight"]
-        return stories
+            result = self._sum(MEDIAN, centre.astype("<f8").tobytes())
+            results.append(result)
+            centre = centre + result.total["influence"] / result.total["weight"]
+        return results
 
     def _sum(self, kind: str, payload: bytes) -> SumResult:
         self._asking += 1
         total = self._session.ask(kind, payload, round_number=_ROUND)
         released = self._session.events[-1]
         assert isinstance(released, SumReleased)
-        plain = self._people.plain_sum(released.contributors, kind, payload)
+        plain = self._simulated.plain_sum(released.contributors, kind, payload)
         part = self._table[kind].parts[0]
         return SumResult(
             kind=kind,
@@ -265,9 +201,9 @@ class _DemoSession:
         return masked, true
 
     def _values(self, member: int) -> NDArray[np.float64]:
-        return self._people.answer(member, MEAN, b"")["update"]
+        return self._simulated.answer(member, MEAN, b"")["update"]
 
-    def _glimpse(
+    def _masked_example(
         self, first: SumResult, masked: dict[int, Residues], true: dict[int, Residues]
     ) -> MaskedExample:
         member = first.contributors[len(first.contributors) // 2]
@@ -290,3 +226,86 @@ class _DemoSession:
 def _nearest(scaled: NDArray[np.float64]) -> Residues:
     residues: Residues = (np.rint(scaled).astype(np.int64) % (1 << BITS)).astype(np.uint32)
     return residues
+
+
+BITS: Final = 32
+_CAP: Final = 1000  # no client counts for more examples than this
+_NU: Final = 0.1  # smoothing of the geometric median
+
+Absences: TypeAlias = Mapping[tuple[int, Stage], frozenset[int]]  # (sum, stage) -> who is missing
+
+
+def demo_table(dim: int, steps: int) -> Table:
+    """A mean of updates, and a geometric median: `steps` sums of one and the same private vector."""
+    mean = SumSpec(
+        parts=(
+            Part(name="update", size=dim, bits=BITS, bound=LInf(1.0)),
+            Part(name="examples", size=1, bits=24, bound=Count(_CAP)),
+        )
+    )
+    median = SumSpec(
+        parts=(
+            Part(name="influence", size=dim, bits=BITS, bound=L2(1.0)),
+            Part(name="weight", size=1, bits=BITS, bound=LInf(1 / _NU)),
+        ),
+        times=steps,
+    )
+    return Table({MEAN: mean, MEDIAN: median})
+
+
+class SimulatedClients:
+    """`clients` clients with a vector of `dim` elements and a number of examples each."""
+
+    def __init__(self, *, clients: int, dim: int, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        centre = self._rng.uniform(-0.5, 0.5, dim)
+        noise = self._rng.normal(0, 0.15, (clients, dim))
+        self.vectors: NDArray[np.float64] = np.clip(centre + noise, -1, 1)
+        self.examples = self._rng.integers(1, _CAP, clients, endpoint=True)
+
+    def answer(self, member: int, kind: str, payload: bytes) -> dict[str, Vector]:
+        """What a client adds to a sum. The payload of a median is its current centre."""
+        if kind == MEAN:
+            examples = self.examples[member : member + 1]
+            return {"update": self.vectors[member] * (examples / _CAP), "examples": examples}
+        residual = self.vectors[member] - np.frombuffer(payload, "<f8")
+        distance = max(_NU, float(np.linalg.norm(residual)))
+        return {"influence": residual / distance, "weight": np.array([1 / distance])}
+
+    def plain_sum(self, members: Collection[int], kind: str, payload: bytes) -> dict[str, Vector]:
+        """The same total in floating point, from the plain values of all clients."""
+        answers = [self.answer(member, kind, payload) for member in members]
+        return {name: np.sum([answer[name] for answer in answers], axis=0) for name in answers[0]}
+
+    def absences(self, sums: int, too_many: int) -> Absences:
+        """Who drops out where: in the mean, in the first and last step of the median, and at the end.
+
+        A drop-out in the middle of the median would end it, so there are none there.
+        """
+        few, fewer = max(1, len(self.vectors) // 16), max(1, len(self.vectors) // 25)
+        rows = {
+            **self._absent(0, mask=few, reveal=fewer),
+            **self._absent(1, mask=few, reveal=fewer if sums == 2 else 0),
+            **self._absent(sums, mask=too_many),
+        }
+        if sums > 2:
+            gone = rows[1, Stage.MASK]
+            rows |= self._absent(sums - 1, reveal=fewer, never=gone)
+        return rows
+
+    def _absent(
+        self, number: int, *, mask: int = 0, reveal: int = 0, never: Collection[int] = ()
+    ) -> dict[tuple[int, Stage], frozenset[int]]:
+        present = [member for member in range(len(self.vectors)) if member not in never]
+        drawn = [int(member) for member in self._rng.choice(present, mask + reveal, replace=False)]
+        return {
+            (number, Stage.MASK): frozenset(drawn[:mask]),
+            (number, Stage.REVEAL): frozenset(drawn[mask:]),
+        }
+
+
+def watch(setting: DemoSetting, console: Console) -> DemoResult:
+    """Run the demo behind a progress bar, where there is a terminal to draw one."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"{setting.clients} clients, {setting.sums} sums", total=frames(setting))
+        return run_session(setting, lambda: progress.advance(task))

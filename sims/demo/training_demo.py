@@ -133,7 +133,7 @@ def show(console: Console, cast: TrainingSetting, outcomes: Sequence[TrainingOut
     if len(outcomes) > 1:
         console.print(_verdict(outcomes), highlight=False)
     console.print(_price(outcomes), highlight=False)
-    console.print(f"\nThe whole story: [bold]{report}[/bold]", highlight=False, soft_wrap=True)
+    console.print(f"\nThe whole report: [bold]{report}[/bold]", highlight=False, soft_wrap=True)
     console.print(f"$ secagg audit {report.parent}", style="dim", highlight=False, soft_wrap=True)
 
 

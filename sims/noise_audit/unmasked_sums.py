@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,8 +101,10 @@ class UnmaskedSums:
                 return self._encoding(_with_variance(self.spec, _one_over_scale2))
             case Fault.SILENT if member == 0:
                 return self._encoding(self.spec, _Silent)
-            case _:
+            case Fault.NONE | Fault.SILENT | Fault.REUSED:
                 return self._honest
+            case _:
+                assert_never(self._fault)
 
     def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
         """One sum: the total, and the residues behind it."""

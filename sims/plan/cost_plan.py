@@ -1,6 +1,6 @@
-"""What a run of an algorithm will cost and show, before it is run: sums, bytes, what each sum reveals.
+"""The cost of a run before it starts: sums, bytes, and what each sum reveals.
 
-How likely it is that all of it is released, says `sims.plan.completion_probability`.
+`sims.plan.completion_probability` computes the probability that all sums are released.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from math import sqrt
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import sum_rho
 from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
-from secagg.spec import L2, Count, LInf, Part, SumSpec
+from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.thresholds import Trust
 from sims.plan.completion_probability import CompletionProbability
 
@@ -233,8 +233,10 @@ def _meaning(part: Part, resolution: float | None) -> str:
             rule = f"every number within +-{limit:g}; others are clipped"
         case Count(limit):
             rule = f"whole numbers from 0 to {limit:,}; others are refused"
-        case _:
+        case Residue():
             rule = "residues, which wrap around"
+        case _:
+            assert_never(part.bound)
     fine = "" if resolution is None else f"; rounded to steps of {resolution:.2g}"
     return rule + fine
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from sims.report.html_tables import Markup, boxed, element, joined
 from sims.report.plot_data import Plot, Series, StackedBars
@@ -167,8 +167,10 @@ def _shape(plot: Plot, series: Series, x: Scale, y: Scale) -> Iterable[Markup]:
             return [_line(series, _steps(run)) for run in points]
         case "area":
             return [_area(_steps(run), floor) for run in points]
-        case _:
+        case "line":
             return [*(_line(series, run) for run in points), *_ends(points)]
+        case _:
+            assert_never(series.way)
 
 
 def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:

@@ -9,19 +9,19 @@ import pytest
 from secagg import Stage, Trust
 from secagg.errors import GroupChanged, SpecError, TooFewClients
 from sims.cli import main
-from sims.demo.session_demo import DemoResult, DemoSetting, run_session
-from sims.demo.simulated_clients import SimulatedClients
+from sims.demo.session_demo import SimulatedClients, run_session
+from sims.demo.session_result import DemoResult, DemoSetting
 
 SMALL = ("--only", "sums", "--clients", "10", "--dim", "40")
 
 
-def small_story(*, sums: int = 3, seed: int = 0, trust: Trust = Trust.MALICIOUS) -> DemoResult:
+def small_result(*, sums: int = 3, seed: int = 0, trust: Trust = Trust.MALICIOUS) -> DemoResult:
     return run_session(DemoSetting(clients=10, dim=40, sums=sums, trust=trust, seed=seed), lambda: None)
 
 
 @pytest.fixture(scope="module")
-def story() -> DemoResult:
-    return small_story()
+def result() -> DemoResult:
+    return small_result()
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -44,11 +44,11 @@ def test_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 def test_broken_promise_is_told_and_exit_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], story: DemoResult
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], result: DemoResult
 ) -> None:
-    wrong = dataclasses.replace(story.sums[0], error=1.0)
-    broken = dataclasses.replace(story, sums=(wrong, *story.sums[1:]), failure=None, refusal=None)
-    monkeypatch.setattr("sims.demo.session_view.watch", lambda setting, console: broken)
+    wrong = dataclasses.replace(result.sums[0], error=1.0)
+    broken = dataclasses.replace(result, sums=(wrong, *result.sums[1:]), failure=None, refusal=None)
+    monkeypatch.setattr("sims.demo.session_demo.watch", lambda setting, console: broken)
 
     assert main(["demo"]) == 1
 
@@ -58,25 +58,25 @@ def test_broken_promise_is_told_and_exit_1(
     assert "went along" in text
 
 
-def test_each_promise_counts(story: DemoResult) -> None:
-    wrong = dataclasses.replace(story.sums[0], error=1.0)
+def test_each_promise_counts(result: DemoResult) -> None:
+    wrong = dataclasses.replace(result.sums[0], error=1.0)
 
-    assert story.as_promised
-    assert not dataclasses.replace(story, failure=None).as_promised
-    assert not dataclasses.replace(story, refusal=None).as_promised
-    assert not dataclasses.replace(story, sums=(wrong, *story.sums[1:])).as_promised
-
-
-def test_story_ends_with_a_clean_abort_and_a_refusal(story: DemoResult) -> None:
-    assert isinstance(story.failure, TooFewClients)
-    assert isinstance(story.refusal, GroupChanged)
-    assert story.left_out != story.refuser
+    assert result.as_promised
+    assert not dataclasses.replace(result, failure=None).as_promised
+    assert not dataclasses.replace(result, refusal=None).as_promised
+    assert not dataclasses.replace(result, sums=(wrong, *result.sums[1:])).as_promised
 
 
-def test_some_leave_before_masking_and_some_before_revealing(story: DemoResult) -> None:
-    mean, first, last = story.sums
+def test_session_ends_with_a_clean_abort_and_a_refusal(result: DemoResult) -> None:
+    assert isinstance(result.failure, TooFewClients)
+    assert isinstance(result.refusal, GroupChanged)
+    assert result.left_out != result.refuser
 
-    for each in story.sums:
+
+def test_some_leave_before_masking_and_some_before_revealing(result: DemoResult) -> None:
+    mean, first, last = result.sums
+
+    for each in result.sums:
         assert not each.before_masking & set(each.contributors)
         assert each.before_revealing <= set(each.contributors)
         assert each.exact
@@ -87,28 +87,28 @@ def test_some_leave_before_masking_and_some_before_revealing(story: DemoResult) 
     assert last.contributors == first.contributors, "one group, one company"
 
 
-def test_server_saw_other_numbers_than_the_clients_have(story: DemoResult) -> None:
+def test_server_saw_other_numbers_than_the_clients_have(result: DemoResult) -> None:
     # Equal by chance with probability 2^-32 per element.
-    assert not np.any(story.glimpse.seen == story.glimpse.residues)
-    assert story.masked.total == story.true.total == 40 * len(story.sums[0].contributors)
-    assert story.true.p_value < 1e-12
+    assert not np.any(result.masked_example.seen == result.masked_example.residues)
+    assert result.masked.total == result.true.total == 40 * len(result.sums[0].contributors)
+    assert result.true.p_value < 1e-12
 
 
-def test_seed_fixes_data_and_absences_but_no_keys(story: DemoResult) -> None:
-    again, other = small_story(), small_story(seed=1)
+def test_seed_fixes_data_and_absences_but_no_keys(result: DemoResult) -> None:
+    again, other = small_result(), small_result(seed=1)
 
-    assert [each.contributors for each in again.sums] == [each.contributors for each in story.sums]
-    assert np.array_equal(again.glimpse.values, story.glimpse.values)
-    assert not np.array_equal(again.glimpse.seen, story.glimpse.seen)
-    assert not np.array_equal(other.glimpse.values, story.glimpse.values)
+    assert [each.contributors for each in again.sums] == [each.contributors for each in result.sums]
+    assert np.array_equal(again.masked_example.values, result.masked_example.values)
+    assert not np.array_equal(again.masked_example.seen, result.masked_example.seen)
+    assert not np.array_equal(other.masked_example.values, result.masked_example.values)
 
 
 @pytest.mark.parametrize("sums", [2, 5])
 def test_any_number_of_sums(sums: int) -> None:
-    told = small_story(sums=sums, trust=Trust.CURIOUS)
+    result = small_result(sums=sums, trust=Trust.CURIOUS)
 
-    assert len(told.sums) == sums
-    assert told.as_promised
+    assert len(result.sums) == sums
+    assert result.as_promised
 
 
 def test_nobody_leaves_in_the_midst_of_the_median() -> None:
@@ -119,8 +119,8 @@ def test_nobody_leaves_in_the_midst_of_the_median() -> None:
     assert len(absences[5, Stage.MASK]) == 23
 
 
-def test_bytes_are_those_that_preflight_promised(story: DemoResult) -> None:
-    assert story.setup.up.total() == story.outlook.setup_bytes_up
+def test_bytes_are_those_that_preflight_promised(result: DemoResult) -> None:
+    assert result.setup.up.total() == result.session_plan.setup_bytes_up
 
 
 def test_setting_that_cannot_work_is_one_sentence(
@@ -129,7 +129,7 @@ def test_setting_that_cannot_work_is_one_sentence(
     def refuse(_setting: DemoSetting, _console: object) -> DemoResult:
         raise SpecError("it does not fit")
 
-    monkeypatch.setattr("sims.demo.session_view.watch", refuse)
+    monkeypatch.setattr("sims.demo.session_demo.watch", refuse)
 
     assert main(["demo"]) == 2
 

@@ -1,0 +1,283 @@
+"""The result of the demo's session, and how it is printed to a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from scipy.stats import chisquare
+
+from secagg import (
+    Preflight,
+    Stage,
+    Total,
+    Trust,
+)
+from secagg.errors import GroupChanged, SumFailed
+from secagg.ring import Residues
+
+_SETUP: Final = (Stage.ADVERTISE, Stage.SHARE)
+_NAMED: Final = 3  # clients that fit into a column
+SHOWN: Final = 4  # elements of a vector that fit on the screen
+Vector: TypeAlias = NDArray[np.float64]
+BUCKETS: Final = 32
+_BARS: Final = "▁▂▃▄▅▆▇█"
+MEAN: Final = "mean"
+MEDIAN: Final = "median"
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many residues fell into each of `BUCKETS` equal ranges."""
+
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, residues: Residues, bits: int) -> Histogram:
+        """Buckets by the leading five of `bits` bits."""
+        buckets = residues.astype(np.uint64) >> np.uint64(bits - BUCKETS.bit_length() + 1)
+        return cls(tuple(int(n) for n in np.bincount(buckets.astype(np.int64), minlength=BUCKETS)))
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def bars(self) -> str:
+        """One character per bucket, the fullest one as a full block."""
+        most = max(self.counts)
+        return "".join(_BARS[round(count / most * (len(_BARS) - 1))] for count in self.counts)
+
+    @property
+    def chi_square(self) -> float:
+        """Distance from equal counts; about `BUCKETS - 1` for uniform residues."""
+        return float(chisquare(self.counts).statistic)
+
+    @property
+    def p_value(self) -> float:
+        """How often uniform residues would be at least that far off."""
+        return float(chisquare(self.counts).pvalue)
+
+
+@dataclass(frozen=True)
+class DemoSetting:
+    """What the user chose. `seed` is that of the simulated data and drop-outs only."""
+
+    clients: int
+    dim: int
+    sums: int
+    trust: Trust
+    seed: int
+
+    @property
+    def corrupt(self) -> int:
+        return self.clients // 10
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedExample:
+    """One client's input as it is, and as the server saw it."""
+
+    member: int
+    values: Vector
+    residues: Residues
+    seen: Residues
+
+
+@dataclass(frozen=True, eq=False)
+class SumResult:
+    """One sum: who was in it, what came out, and how far that is from the plain sum."""
+
+    kind: str
+    total: Total
+    contributors: tuple[int, ...]
+    before_masking: frozenset[int]
+    before_revealing: frozenset[int]
+    first: Vector
+    error: float
+    step: float  # of the grid on which clients round
+
+    @property
+    def steps(self) -> float:
+        return self.error / self.step
+
+    @property
+    def exact(self) -> bool:
+        """Each contributor rounds by less than one step, so the total is off by less than this many."""
+        return self.steps < len(self.contributors)
+
+
+@dataclass(frozen=True)
+class StageTraffic:
+    """Mean bytes of a client by stage; those of the sums are per sum."""
+
+    up: Counter[Stage]
+    down: Counter[Stage]
+
+
+@dataclass(frozen=True, eq=False)
+class DemoResult:
+    """Everything the demo has to tell."""
+
+    setting: DemoSetting
+    session_plan: Preflight
+    masked_example: MaskedExample
+    masked: Histogram
+    true: Histogram
+    sums: tuple[SumResult, ...]
+    setup: StageTraffic
+    each_sum: StageTraffic
+    vanished: int
+    failure: SumFailed | None
+    left_out: int
+    refuser: int
+    refusal: GroupChanged | None
+
+    @property
+    def as_promised(self) -> bool:
+        """Totals are right, the failed sum released nothing, and the cheating was refused."""
+        totals = all(each.exact for each in self.sums)
+        return totals and self.failure is not None and self.refusal is not None
+
+
+def show(result: DemoResult, console: Console) -> None:
+    """Print the whole result."""
+    _show_setting(result, console)
+    _show_masked_example(result, console)
+    _show_sums(result, console)
+    _show_bytes(result, console)
+    _show_knowledge(result, console)
+    _show_endings(result, console)
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print(f"\n[bold]{text}[/bold]")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _show_setting(result: DemoResult, console: Console) -> None:
+    setting, session_plan = result.setting, result.session_plan
+    console.print(
+        f"[bold]One session, {setting.sums} secure sums[/bold] of {setting.dim:,} elements among "
+        f"{setting.clients} clients, of whom {setting.corrupt} may collude with a {setting.trust}. "
+        f"{session_plan.quorum} must stay in each sum; {session_plan.margin} may leave."
+    )
+
+
+def _show_masked_example(result: DemoResult, console: Console) -> None:
+    masked_example = result.masked_example
+    _heading(console, f"What client {masked_example.member} sent in the first sum")
+    table = _table("its value", "as a residue", "what the server saw")
+    for value, residue, seen in zip(
+        masked_example.values, masked_example.residues, masked_example.seen, strict=True
+    ):
+        table.add_row(f"{value:+.6f}", f"{residue:,}", Text(f"{seen:,}", style="cyan"))
+    console.print(table)
+    seen = result.masked
+    console.print(f"All {seen.total:,} residues of that sum, counted in {BUCKETS} equal ranges of the ring:")
+    console.print(f"  behind the masks  [yellow]{result.true.bars}[/yellow]")
+    console.print(f"  server's view     [cyan]{seen.bars}[/cyan]")
+    console.print(
+        f"  against uniform: chi-square {seen.chi_square:.1f} on {BUCKETS - 1} degrees of freedom, "
+        f"p = {seen.p_value:.2f}",
+        highlight=False,
+    )
+
+
+def _show_sums(result: DemoResult, console: Console) -> None:
+    _heading(console, "The sums")
+    table = _table("sum", "invited", "left before\nmasking", "left before\nrevealing", "in total",
+                   "total begins", "error in\nsteps")  # fmt: skip
+    for number, each in enumerate(result.sums, 1):
+        table.add_row(*_row(number, each))
+    console.print(table)
+    widest = max(result.sums, key=lambda each: each.steps)
+    console.print(
+        f"A step is what one client rounds to, {widest.step:.2g}. The error is the largest of all elements, "
+        f"against the plain sum of the contributors' numbers, which only this demo knows: at most "
+        f"{widest.error:.2g}, {_verdict(result)}.",
+        highlight=False,
+    )
+
+
+def _verdict(result: DemoResult) -> str:
+    if all(each.exact for each in result.sums):
+        return "[green]less than a step for each contributor[/green]"
+    return "[red]more than rounding explains[/red]"
+
+
+def _row(number: int, each: SumResult) -> tuple[str, ...]:
+    kind = f"{each.kind} {number - 1}" if each.kind == MEDIAN else each.kind
+    return (
+        kind,
+        str(each.total.invited),
+        _names(each.before_masking),
+        _names(each.before_revealing),
+        str(len(each.contributors)),
+        " ".join(f"{value:+.3f}" for value in each.first[:2]),
+        f"{each.steps:.1f}",
+    )
+
+
+def _names(members: Collection[int]) -> str:
+    """A few of the clients' numbers, and how many more there are."""
+    more = f" +{len(members) - _NAMED}" if len(members) > _NAMED else ""
+    return " ".join(map(str, sorted(members)[:_NAMED])) + more or "-"
+
+
+def _show_bytes(result: DemoResult, console: Console) -> None:
+    _heading(console, "Bytes per client")
+    table = _table("", *(stage.value for stage in Stage))
+    table.add_row("up", *_bytes(result, "up"))
+    table.add_row("down", *_bytes(result, "down"))
+    console.print(table)
+    console.print("advertise and share happen once in a session, the others in each sum.", style="dim")
+
+
+def _bytes(result: DemoResult, direction: str) -> list[str]:
+    def count(traffic: StageTraffic, stage: Stage) -> int:
+        return traffic.up[stage] if direction == "up" else traffic.down[stage]
+
+    cells = [count(result.setup if stage in _SETUP else result.each_sum, stage) for stage in Stage]
+    return [f"{cell:,}" if cell else "-" for cell in cells]
+
+
+def _show_knowledge(result: DemoResult, console: Console) -> None:
+    _heading(console, "What the server learned")
+    console.print(
+        f"The {len(result.sums)} totals, who was in each of them, and who left when. Nothing else: no single "
+        "client's numbers, not even of those who left. The median sums one private vector again and again, "
+        "so its clients insist on the same company each time: two totals must not differ by one of them.",
+        highlight=False,
+    )
+
+
+def _show_endings(result: DemoResult, console: Console) -> None:
+    _heading(console, "When it must not work")
+    text = f"{result.vanished} of {result.setting.clients} clients vanish before masking in one more sum:"
+    _show_outcome(console, text, result.failure, "nothing was released", "a total was released")
+    text = f"The server asks for the median's next sum without client {result.left_out}:"
+    refuser = f"client {result.refuser}"
+    _show_outcome(console, text, result.refusal, f"{refuser} refused before masking", f"{refuser} went along")
+
+
+def _show_outcome(console: Console, text: str, error: Exception | None, good: str, bad: str) -> None:
+    if error is None:
+        console.print(f"{text} [red]{bad}[/red]", highlight=False)
+    else:
+        reason = f"{type(error).__name__} ({error})"
+        console.print(f"{text} [green]{good}[/green], {reason}", highlight=False)
