@@ -67,7 +67,7 @@ def test_what_goes_wrong_in_a_run_is_the_end_of_it(
 ) -> None:
     monkeypatch.setattr("sims.cli.main", lambda argv: 130)
     assert main(["demo", "--only", "learning", "--out", str(tmp_path)]) == 130
-    assert "The whole story" not in capsys.readouterr().out
+    assert "The whole report" not in capsys.readouterr().out
 
 
 def test_a_demo_never_touches_what_another_has_left(tmp_path: Path) -> None:
