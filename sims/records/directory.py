@@ -1,4 +1,7 @@
-"""One run's directory: the names of its files, its lock, and what its `run.json` says."""
+"""The directory of a run: its lock, its JSON files, and its files of one JSON object a line.
+
+A file is replaced as a whole or not at all, and a line is written as a whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sims.config_problems import ConfigError
-from sims.records.files import PUBLIC, json_object, read_file, replace_file, told
-from sims.records.lines import read_lines
 from sims.records.run_paths import LOCK, RUN, RUN_FILES, draft_of
 
 FORMAT: Final = 1
+PUBLIC: Final = 0o644
+PRIVATE: Final = 0o600
 RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "failed"
 
 
@@ -120,4 +123,139 @@ def find_runs(path: Path) -> list[RunDirectory]:
     found = [RunDirectory(each) for each in sorted(path.iterdir()) if RunDirectory(each).exists]
     if not found:
         raise ConfigError(f"there is no run in {path}: secagg simulate makes one")
+    return found
+
+
+@contextmanager
+def told(path: Path, what: str = "written") -> Iterator[None]:
+    """What the disk refuses, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be {what}: {error.strerror}") from None
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
+    """Put `data` in the place of what was at `path`, all of it or nothing. Raises `ConfigError`."""
+    draft = path.with_name(draft_of(path.name))
+    with told(path):
+        try:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+            try:
+                write_all(handle, data)
+                if sync:
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
+            draft.replace(path)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """All of it: a write may take less than it is given."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+
+
+def json_object(data: bytes) -> dict[str, Any] | None:
+    """What these bytes say, or None if that is no object of JSON."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_file(path: Path, remedy: str) -> bytes:
+    """What is in it. Raises `ConfigError`, which says `remedy` where there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; {remedy}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+class LinesFile:
+    """Open for adding lines. A line is written as a whole, and is safe once `sync` has returned."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with told(path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._handle = os.open(path, flags, PUBLIC)
+        self.count = 0
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """An empty one, whatever was there before."""
+        file = cls(path)
+        file._cut(0)
+        return file
+
+    @classmethod
+    def resume(cls, path: Path, count: int) -> Self:
+        """One with its first `count` lines; what came after them is gone."""
+        kept = _first(path, read_file(path, _LOST), count)
+        file = cls(path)
+        file._cut(len(kept))
+        file.count = count
+        return file
+
+    def _cut(self, size: int) -> None:
+        with told(self._path):
+            os.ftruncate(self._handle, size)
+
+    def add(self, content: Mapping[str, Any]) -> None:
+        """One more line, at once. A disk that takes a part of it only is left without that part."""
+        with told(self._path):
+            size = os.fstat(self._handle).st_size
+            try:
+                write_all(self._handle, _line(content))
+            except OSError:
+                os.ftruncate(self._handle, size)
+                raise
+        self.count += 1
+
+    def sync(self) -> None:
+        with told(self._path):
+            os.fsync(self._handle)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+_LOST = "it is lost, so this run cannot go on: --restart begins anew"
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All of them but a torn last one; none if there is no such file. Raises `ConfigError` for other text."""
+    if not path.exists():
+        return []
+    content = read_file(path, "")
+    whole = content[: content.rfind(b"\n") + 1]
+    return [_object(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
+
+
+def _first(path: Path, content: bytes, count: int) -> bytes:
+    end = 0
+    for number in range(count):
+        end = content.find(b"\n", end) + 1
+        if end == 0:
+            raise ConfigError(f"{path} has {number} lines of the {count} it should have: {_LOST}")
+    return content[:end]
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    found = json_object(line)
+    if found is None:
+        raise ConfigError(f"{path}: line {number} is damaged: it is no JSON object")
     return found

@@ -8,10 +8,9 @@
 """
 
 from sims.runtime.channel import ObservedChannel, SessionChannel
-from sims.runtime.dropouts import Law
 from sims.runtime.plain import insecure_plain_sum
 from sims.runtime.secure import secure_sum
-from sims.runtime.setting import Fate, Setting, nobody_missing
+from sims.runtime.setting import Fate, Law, Setting, nobody_missing
 from sims.runtime.tampering import Tamper
 
 __all__ = [

@@ -38,8 +38,7 @@ from sims.records.sums import (
     TrafficCounter,
     TrafficMeter,
 )
-from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
-from sims.runtime.participants import SimulatedParticipant
+from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
 from sims.runtime.setting import Setting
 
 
@@ -380,7 +379,7 @@ class SessionChannel:
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
-        """Every client between two rounds: see `sims.runtime.clientstate`."""
+        """Every client between two rounds: see `sims.runtime.client_state`."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:

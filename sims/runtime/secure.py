@@ -18,8 +18,8 @@ from secagg.server import ServerMachine
 from secagg.spec import Total
 from sims.records.sums import SessionGraph, SumStats
 from sims.runtime.channel import Plan, SessionChannel
-from sims.runtime.machine_hooks import client_hooks, server_hooks
 from sims.runtime.setting import Setting
+from sims.runtime.tampering import client_hooks, server_hooks
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
+from secagg.hashing import digest
 from secagg.ledger import ServerLedger
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
@@ -17,7 +18,6 @@ from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.thresholds import Trust, dropouts_allowed
 from sims.records.sums import SumLogger, no_sum_logger
-from sims.runtime.dropouts import Law
 from sims.runtime.tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
@@ -107,3 +107,49 @@ class Setting:
     def unnoised_sums(self) -> int:
         """That a client answers in its life: none beside a budget, and else as many as a simulation asks."""
         return _MANY if self.max_rho is None else 0
+
+
+_BITS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """Chances that a client goes missing.
+
+    `training`  from the sum that begins a round.
+    `between`   from a later sum of a round that is in no group with an earlier one.
+    `group`     between two sums of one group, which closes that group.
+    `reveal`    after masking, and before revealing.
+
+    Raises `ParameterError` for a chance that is not from 0 to below 1.
+    """
+
+    seed: bytes
+    training: float = 0.0
+    between: float = 0.0
+    group: float = 0.0
+    reveal: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("training", "between", "group", "reveal"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ParameterError(f"the chance to drop out ({name}) must be from 0 to below 1")
+
+    def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
+        """Whether it is missing from this stage of sum `index` of round `number`.
+
+        `later` says that an earlier sum of the round was of the same group. Nobody is missing from set-up.
+        """
+        if stage in (Stage.ADVERTISE, Stage.SHARE):
+            return False
+        if stage is not Stage.MASK:
+            return self._happens(self.reveal, "reveal", member, number, index)
+        chance = self.training if index == 0 else self.group if later else self.between
+        return self._happens(chance, "mask", member, number, index)
+
+    def _happens(self, chance: float, what: str, member: int, number: int, index: int) -> bool:
+        if not chance:
+            return False
+        place = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
+        drawn = digest("simulated drop-out", self.seed, what.encode(), place)
+        return int.from_bytes(drawn[: _BITS // 8], "big") < chance * (1 << _BITS)

@@ -7,7 +7,7 @@ stops the sum, as it could by leaving, and moves no total.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from secagg import ring
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError
-from secagg.hooks import Transform
+from secagg.hooks import ClientHooks, ServerHooks, Transform
 from secagg.question import Question
 from secagg.ring import Residues
+from secagg.seeded import insecure_client_hooks, insecure_server_hooks
 from secagg.spec import L2, Count, LInf, Part
 
 
@@ -89,3 +90,20 @@ def tampering_transform(tamper: Tamper) -> Transform:
         return tampered(tamper, question.query.kind, question.encoding, residues)
 
     return transform
+
+
+def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper | None) -> ClientHooks:
+    """Return the hooks of a client in session `number`; with a seed it rounds alike in every session."""
+    hooks = ClientHooks()
+    if seed is not None:
+        hooks = insecure_client_hooks(_of_session(seed, number), member, rounding=seed)
+    return hooks if tamper is None else replace(hooks, transform=tampering_transform(tamper))
+
+
+def server_hooks(*, seed: bytes | None, number: int) -> ServerHooks:
+    """Return the hooks of the server in session `number`."""
+    return ServerHooks() if seed is None else insecure_server_hooks(_of_session(seed, number))
+
+
+def _of_session(seed: bytes, number: int) -> bytes:
+    return seed + number.to_bytes(8, "big")

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from fl.attacks import corrupt_learners, slow_down, tampering
 from fl.crowd import Crowd
-from fl.federation import Federation
+from fl.federation import ClientData, Federation
 from fl.models import build as build_model
 from fl.training import Schedule, Training
+from sims.runtime.processes import ClientFactory, WorkerClients
 from sims.scenario.kinds import MODELS, attacks
 from sims.scenario.settings import Settings
 from sims.simulation import population
@@ -79,3 +82,31 @@ def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
         return {}
     own = population.arguments(attacks(attack.level), attack, attack.kind)
     return dict(tampering(attack.kind, who, settings.seed, **own))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What all workers know. `corrupt` are the clients that an attack has."""
+
+    settings: Mapping[str, Any]
+    classes: int | None
+    name: str
+    corrupt: frozenset[int]
+
+
+def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> ClientFactory:
+    """All clients that train, for workers to make."""
+    told = Told(settings.model_dump(), federation.classes, federation.name, corrupt)
+    return ClientFactory(worker_clients, told, federation.clients)
+
+
+def worker_clients(told: Told, owned: Mapping[int, ClientData]) -> WorkerClients:
+    """The clients of one worker."""
+    torch.set_num_threads(1)  # as in `fl.device`, for as long as the process lives
+    settings = Settings.model_validate(told.settings)
+    federation = Federation(owned, classes=told.classes, name=told.name)
+    crowd = make_crowd(settings, federation, training_of(settings, federation), owned)
+    who = told.corrupt & owned.keys()
+    return WorkerClients(
+        make_learners(settings, crowd, who), make_tamper(settings, who), begin_round=crowd.begin_round
+    )

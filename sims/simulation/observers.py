@@ -8,19 +8,24 @@ except None. It sees everything, including personal models; the system never see
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fl.crowd import Crowd
+from fl.errors import FLError
 from fl.metrics.clients import ClientScores
+from fl.metrics.trajectory import change, line_losses
+from fl.proximal import Exact
+from fl.samples import Array
+from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
-from sims.runtime import ObservedChannel
+from sims.runtime import ObservedChannel, SessionChannel
+from sims.runtime.client_state import SimulatedParticipant
 from sims.scenario.settings import OBSERVER_KINDS, ObserverKind
-from sims.simulation.agreement import agreement
-from sims.simulation.gaps import ergodic_gap, optimality_gap
-from sims.simulation.jumps import jumps
 
 # (number of the round, counted from 1; run; channel; honest learners) to something that JSON can hold.
 Observer: TypeAlias = Callable[[int, Run[Any], ObservedChannel, Crowd], Any]
@@ -106,6 +111,176 @@ def local_accuracy() -> Observer:
     return observe
 
 
+def register_observer(name: str, make: Callable[[], Observer], kind: ObserverKind | None = None) -> None:
+    """Add an observer that scenarios can name; `kind` says what it needs."""
+    OBSERVERS[name] = make
+    OBSERVER_KINDS[name] = ObserverKind() if kind is None else kind
+
+
+_COSINE_DIGITS: Final = 4
+
+
+def agreement() -> Observer:
+    """The mean cosine between clients' honest updates and their mean, weighted by samples.
+
+    From 0, where they cancel, to 1, where all are the same. It is the pull of one unit vector for each client
+    along their common way, and so what a geometric median has to set against clients who all pull the other
+    way. Trainings are seen from the second round on.
+    """
+    models: list[Array] = []
+    seen: dict[int, Array] = {}
+
+    def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
+        before = models.pop() if models else None
+        models.append(np.array(run.model))
+        if crowd.latest is None:
+            crowd.latest = {}
+        trained = {client: own for client, own in crowd.latest.items() if seen.get(client) is not own}
+        seen.update(trained)
+        if before is None or not trained:
+            return None
+        updates = np.stack([own - before for own in trained.values()])
+        return _cosine(updates, np.array([crowd[client].samples for client in trained], float))
+
+    return observe
+
+
+def _cosine(updates: Array, weights: Array) -> float | None:
+    """None where a model diverged."""
+    if not np.isfinite(updates).all():
+        return None
+    mean = np.average(updates, axis=0, weights=weights)
+    lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(mean)
+    cosines = np.divide(updates @ mean, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return round(float(np.average(cosines, weights=weights)), _COSINE_DIGITS)
+
+
+_GAP_DIGITS: Final = 5  # that count: gaps go through many orders of magnitude
+_DIVERGED: Final = "diverged"
+
+
+def optimality_gap() -> Observer:
+    """Of the model in use."""
+    return _gap(lambda run: run.model)
+
+
+def ergodic_gap() -> Observer:
+    """Of the mean of all rounds' models, each weighted by the size of its step, where the algorithm keeps it.
+
+    It is what a splitting scheme would have for its model if it were told to be `ergodic`.
+    """
+    return _gap(lambda run: getattr(run.state, "average", None))
+
+
+def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
+    known: list[tuple[Exact, int]] = []
+
+    def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
+        model = chosen(run)
+        if model is None:
+            return None
+        if not known:
+            known.append(_everybody(crowd))
+        objective, samples = known[0]
+        gap = samples * objective.excess(np.asarray(model)) if np.isfinite(model).all() else math.inf
+        return float(f"{gap:.{_GAP_DIGITS}g}") if math.isfinite(gap) else _DIVERGED
+
+    return observe
+
+
+def _everybody(crowd: Crowd) -> tuple[Exact, int]:
+    """The objective of all clients' data in one place, and how many samples it is the mean of."""
+    pooled = crowd.pooled()
+    if pooled.exact is None:
+        raise FLError(
+            "the optimum is not known, so there is no gap to it: observe optimality-gap and ergodic-gap with "
+            'a linear model (kind = "linear") and the loss squared or logistic, or leave them out'
+        )
+    return pooled.exact, pooled.samples
+
+
+_JUMP_DIGITS: Final = 4
+_LINE_EVERY: Final = 10  # rounds; a line takes eleven looks at everybody's data
+
+
+def jumps() -> Observer:
+    """The lengths of the jumps, mean and deviation over clients; and in every tenth round the losses on what
+    they train on, from their own models to the common one, mean over clients.
+
+    A client that keeps a model of its own goes on from that, and does not jump. For others, who all have to
+    take part and train plainly from the common model, the last training is done once more.
+    """
+    last: list[Array] = []
+
+    def observe(number: int, run: Run[Any], channel: ObservedChannel, crowd: Crowd) -> Any:
+        before = last.pop() if last else None
+        last.append(np.array(run.model))
+        own = _kept(channel)
+        if own is None and before is None:
+            return None
+        local = _once_more(crowd, before) if own is None else own
+        after = run.model if own is None else np.stack(list(local.values()))
+        moved = change(after, np.stack(list(local.values())))
+        found = {"mean": round(moved.mean, _JUMP_DIGITS), "std": round(moved.std, _JUMP_DIGITS)}
+        return {**found, "line": _line(crowd, local, run.model)} if number % _LINE_EVERY == 0 else found
+
+    return observe
+
+
+def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
+    """The models that clients keep, if they do."""
+    kept = {client: getattr(memory, "model", None) for client, memory in channel.memories().items()}
+    found = {client: np.asarray(model) for client, model in kept.items() if model is not None}
+    return found if len(found) == len(kept) else None
+
+
+def _once_more(crowd: Crowd, start: Array | None) -> dict[int, Array]:
+    """The models of the last training from `start`: a training is known by its number."""
+    assert start is not None
+    for member in crowd.values():
+        member.calls -= 1
+    return crowd.train(start)
+
+
+def _line(crowd: Crowd, local: Mapping[int, Array], common: Array) -> list[float]:
+    losses = [
+        line_losses(crowd[client].loss, model, np.asarray(common)).losses for client, model in local.items()
+    ]
+    return [round(float(each), _JUMP_DIGITS) for each in np.mean(losses, axis=0)]
+
+
+_NEVER = -1
+
+
+class DivergenceObserver(SimulatedParticipant):
+    """`diverged` is the last round in which it had nothing to say: nobody here restarts and loses notes.
+
+    In a sum with noise, who has nothing to say sends zeros, and nothing is noticed.
+    """
+
+    diverged = _NEVER
+
+    def answer(
+        self, kind: str, payload: bytes, *, round_number: int, invited: int
+    ) -> Mapping[str, ArrayLike] | None:
+        values = super().answer(kind, payload, round_number=round_number, invited=invited)
+        if values is None:
+            self.diverged = round_number
+        return values
+
+
+def observe_divergence(
+    channel: SessionChannel, algorithm: AnyAlgorithm, trust: str
+) -> dict[int, DivergenceObserver]:
+    """Put watched participants in the place of those of a channel that nobody has used yet."""
+    watched = {
+        member: DivergenceObserver(algorithm, each.learner, trust=trust, member=member)
+        for member, each in channel.participants.items()
+    }
+    channel.participants.update(watched)
+    return watched
+
+
 OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
     "agreement": agreement,
     "centralised": centralised,
@@ -117,9 +292,3 @@ OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
     "optimality-gap": optimality_gap,
     "training-loss": training_loss,
 }
-
-
-def register_observer(name: str, make: Callable[[], Observer], kind: ObserverKind | None = None) -> None:
-    """Add an observer that scenarios can name; `kind` says what it needs."""
-    OBSERVERS[name] = make
-    OBSERVER_KINDS[name] = ObserverKind() if kind is None else kind

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from fl.attacks import by_count, by_samples, corrupt_data
 from fl.data.owned import Owned
@@ -16,8 +19,7 @@ from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
 from sims.config_problems import Problems
 from sims.scenario.kinds import DATA, KindTable, attacks, partitions
-from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings
-from sims.simulation.streams import stream
+from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings, insecure_seed
 
 Source: TypeAlias = Samples | Owned | Federation
 
@@ -155,3 +157,11 @@ def _given(settings: Settings, partition: PartitionSection, root: Path) -> Feder
         held_out=partition.held_out,
         name=settings.data.kind,
     )
+
+
+__all__ = ["insecure_seed", "stream"]
+
+
+def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:
+    """The generator of that purpose, under that seed; of that round, or whatever `more` counts."""
+    return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *more])

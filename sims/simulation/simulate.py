@@ -22,13 +22,12 @@ from sims.records.sums import SessionRecord, SumLogger, SumRecord
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
-from sims.simulation.hearing import RunSumLogger
-from sims.simulation.keeping import Keeper, Origin, keeping
-from sims.simulation.lost import leave_out, lost_sums
-from sims.simulation.moment import Progress, Watch, no_progress
+from sims.simulation.interrupted_rounds import leave_out, lost_sums
+from sims.simulation.metrics_recorder import Line, MetricsRecorder
+from sims.simulation.progress import Progress, RunSumLogger, Watch, no_progress
+from sims.simulation.run_writer import Origin, RunWriter, open_run
+from sims.simulation.setup import SimulationSetup, no_ledger
 from sims.simulation.spending import Spending, delta_of, spend_facts
-from sims.simulation.story import Line, Story
-from sims.simulation.world import World, no_ledger
 
 _HERE: Final = Path()
 
@@ -77,7 +76,7 @@ def simulate(
         with one_thread():
             if directory is None:
                 return Simulation(settings, root, None, watch).run(tell, stop)
-            with keeping(directory, settings, origin, resume=resume) as keeper:
+            with open_run(directory, settings, origin, resume=resume) as keeper:
                 return _kept(settings, root, keeper, watch, tell, stop)
     except (FLError, SecaggError) as error:
         raise SimulationError(str(error)) from error
@@ -86,7 +85,7 @@ def simulate(
 def _kept(
     settings: Settings,
     root: Path,
-    keeper: Keeper,
+    keeper: RunWriter,
     watch: Watch,
     tell: Callable[[int], None],
     stop: Callable[[], bool],
@@ -101,7 +100,7 @@ def _kept(
 class Simulation:
     """A world, what is known of it, and where that is kept."""
 
-    def __init__(self, settings: Settings, root: Path, keeper: Keeper | None, watch: Watch) -> None:
+    def __init__(self, settings: Settings, root: Path, keeper: RunWriter | None, watch: Watch) -> None:
         self._started, self._cpu = time.perf_counter(), time.process_time()
         self._settings = settings
         self._keeper = keeper
@@ -112,8 +111,8 @@ class Simulation:
         self._spendings: dict[str, Spending] = {}
         self._sessions = 0
         open_ledger = no_ledger if keeper is None else keeper.open_ledger
-        self.world = World.of(settings, root, make_log=self._hear, open_ledger=open_ledger)
-        self._story = Story(
+        self.world = SimulationSetup.of(settings, root, make_log=self._hear, open_ledger=open_ledger)
+        self._story = MetricsRecorder(
             self.world,
             self._spendings["training"],
             () if keeper is None else keeper.lines,
@@ -252,7 +251,7 @@ class Simulation:
             bytes_down={} if story is None else dict(story.sent("bytes_down")),
         )
 
-    def _resume(self, keeper: Keeper, saved: Checkpoint) -> None:
+    def _resume(self, keeper: RunWriter, saved: Checkpoint) -> None:
         """Go on from a checkpoint.
 
         A round that was cut off is repeated only under a seed, with the same keys and noise, by clients that

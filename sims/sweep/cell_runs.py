@@ -20,7 +20,7 @@ from sims.sweep.results import Results
 from sims.sweep.tasks import Explained, Stopped, Tell
 
 if TYPE_CHECKING:
-    from sims.simulation.moment import Progress
+    from sims.simulation.progress import Progress
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9.+=_]+")
 _LONGEST: Final = 80
@@ -138,7 +138,7 @@ def _planned(
 
 def run_task(task: CellTask, tell: Tell, *, root: Path) -> dict[str, Any]:
     """Simulate one cell and return its result. Raises `Stopped` after the current round if asked to stop."""
-    from sims.simulation.keeping import Origin
+    from sims.simulation.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 
     reporter = _ProgressReporter(tell)

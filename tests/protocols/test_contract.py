@@ -31,7 +31,7 @@ from secagg.masks import KeyStream
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.runtime import Fate, SessionChannel
-from sims.runtime.participants import SimulatedParticipant
+from sims.runtime.client_state import SimulatedParticipant
 from tests.protocols.contract import (
     CASES,
     CHANNELS,

@@ -23,13 +23,13 @@ from secagg.ledger import ServerLedger
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from sims.records import RunDirectory
-from sims.records.lines import LinesFile
+from sims.records.directory import LinesFile
 from sims.records.signing import SignedHead, write_head
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings
-from sims.simulation.keeping import as_toml, described
+from sims.simulation.run_writer import as_toml, described
 
 DIM = 3
 DELTA = 1e-5

@@ -15,7 +15,7 @@ import numpy as np
 from sims.records import RunDirectory
 from sims.scenario import Settings
 from sims.simulation import simulate
-from sims.simulation.moment import Progress
+from sims.simulation.progress import Progress
 
 DOCUMENT: dict[str, Any] = {
     "seed": 3,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sims.simulation.agreement import agreement
+from sims.simulation.observers import agreement
 
 
 def crowd(samples: dict[int, int]) -> Any:

@@ -10,7 +10,7 @@ from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.scenario import load
 from sims.simulation import simulate
-from sims.simulation.moment import Progress
+from sims.simulation.progress import Progress
 
 SCENARIO = """
 seed = 3

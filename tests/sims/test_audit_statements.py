@@ -19,7 +19,7 @@ from sims.records.signing import SignedHead, write_head
 from sims.runtime import Setting
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
-from sims.simulation.keeping import as_toml
+from sims.simulation.run_writer import as_toml
 from tests.sims.audit_run import make_run, noisy
 
 SEEDED = {

@@ -18,7 +18,7 @@ from protocols.quantised import Quantised
 from protocols.run import Run
 from protocols.serialisation import as_vector
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.runtime.clientstate import learner_state, set_learner_state
+from sims.runtime.client_state import learner_state, set_learner_state
 from sims.scenario import Settings
 from sims.simulation import simulate
 

@@ -18,7 +18,7 @@ from secagg.errors import ParameterError
 from sims.cli import main
 from sims.scenario import Settings
 from sims.scenario.algorithm import with_ranges
-from sims.simulation.world import World
+from sims.simulation.setup import SimulationSetup
 
 SMALL = {"channels": 1, "size": 8, "classes": 3}
 RESNET = build("resnet", widths=[4, 8], adapters=True, **SMALL)
@@ -148,7 +148,7 @@ def test_a_run_begins_with_the_model_of_another(capsys: pytest.CaptureFixture[st
     assert simulate(capsys, "--set", "name=first", "--set", "algorithm.name=fedsim")[0] == 0
     before = np.load("out/first/model.npz")["model"]
     settings = Settings.model_validate(_document(start="out/first/model.npz"))
-    world = World.of(settings, Path())
+    world = SimulationSetup.of(settings, Path())
     np.testing.assert_array_equal(world.run.model, before)
     memory = world.algorithm.first_memory()
     np.testing.assert_array_equal(world.algorithm.personal(memory, world.run.model, world.crowd[0]), before)

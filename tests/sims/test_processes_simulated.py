@@ -11,7 +11,7 @@ import pytest
 
 from sims.runtime.processes import ProcessesChannel
 from sims.scenario.settings import Settings
-from sims.simulation.moment import no_progress
+from sims.simulation.progress import no_progress
 from sims.simulation.simulate import Simulation, simulate
 
 FEDPLUS = {"name": "fedgeomed+", "steps": 3}

@@ -13,10 +13,10 @@ from secagg.ledger import read_ledger
 from secagg.memory import AnswerEntry
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
-from sims.runtime.clientstate import SimulatedMemory
+from sims.runtime.client_state import SimulatedMemory
 from sims.scenario.settings import Settings
 from sims.simulation import simulate
-from sims.simulation.keeping import Keeper
+from sims.simulation.run_writer import RunWriter
 from tests.sims.audit_run import noisy
 from tests.sims.small_runs import PRIVATE, Gone, crash, settings
 
@@ -71,15 +71,15 @@ def test_an_audit_knows_which_budget_a_sum_was_of_that_was_cut_off(torn: RunDire
 
 def cut_before_the_second_checkpoint(given: Settings, run: RunDirectory) -> None:
     """All sums of the second round are released by then, those beside the training too."""
-    keep = Keeper.keep
+    keep = RunWriter.keep
 
-    def crash_instead(keeper: Keeper, line: dict[str, Any], done: int, *more: Any) -> None:
+    def crash_instead(keeper: RunWriter, line: dict[str, Any], done: int, *more: Any) -> None:
         if done == 2:
             crash()
         keep(keeper, line, done, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Keeper, "keep", crash_instead)
+        patch.setattr(RunWriter, "keep", crash_instead)
         with pytest.raises(Gone):
             simulate(given, directory=run)
     simulate(given, directory=run, resume=True)

@@ -16,12 +16,11 @@ from secagg.ledger import Row, ServerLedger, read_ledger
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory, find_runs
 from sims.records.checkpoint import Side
-from sims.records.files import replace_file
-from sims.records.lines import LinesFile, read_lines
+from sims.records.directory import LinesFile, read_lines, replace_file
 from sims.records.signing import AlteredLedger, SignedHead, verify, write_head
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
-from sims.simulation.keeping import as_toml
+from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationError, SimulationStopped
 from tests.sims.small_runs import settings
 

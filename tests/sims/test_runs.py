@@ -21,8 +21,8 @@ from sims.records import RunDirectory, find_runs
 from sims.records.run_paths import RUN_FILES
 from sims.records.signing import verify
 from sims.simulation import simulate
-from sims.simulation.keeping import as_toml
-from sims.simulation.moment import Progress
+from sims.simulation.progress import Progress
+from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationStopped
 from sims.sweep.run import ProgressLines, stopped_by_signals
 from sims.sweep.tasks import Stopping

@@ -12,7 +12,7 @@ from protocols.serialisation import Vector
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from sims.cli import main
 from sims.scenario import load
-from sims.simulation.world import World
+from sims.simulation.setup import SimulationSetup
 
 BASE = """
 seed = 3
@@ -49,7 +49,7 @@ def simulated(name: str, *changes: str) -> Vector:
 
 def test_it_is_around_the_algorithm() -> None:
     Path("mine.toml").write_text(BASE.replace('"fedavg"\nclip = 10.0', '"rfa"') + ADAM)
-    world = World.of(load(Path("mine.toml")).variants[0].settings, Path())
+    world = SimulationSetup.of(load(Path("mine.toml")).variants[0].settings, Path())
     assert isinstance(world.algorithm, WithServerOptimiser)
     assert isinstance(world.algorithm.algorithm, RFA)
     assert world.algorithm.optimiser == ServerOptimiser(kind="adam", rate=0.05)

@@ -22,7 +22,7 @@ from protocols.vocabulary import RoundInfo
 from secagg.errors import ParameterError
 from secagg.thresholds import Trust
 from sims.runtime.channel import Plan, SessionChannel
-from sims.runtime.clientstate import restore_clients, save_clients
+from sims.runtime.client_state import restore_clients, save_clients
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import Tell, WorkerSupervisor
@@ -166,7 +166,7 @@ class ProcessesChannel(SessionChannel):
         shadows = {member: self.participants[member] for member in some}
         restore_clients(reply.saved, shadows, self._memories, self._setting.tamper)
         for member in reply.silent:
-            # What `sims.simulation.watched` would have seen here, had it answered here.
+            # What `sims.simulation.observers` would have seen here, had it answered here.
             setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
 
     def _take_answered(self, place: int) -> None:

@@ -41,9 +41,7 @@ from secagg.net.events import (
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
-from sims.runtime.clientstate import SimulatedMemory, restore_clients, save_clients
-from sims.runtime.machine_hooks import client_hooks
-from sims.runtime.participants import SimulatedParticipant
+from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
 from sims.runtime.processes.messages import (
     AnswerRecorded,
     BeginRound,
@@ -60,7 +58,7 @@ from sims.runtime.processes.messages import (
     WorkerConfig,
     WorkerReply,
 )
-from sims.runtime.tampering import Tamper
+from sims.runtime.tampering import Tamper, client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 

@@ -25,9 +25,9 @@ from secagg.spec import Total
 from secagg.transitions import ServerState
 from sims.records.sums import SessionGraph, SumStats
 from sims.runtime.channel import Plan
-from sims.runtime.machine_hooks import server_hooks
 from sims.runtime.processes.messages import JoinSession, Refusal, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
+from sims.runtime.tampering import server_hooks
 
 # A stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)

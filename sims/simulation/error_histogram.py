@@ -25,7 +25,7 @@ _DIGITS: Final = 6
 
 
 @dataclass(eq=False)
-class Tail:
+class PeriodicErrorHistogram:
     """Asks when it is due. Nothing that it learns goes back into the training."""
 
     section: TailSection
@@ -43,7 +43,7 @@ class Tail:
         dim: int,
         clients: int,
         make: Callable[[AnyAlgorithm], ObservedChannel],
-    ) -> Tail | None:
+    ) -> PeriodicErrorHistogram | None:
         """None where the scenario asks for none."""
         section = settings.tail
         if section is None:

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 from fl.errors import DataError
 from protocols.run import RoundReport
 from sims.records.sums import by_stage
-from sims.simulation import measuring
+from sims.simulation import client_metrics
 from sims.simulation.observers import OBSERVERS
+from sims.simulation.population import insecure_seed
+from sims.simulation.setup import SimulationSetup
 from sims.simulation.spending import Spending, delta_of
-from sims.simulation.streams import insecure_seed
-from sims.simulation.world import World
 from sims.text_format import counted
 
 Line: TypeAlias = dict[str, Any]
@@ -30,7 +30,7 @@ _NOTHING: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-class Story:
+class MetricsRecorder:
     """Makes the line of every round. `lines` are those so far; the first one is of before the first round.
 
     An observer of a run that goes on after a crash begins anew: it has not seen the round before.
@@ -38,7 +38,7 @@ class Story:
 
     def __init__(
         self,
-        world: World,
+        world: SimulationSetup,
         spending: Spending,
         lines: Sequence[Line] = (),
         *,
@@ -49,10 +49,10 @@ class Story:
         self._sent = sent  # before this process, by stage
         self._classes = world.federation.classes is not None
         self._observers = {name: OBSERVERS[name]() for name in world.settings.evaluation.observe}
-        self._last: Mapping[str, measuring.Scores] = {}
+        self._last: Mapping[str, client_metrics.Scores] = {}
         self.lines = list(lines)
 
-    def goes_on(self, world: World) -> None:
+    def goes_on(self, world: SimulationSetup) -> None:
         """After a restart, it is this world that is told of."""
         self._world = world
 
@@ -129,13 +129,13 @@ class Story:
         return self._measure() if due else None
 
     def _measure(self) -> dict[str, Any]:
-        self._last = measuring.measured(self._world)
+        self._last = client_metrics.measured(self._world)
         found: dict[str, Any] = {}
         for name, scores in self._last.items():
-            found[name] = measuring.summary(scores, classes=self._classes)
+            found[name] = client_metrics.summary(scores, classes=self._classes)
             if self._world.corrupt and not name.startswith("held_out"):
-                benign = measuring.only(scores, self._benign())
-                found[f"{name}_benign"] = measuring.summary(benign, classes=self._classes)
+                benign = client_metrics.only(scores, self._benign())
+                found[f"{name}_benign"] = client_metrics.summary(benign, classes=self._classes)
         return found
 
     def _benign(self) -> frozenset[int]:
@@ -186,7 +186,7 @@ class Story:
 
     def of_clients(self) -> dict[str, Any]:
         """Every client's own numbers, as they were last measured."""
-        return {name: measuring.arrays(each, classes=self._classes) for name, each in self._last.items()}
+        return {name: client_metrics.arrays(each, classes=self._classes) for name, each in self._last.items()}
 
     def _series(self) -> dict[str, dict[str, list[Any]]]:
         series: dict[str, dict[str, list[Any]]] = {}

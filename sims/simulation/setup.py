@@ -21,11 +21,17 @@ from sims.scenario.algorithm import build as build_algorithm
 from sims.scenario.data_and_model import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings
 from sims.simulation import population
-from sims.simulation.hosting import clients_of
-from sims.simulation.learners import first_module, make_crowd, make_learners, make_tamper, training_of
-from sims.simulation.streams import insecure_seed, stream
-from sims.simulation.tail import Tail
-from sims.simulation.watched import Watched, watch
+from sims.simulation.error_histogram import PeriodicErrorHistogram
+from sims.simulation.learners import (
+    clients_of,
+    first_module,
+    make_crowd,
+    make_learners,
+    make_tamper,
+    training_of,
+)
+from sims.simulation.observers import DivergenceObserver, observe_divergence
+from sims.simulation.population import insecure_seed, stream
 
 # (name of a conversation, "training" or "tail"; its algorithm): who hears of its sums.
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
@@ -44,7 +50,7 @@ def no_log(_part: str, _algorithm: AnyAlgorithm) -> SumLogger:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class SimulationSetup:
     """All there is. `crowd` are honest learners; the channel has what attacks have made of them.
 
     `strangers` are the clients that never train, where there are any; `watched` are those that do, as far as
@@ -58,9 +64,9 @@ class World:
     strangers: Crowd | None
     algorithm: AnyAlgorithm
     channel: ObservedChannel
-    watched: Mapping[int, Watched]
+    watched: Mapping[int, DivergenceObserver]
     run: Run[Any]
-    tail: Tail | None = None
+    tail: PeriodicErrorHistogram | None = None
 
     @classmethod
     def of(
@@ -70,7 +76,7 @@ class World:
         *,
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
-    ) -> World:
+    ) -> SimulationSetup:
         """As it is before the first round."""
         federation, who = population.corrupt(settings, population.federation(settings, root))
         training = training_of(settings, federation)
@@ -96,13 +102,15 @@ class World:
         lines = _Lines(settings, federation, learners, who, make_log, open_ledger)
         channel = lines.training(algorithm)
         watched = (
-            watch(channel, algorithm, settings.channel.trust) if isinstance(channel, SessionChannel) else {}
+            observe_divergence(channel, algorithm, settings.channel.trust)
+            if isinstance(channel, SessionChannel)
+            else {}
         )
         if settings.tail is not None and federation.classes is None:
             raise ParameterError(
                 "tail: it counts errors, and in a regression there are none: leave out [tail]"
             )
-        tail = Tail.of(settings, dim=crowd.dim, clients=len(crowd), make=lines.tail)
+        tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=lines.tail)
         return cls(
             settings, federation, who, crowd, strangers, algorithm, channel, watched,
             Run(algorithm, channel, algorithm.start(initial)), tail,

@@ -18,14 +18,14 @@ from fl.metrics.clients import ClientScores, percentile, worst_share
 from fl.samples import Array
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Score
-from sims.simulation.world import World
+from sims.simulation.setup import SimulationSetup
 
 _DIGITS: Final = 6
 _ARRAY_DIGITS: Final = 4
 Scores = Mapping[int, Score]
 
 
-def measured(world: World) -> dict[str, Scores]:
+def measured(world: SimulationSetup) -> dict[str, Scores]:
     """Every client's score, by what is measured: the model in use, and on whom."""
     given, model = world.settings.evaluation, np.asarray(world.run.model)
     crowds = {"": world.crowd}
@@ -42,7 +42,7 @@ def measured(world: World) -> dict[str, Scores]:
     return found
 
 
-def _memories(world: World) -> dict[int, Any]:
+def _memories(world: SimulationSetup) -> dict[int, Any]:
     return world.channel.memories()
 
 

@@ -14,10 +14,10 @@ from protocols.run import Run
 from secagg.budget import sum_charge
 from secagg.memory import AnswerEntry
 from secagg.noise.accounting import Adjacency
-from sims.simulation.keeping import Keeper
+from sims.simulation.run_writer import RunWriter
 
 
-def lost_sums(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
+def lost_sums(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
     """By the name of their conversation, as the ledger has them; without one, as the file of sums had."""
     found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
     told = _noted(keeper, algorithms) if keeper.ledger is not None else _logged(keeper, algorithms)
@@ -26,7 +26,7 @@ def lost_sums(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> dict[st
     return found
 
 
-def _noted(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
+def _noted(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
     """A kind may be asked in both conversations, but then it is not the same sum."""
     parts = {
         (kind, spec.digest.hex()): part
@@ -49,7 +49,7 @@ def _noted(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[t
             )
 
 
-def _logged(keeper: Keeper, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
+def _logged(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
     for record in keeper.lost_sums():
         if record.index is not None:
             algorithm = algorithms[record.part]

@@ -8,9 +8,11 @@ checkpoint.
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,8 +31,7 @@ from secagg.net.files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, Side
-from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING
-from sims.records.lines import LinesFile
+from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
 from sims.records.run_paths import (
     CHECKPOINT,
     LEDGER,
@@ -45,8 +46,7 @@ from sims.records.run_paths import (
 from sims.records.signing import SignedHead, write_head
 from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
-from sims.simulation.table import as_csv
-from sims.simulation.world import World
+from sims.simulation.setup import SimulationSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,9 @@ class Origin:
 
 
 @contextmanager
-def keeping(directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool) -> Iterator[Keeper]:
+def open_run(
+    directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool
+) -> Iterator[RunWriter]:
     """A keeper that has the directory to itself. Raises `ConfigError` if somebody else has it."""
     directory.make()
     with directory.locked():
@@ -69,7 +71,7 @@ def keeping(directory: RunDirectory, settings: Settings, origin: Origin, *, resu
             directory.clear()
         try:
             with ExitStack() as stack:
-                yield Keeper(directory, settings, origin, saved, stack)
+                yield RunWriter(directory, settings, origin, saved, stack)
         except BaseException:
             _leave_nothing(directory)
             raise
@@ -82,8 +84,8 @@ def _leave_nothing(directory: RunDirectory) -> None:
             directory.remove()
 
 
-class Keeper:
-    """Made by `keeping`."""
+class RunWriter:
+    """Made by `open_run`."""
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class Keeper:
         self.sessions += 1
         return self.sessions - 1
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: SimulationSetup) -> None:
         """What is known before the first round."""
         given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
         clients = len(world.crowd)
@@ -319,3 +321,27 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_none(each) for key, each in value.items() if each is not None}
     return [_without_none(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Names of columns are paths, such as `measured.common.mean_accuracy`; what a line lacks is empty."""
+    rows = [dict(_flat(line, "")) for line in lines]
+    names = dict.fromkeys(name for row in rows for name in row)
+    parents = {name.rpartition(".")[0] for name in names}  # of tables that some lines do not have
+    columns = [
+        name for name in names if not any(each == name or each.startswith(f"{name}.") for each in parents)
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, json.dumps(value) if isinstance(value, list | bool) else value
