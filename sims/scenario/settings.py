@@ -194,7 +194,7 @@ class EvaluationSection(Section):
     observe: list[str] = []
 
 
-# The names of channels; the channels themselves are in `sims.simulation.world`.
+# The names of channels; the channels themselves are in `sims.simulation.setup`.
 CHANNEL_KINDS: Final = ["plain", "secure", "processes"]
 
 

@@ -7,7 +7,7 @@ with the same numbers. What is measured is what somebody sees who sees every cli
 """
 
 from sims.simulation.observers import OBSERVERS, Observer, register_observer
+from sims.simulation.setup import register_channel
 from sims.simulation.simulate import simulate
-from sims.simulation.world import register_channel
 
 __all__ = ["OBSERVERS", "Observer", "register_channel", "register_observer", "simulate"]
