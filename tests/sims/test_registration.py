@@ -21,7 +21,7 @@ from secagg.errors import ParameterError
 from sims.cli import main
 from sims.runtime import ObservedChannel, Setting, insecure_plain_sum
 from sims.scenario import load, settings
-from sims.simulation import register_channel, simulate, world
+from sims.simulation import register_channel, setup, simulate
 
 SCENARIO = """
 rounds = 1
@@ -49,7 +49,7 @@ def registries() -> Iterator[None]:
         ATTACKS,
         models.registry._MODELS,
         partition._PARTITIONS,
-        world._CHANNELS,
+        setup._CHANNELS,
     ]
     before = [dict(each) for each in tables]
     kinds = list(settings.CHANNEL_KINDS)
@@ -99,7 +99,7 @@ def test_an_attack(tmp_path: Path) -> None:
 def test_a_channel(tmp_path: Path) -> None:
     made: list[str] = []
 
-    def make(given: world.ChannelClients, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
+    def make(given: setup.ChannelClients, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
         made.append(given.settings.channel.kind)
         return insecure_plain_sum(algorithm, given.learners, setting)
 
