@@ -6,9 +6,9 @@ client keeps its own lambda_i and multiplies it by exp(step * F_i), so that only
 to be known: the next round divides by it. That is mirror ascent on the simplex instead of projected ascent,
 with the same saddle point.
 
-A round in which somebody is missing is repeated, and a total without that client, next to one with it for the
+A round in which a client is missing is repeated, and a total without that client, next to one with it for the
 same model, would show what it sent. So every round begins with a sum that says only how many are there, in
-one group with the sum that matters: unless everybody is in both, nothing else is revealed.
+one group with the sum that matters: unless all clients are in both, nothing else is revealed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MixtureWeight:
 class AFL(Algorithm[MixtureState, MixtureWeight]):
     """The model moves by the clients' updates, each times a weight that rises as long as its client's loss is
     above the others'. All clients have to be in every sum, exactly `clients` of them: a round in which one is
-    missing is given up, and everybody keeps the weight that it had.
+    missing is given up, and every client keeps the weight that it had.
     """
 
     memory_type: ClassVar[type] = MixtureWeight

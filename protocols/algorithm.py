@@ -56,8 +56,8 @@ class Sum:
     `reveals`       what a server learns from the total, in words.
     `least_weight`  the least weight that a client can give itself because of something that the server chose,
                     as a part of the largest one; 1 where the server has no say in it.
-    `remedy`        what to set so that nobody gives itself so little weight that it matters under a malicious
-                    server; empty where nothing helps.
+    `remedy`        what to set so that every client keeps enough weight under a malicious server; empty where
+                    nothing helps.
     `needed`        how many of these sums a round cannot do without; None for all of them.
     `seldom`        how often in a round an optional field of the query is sent, where that is not always.
     `lengths`       of the query's vectors that are not as long as the model, by the names of their fields.
@@ -82,7 +82,7 @@ class Sum:
 
     @property
     def singles_out(self) -> bool:
-        """Whether a malicious server could leave nobody but one client in it."""
+        """Whether a malicious server could leave a single client in it."""
         return self.least_weight < LEAST_WEIGHT and not self.spec.is_private
 
 
@@ -120,7 +120,7 @@ class Algorithm(ABC, Generic[S, M]):
     state_type: ClassVar[type] = ModelState
     # The kind of budget that the private variant is planned with; None if there is no private variant.
     budget_type: ClassVar[type[PrivacyBudget] | None] = None
-    # Where one client's answers need everybody else's of every round, such as weights that add up to one.
+    # Whether every client must be in every round, because weights add up to one for instance.
     needs_everybody: ClassVar[bool] = False
 
     dim: int
@@ -227,8 +227,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Raise where the server may be malicious, and chooses who is in a sum.
 
         Clients that give themselves a weight by something that the server chose, a threshold for instance,
-        can be silenced by it one and all but one. Noise hides that one; so does a weight that nobody falls
-        below, somewhat.
+        can all be silenced by it except one. Noise hides that one; so does, to a degree, a least weight.
         """
         for each in self.sums():
             if trust is Trust.MALICIOUS and each.singles_out:

@@ -1,19 +1,15 @@
-"""The algorithms there are, by name, with the parameters that each of them takes."""
+"""The registry of algorithms, by name. `register` adds one."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from protocols.afl import AFL
-from protocols.algorithm import AnyAlgorithm
 from protocols.apfl import APFL
-from protocols.checks import MissingBound, index_range_parameters, meanings_of, shown
+from protocols.catalogue_entry import INITIAL, CatalogueEntry, describe_unknown_name
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
@@ -22,139 +18,17 @@ from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
 from protocols.pfedme import PFedMe
-from protocols.privacy_budget import PrivacyBudget
 from protocols.qffl import QFFL
 from protocols.quantised import Quantised
 from protocols.rfa import RFA, RFA1
 from protocols.rsa import RSA
 from protocols.scaffold import Scaffold
-from protocols.serialisation import Vector
 from protocols.server_optimiser import FedOpt, of_other_kinds
 from protocols.simplicial import SimplicialFL
 from protocols.sketched_sgd import SketchedSGD
 from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from secagg.errors import ParameterError
-
-_COMMON: Final = ("dim", "clients")
-_PRIVACY: Final = "privacy"
-_INITIAL: Final = "initial"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """What may be set: its default, what it means, and whether there is no way without it.
-
-    `private` ones belong to the budget of the private variant.
-    """
-
-    name: str
-    default: Any
-    meaning: str
-    required: bool = False
-    private: bool = False
-
-
-@dataclass(frozen=True)
-class CatalogueEntry:
-    """An algorithm by name.
-
-    `label`    how the paper, or a reader of a report, calls it.
-    `example`  values for the bounds that have no default, which suit nobody's data in particular.
-    `fixed`    the parameters that make it this algorithm, and no other of its family.
-    """
-
-    name: str
-    label: str
-    make: Callable[..., AnyAlgorithm]
-    summary: str
-    example: Mapping[str, Any] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """What may be set beside the model's size and the number of clients."""
-        named = inspect.signature(self.make).parameters
-        return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
-
-    @property
-    def index_range_parameters(self) -> tuple[str, ...]:
-        """The parameters that say which places of a model are meant, and that may name layers of one."""
-        return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
-
-    @property
-    def _kind(self) -> Callable[..., AnyAlgorithm]:
-        return self.make.func if isinstance(self.make, partial) else self.make
-
-    @property
-    def budget(self) -> type[PrivacyBudget] | None:
-        """What its private variant is planned with; None if it has none."""
-        if _PRIVACY not in self.parameters:
-            return None
-        found: type[PrivacyBudget] | None = getattr(self._kind, "budget_type", None)
-        return found
-
-    @property
-    def budget_names(self) -> tuple[str, ...]:
-        """Parameters of that budget alone, which the algorithm itself does not have."""
-        common = {each.name for each in fields(PrivacyBudget)}
-        named = () if self.budget is None else (each.name for each in fields(self.budget))
-        return tuple(name for name in named if name not in common and name not in self.parameters)
-
-    @property
-    def settings(self) -> tuple[Parameter, ...]:
-        """All that can be set by a name and a value, with what it means."""
-        meanings = meanings_of(self._kind)
-        own = (
-            Parameter(name, each.default, meanings.get(name, ""), required=name in self.example)
-            for name, each in self.parameters.items()
-            if name != _PRIVACY
-        )
-        noise = meanings_of(self.budget)
-        defaults = {} if self.budget is None else inspect.signature(self.budget).parameters
-        return *own, *(
-            Parameter(name, defaults[name].default, noise[name], defaults[name].default is None, private=True)
-            for name in self.budget_names
-        )
-
-    def build(
-        self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
-    ) -> AnyAlgorithm:
-        """The algorithm. Raises `ParameterError` for a parameter that it does not have, or that is wrong, and
-        with all names at once where several have to be set.
-
-        `initial`  the model that clients begin with who are never sent one.
-        """
-        fixed = {**self.fixed, **({_INITIAL: initial} if _INITIAL in self.fixed else {})}
-        for key in settings:
-            if key not in self.parameters:
-                raise ParameterError(self._no_such(key), parameter=key)
-        missing: list[MissingBound] = []
-        while True:
-            try:
-                found = self.make(dim=dim, clients=clients, **fixed, **settings)
-            except MissingBound as error:
-                if settings.get(error.name) is not None or error.name not in self.parameters:
-                    raise
-                # With some value in its place, it shows what else is missing.
-                settings[error.name] = self.example.get(error.name, 1.0)
-                missing.append(error)
-                continue
-            except ParameterError:
-                if not missing:
-                    raise
-            if missing:
-                alone = missing[0].parameter if len(missing) == 1 else None
-                raise ParameterError("; ".join(map(str, missing)), parameter=alone)
-            return found
-
-    def _no_such(self, name: str) -> str:
-        if name in self.budget_names:
-            return f"{name} belongs to the private variant of {self.name}, and there is no noise"
-        if name in self.fixed:
-            return f"{name} is what makes it {self.name}, and cannot be set"
-        known = {each.name: each for each in self.settings}
-        return _unknown("parameter", name, known, f" of {self.name}")
 
 
 def _entries() -> tuple[CatalogueEntry, ...]:
@@ -188,7 +62,12 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             "fedyogi", "FedYogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")
         ),
         CatalogueEntry(
-            "local", "Local training", LocalTraining, "everybody trains alone: no sum at all", {}, _OWN_START
+            "local",
+            "Local training",
+            LocalTraining,
+            "each client trains alone: no sum at all",
+            {},
+            _OWN_START,
         ),
         CatalogueEntry("rfa", "RFA", RFA, "the geometric median of all models, by Weiszfeld's steps"),
         CatalogueEntry(
@@ -392,8 +271,8 @@ _SCHEMES: Final[tuple[tuple[str, str, str, Mapping[str, Any]], ...]] = (
 )
 
 
-# Clients that train what nobody sends them begin with a model that whoever builds the algorithm provides.
-_OWN_START: Final[Mapping[str, Any]] = MappingProxyType({_INITIAL: None})
+# Clients that are never sent a model begin with one that the caller of `build` provides.
+_OWN_START: Final[Mapping[str, Any]] = MappingProxyType({INITIAL: None})
 # Of partial personalisation, what is neither shared nor set.
 _LG: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -438,11 +317,5 @@ for _entry in _entries():
 def find(name: str) -> CatalogueEntry:
     """The entry of that name; raises `ParameterError` that names the nearest one."""
     if name not in CATALOGUE:
-        raise ParameterError(_unknown("algorithm", name, CATALOGUE))
+        raise ParameterError(describe_unknown_name("algorithm", name, CATALOGUE))
     return CATALOGUE[name]
-
-
-def _unknown(what: str, name: str, known: Mapping[str, object], where: str = "") -> str:
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
-    return f"there is no {what} {shown(name)}{where}: {hint}"

@@ -90,7 +90,7 @@ def truth(name: str, value: object) -> None:
 
 
 def bound(name: str, value: object, meaning: str) -> None:
-    """Refuse a bound that is missing or useless. Bounds have no defaults: nobody else knows the data."""
+    """Refuse a bound that is missing or useless. Bounds have no defaults: they depend on the data."""
     if value is None:
         raise MissingBound(name, meaning)
     positive(name, value)

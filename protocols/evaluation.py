@@ -1,6 +1,6 @@
-"""How well a model does, as sums: mean accuracy and loss, and the tail of the clients' errors.
+"""Evaluation as sums: mean accuracy and loss, and the tail of the clients' errors.
 
-No client tells how it does by itself. Accuracy and loss are means over all held-out samples; how errors
+No client's own score is ever sent. Accuracy and loss are means over all held-out samples; how errors
 spread over clients is read off a histogram to which everyone adds one count, to the width of a bin.
 """
 
@@ -108,7 +108,7 @@ class EvaluationMetrics:
     # --- sums ---
 
     def sums(self, clients: int) -> tuple[Sum, ...]:
-        """Whether an answer is counted matters to nobody's memory: a model is only looked at."""
+        """Return the sums. No client's memory depends on them: a model is only evaluated."""
         if self.privacy is not None:
             self.privacy.check_clients(clients)
         found = []

@@ -1,7 +1,10 @@
-"""Federated averaging, with a proximal pull (FedProx) or without; and no federation at all.
+"""Federated averaging: plain, proximal (FedProx), for adaptation by a step (Per-FedAvg); and local training.
 
 "Communication-Efficient Learning of Deep Networks from Decentralized Data", "Federated Optimization in
 Heterogeneous Networks".
+
+Per-FedAvg is "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
+Approach", Algorithm 1, in its first-order form: second derivatives are left out.
 """
 
 from __future__ import annotations
@@ -88,10 +91,10 @@ class LocalClient(ClientRound[OwnModel]):
         self._trained: OwnModel | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        raise AssertionError(f"nobody asks anything of a client that works alone, not even {query}")
+        raise AssertionError(f"a client that trains alone gets no queries, but got {query}")
 
     def memory(self) -> OwnModel:
-        if self._trained is None:  # whoever saves a client asks more than once
+        if self._trained is None:  # saving a client asks for it more than once
             self._trained = OwnModel(as_vector(self._learner.train(self._start)))
         return self._trained
 
@@ -100,7 +103,7 @@ class LocalClient(ClientRound[OwnModel]):
 class PerFedAvg(AveragingAlgorithm[NoMemory]):
     """Every local step looks ahead: it adapts the model by one step on one batch, takes the gradient there on
     the next batch, and applies it to the model as it was. A personal model is the common one after one
-    adapting step on the client's training data; nobody keeps anything.
+    adapting step on the client's training data; clients keep nothing.
     """
 
     alpha: float = parameter(

@@ -7,7 +7,7 @@ model z is the mean of all x_i, weighted by lambda_i.
 
 The authors' own program, which differs, is `fedbc_as_released`. One thing of it cannot be had from clients
 that keep their multipliers to themselves: there, a single optimiser with momentum holds the multipliers of
-everybody, so that each client's step moves those of all others a little further, too. Here every client has a
+all clients, so that each client's step also moves those of the others a little. Here every client has a
 momentum of its own, which acts when it takes part. And there, multipliers are unbounded above.
 """
 

@@ -268,7 +268,7 @@ fedavg_plus = partial(FedPlus, psi=Psi.SQUARED)
 fedgeomed_plus = partial(FedPlus, psi=Psi.NORM)
 fedcomed_plus = partial(FedPlus, psi=Psi.COORDINATES)
 
-# Table 1 of the paper: what else the family holds. With sigma = 0 nobody is drawn anywhere.
+# Table 1 of the paper: what else the family holds. With sigma = 0 no client is drawn anywhere.
 TABLE_1: Final[Mapping[str, partial[FedPlus]]] = MappingProxyType(
     {
         "Local SGD": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=0.0),

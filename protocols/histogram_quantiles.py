@@ -1,6 +1,6 @@
 """Quantiles from a histogram that is a sum, and may be noisy.
 
-Everybody adds one count to the bin of its own value; the total is a histogram of all. With noise, bins may
+Every client adds one count to the bin of its own value; the total is a histogram of all. With noise, bins may
 be negative and their running sum need not rise. What is read off is the right edge of the bin at which
 the running sum comes closest to the wanted part of all, as in "Differentially Private Federated Quantiles
 with the Distributed Discrete Gaussian Mechanism".

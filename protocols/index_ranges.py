@@ -1,8 +1,8 @@
 """Places in a model's flat vector: which of its parameters are personal, and which are shared.
 
 Algorithms know nothing of layers. Where they treat some parameters otherwise than the rest, they are told the
-places of those as a text of ranges, such as "0:320, -650:", written as Python writes slices. Whoever knows
-the model, such as a simulation, puts ranges in the place of a layer's name.
+places of those as a text of ranges, such as "0:320, -650:", written as Python writes slices. Code that
+knows the model, such as a simulation, replaces a layer's name by its ranges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How one client's residual enters a robust aggregate: by a bounded influence, and a weight beside it.
+"""Influence functions of robust aggregates: what a client's residual adds to a sum, with noise or without.
 
 With the residual r = w - z between a client's vector and the common point, and the client's share a from 0 to
 1, a step of the aggregate is z + (sum of a * influence) / (sum of a * weight). The influences are those of
@@ -11,6 +11,12 @@ With the residual r = w - z between a client's vector and the common point, and 
 so what a client can add is bounded by nature, except for the mean. With `nu` = delta, the medians are the
 delta-medians of Fed+ ("Robustness and Personalization in Federated Learning: A Unified Approach via
 Regularization").
+
+With differential privacy: a public step, no sum of weights, and noise on the rest. The influence of a median
+is bounded by nature, so it is known how far one client can move its sum, and noise can hide that. The weight
+beside it reaches 1 / nu, and hiding that would take more noise than there is signal. A private step therefore
+omits it: where all clients pull in one direction, the point moves by `step`. Every step is a sum that costs,
+and the costs of all steps of all rounds add up.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
 
 # The weight of a median has the range of 1 / nu and decides how far a step goes: one number, at full width.
 WEIGHT_BITS: Final = 64
-# Of a sum of rounded numbers that should be zero, so many standard deviations are taken for rounding.
+# Of a sum of rounded numbers that should be zero, this many standard deviations are taken for rounding.
 _ROUNDING: Final = 3.0
 _AT: Final = 1e-3  # so much of nu is no distance at all
 
@@ -218,7 +224,7 @@ class SignConsensus(Influence):
 
     def contribution(self, residual: Vector, share: float) -> Contribution:  # noqa: ARG002
         if not np.isfinite(residual).all():
-            return (residual,)  # whoever asks sees that, and declines
+            return (residual,)  # the participant sees that, and declines
         signs: NDArray[np.int64] = np.sign(residual).astype(np.int64) + 1
         return (signs.astype(np.uint64),)
 
@@ -227,7 +233,7 @@ class SignConsensus(Influence):
 
 
 def positive_weight(total: Values) -> float:
-    """The only element of a sum of weights, which somebody must have had."""
+    """Return the only element of a sum of weights. Raises `CorruptTotal` if it is not positive."""
     weight = float(total[0])
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no weight at all")

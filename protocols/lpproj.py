@@ -1,7 +1,7 @@
 """lp-proj: personal models that agree in a random subspace alone.
 
 "Personalized Federated Learning towards Communication Efficiency, Robustness and Fairness", Algorithm 1. With
-P, a matrix of few rows that everybody makes from a public seed, clients and server minimise
+P, a matrix of few rows that all parties make from a public seed, clients and server minimise
 
     the mean over clients of   f_k(x_k) + pull / p * |P x_k - w|_p^p
 
@@ -9,7 +9,7 @@ over the personal models x_k and the reference w, which has no more numbers than
 ever sent, in either direction.
 
 In the paper all clients train in every round, and some of them are drawn for the mean afterwards. Here only
-those are asked who are in the sum: whoever is not keeps its model until its turn comes. A client's model
+those are asked who are in the sum: the others keep their models until they are asked. A client's model
 begins with the first model of the run, and what a round made of it is kept only if the round was completed.
 """
 
@@ -247,8 +247,8 @@ class LpProj2(LpProj):
     """With p = 2, a copy of w moves by a real vector.
 
     Against a malicious server that needs noise. A far w pulls the models of all who hear of it there, and of
-    what they say next time, the clip leaves one direction, which can be foretold: whoever did not hear of it
-    is then read alone. With p = 1 the pull has a bound, and there is no clip.
+    what they say next time, the clip leaves one direction, which can be foretold: a client that did not
+    hear of it is then read alone. With p = 1 the pull has a bound, and there is no clip.
 
     `privacy`  a budget for noise on every sum, or None.
     """

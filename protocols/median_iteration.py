@@ -1,4 +1,4 @@
-"""How a server walks to a robust centre when all that it learns is sums.
+"""Iterations to a robust centre (geometric or coordinate median) from sums alone.
 
 A server broadcasts a point z. Every client i, with the residual r_i = w_i - z, adds its influence and its
 weight to a sum: r_i / max(nu, |r_i|) and 1 / max(nu, |r_i|), where |.| is the norm of the whole vector (a
@@ -35,8 +35,10 @@ Places: TypeAlias = NDArray[np.intp]
 
 _LARGEST = 1e30  # Larger totals are refused, and smaller ones than the inverse are zero: no sum tells such.
 _MEMORY = 5  # How many past points an extrapolation looks at.
-_FAST_SUMS = 100  # After so many sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
-_SIMILAR = 30.0  # A past move that was so many times longer says nothing about the end of the way.
+_FAST_SUMS = (
+    100  # After this number of sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
+)
+_SIMILAR = 30.0  # A past move that was this many times longer says nothing about the end of the way.
 _SAME = 1e-12  # A change of the move by less than this part of it is rounding.
 _STRETCH = 4.0  # How much longer than plain a step may be at first when nothing can be extrapolated.
 _LONGEST_STRETCH = 2.0**20

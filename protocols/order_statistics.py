@@ -1,8 +1,14 @@
-"""The median and the trimmed mean of the clients' updates, in every coordinate, by bisection on counts.
+"""The median and the trimmed mean of the clients' updates in every coordinate, by bisection on counts.
 
 "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates" has both as robust aggregates. As
 sums they are counts. Mind what they reveal: the median is, in each coordinate, the value of some client, and
 it is released to the resolution that is asked for.
+
+All coordinates are halved at once, each in its own range. After k halvings of [-reach, reach], an order
+statistic is known to lie within reach * 2^(1 - k); the middle of that is off by half as much at most. A count
+takes no more bits than the number of clients does. A total reveals a count, and an order statistic is the
+value of some client: an exact median tells, in every coordinate, what one of them has, though not whose it
+is. Fewer halvings tell less.
 """
 
 from __future__ import annotations
@@ -65,7 +71,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def ranks(self, clients: int) -> tuple[int, ...]:
-        """Which of so many clients' values are searched, counted from the least."""
+        """Return the ranks that are searched among `clients` values; 1 is the least value."""
 
     @cached_property
     def bisection(self) -> Bisection:
@@ -143,7 +149,7 @@ class TrimmedMean(OrderStatistics):
         checks.real("trim", self.trim, 0)
         if self.trim >= 0.5:
             raise ParameterError(
-                f"trim must be less than a half, or nobody is left; not {self.trim!r}", parameter="trim"
+                f"trim must be less than a half, or no client is left; not {self.trim!r}", parameter="trim"
             )
         checks.whole("bits", self.bits, 2, 64)
 
@@ -236,7 +242,7 @@ class Bracket:
         return np.asarray(np.clip(0.0, self.low, self.high), np.float64)
 
     def halved(self, counts: Counts) -> Bracket:
-        """After so many had at most the middle."""
+        """Return the half that holds the statistic, where `counts` values are at most the middle."""
         left = counts >= self.rank
         return Bracket(
             rank=self.rank,
@@ -302,7 +308,7 @@ class Bisection:
     def contribution(self, values: Vector, query: Below) -> Mapping[str, ArrayLike]:
         """One where a value is at most the border, and zero elsewhere.
 
-        Values that are no numbers are passed on as they are: whoever asks for them sees that and declines.
+        Values that are not finite are passed on unchanged: the participant sees them and declines.
         """
         if not np.isfinite(values).all():
             return dict.fromkeys(self.names, values)

@@ -1,7 +1,7 @@
 """Partial personalisation: some parameters are shared, and the others stay with each client for good.
 
 "Federated Learning with Partial Model Personalization". A client's model is w = (u, v): u are the shared
-parameters, which a server keeps and sends, and v are its own, which nobody else ever sees. In a round every
+parameters, which a server keeps and sends, and v are its own, which never leave it. In a round every
 client trains
 
     FedAlt   v with u as it is, then u with its new v as it is
@@ -12,6 +12,9 @@ what they come to. A query carries u alone, and a sum has as many numbers as u.
 
 The paper begins with a model that was trained by all together, and ends with every client tuning its v. The
 first is the model that a run starts from, and the last is `finetune`.
+
+LG-FedAvg is "Think Locally, Act Globally: Federated Learning with Local and Global Representations". Clients
+train their whole model at once. Only the shared layers, the last ones, are sent and averaged.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class OwnPart:
 class Partial(AveragingAlgorithm[OwnPart]):
     """Both algorithms, but for the order in which a client trains its two parts.
 
-    `initial`        the model that everybody starts from, of which clients have their own parameters at
+    `initial`        the model that all clients start from, of which clients have their own parameters at
                      first. It is never sent.
     """
 

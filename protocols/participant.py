@@ -1,8 +1,8 @@
-"""One client across rounds: it understands queries, answers them, and keeps what completed rounds leave.
+"""One client across rounds: decodes queries, answers them, and keeps the memory of completed rounds.
 
-What a client makes in a round, such as a personal model, becomes its memory only once it knows that the round
-was completed and that it was counted, at least once in every kind of sum that it answered: of several sums
-over the same vector, the last may fail and the others stand. Until then it holds both, the old and the new.
+What a client computes in a round, such as a personal model, becomes its memory only once it knows that the
+round was completed and that it was counted at least once in every kind of sum that it answered. (Of several
+sums over the same vector, the last may fail and the others stand.) Until then it holds both, old and new.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Participant:
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int
     ) -> Mapping[str, ArrayLike] | None:
-        """The values that a query asks for, or None if this client has nothing sensible to say.
+        """The values that a query asks for, or None if this client has no answer.
 
         Training may have diverged, or a restart may have lost the notes of this round. Raises
         `MalformedMessage` for what no honest server would send. `round_number` is the one under which the
@@ -104,10 +104,10 @@ class Participant:
         return values
 
     def _nothing(self, kind: str) -> Mapping[str, ArrayLike] | None:
-        """What to say when training has diverged.
+        """Return the answer of a client whose training has diverged.
 
-        Who is silent can be seen to be, which says something about its data. In a sum with noise that would
-        cost what noise is to protect, so zeros are sent. Without noise silence is better than a weight of
+        The server sees who is silent, which says something about the data. In a sum with noise that would
+        reveal what noise is to protect, so zeros are sent. Without noise silence is better than a weight of
         zero, with which a client could be left out of a total unseen.
         """
         assert self._algorithm.table is not None  # there was a query
@@ -124,7 +124,7 @@ class Participant:
             self._counted.add(self._last)
 
     def abandoned(self) -> None:
-        """The last answer is in no sum, and nor is anybody else's: the round may go on without it."""
+        """The last answer is in no sum, and neither is any other client's: the round may go on without it."""
         if self._last is not None and not self._was_counted:
             self._answered.discard(self._last)
             self._counted.discard(self._last)
@@ -138,7 +138,7 @@ class Participant:
             self._answered, self._counted = set(), set()
 
     def apply_history(self, round_info: RoundInfo) -> None:
-        """Hear what became of earlier rounds, and keep or forget what was made in the last one."""
+        """Read which earlier rounds were completed, and keep or discard the memory of the last one."""
         if round_info.number <= self._number:
             return
         self._counted |= {
@@ -173,7 +173,7 @@ class Participant:
     # --- restarts ---
 
     def save(self) -> bytes:
-        """All that has to survive a restart. It is private: whoever reads it reads personal models."""
+        """Return all that has to survive a restart. It is private: it contains personal models."""
         made, unsure = self._made(), tuple(sorted(self._answered - self._counted))
         pending = None if made is self._memory else pack(made)
         return pack(_Saved(self._number, pack(self._memory), pending, unsure))

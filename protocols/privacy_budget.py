@@ -1,4 +1,4 @@
-"""A budget for rounds of which every sum has noise."""
+"""Privacy budgets: what all sums of all rounds may cost one client, and how rounds share it."""
 
 from __future__ import annotations
 

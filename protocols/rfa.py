@@ -3,7 +3,7 @@
 "Robust Aggregation for Federated Learning". A step is a sum of directions and one of inverse distances, so a
 client's pull has norm 1, wherever its model is: up to half of all weight may be corrupted models, and the
 result stays near the others. That holds for models that are corrupted before they are summed as agreed. A
-client that lies inside the sum, about residues that nobody can check, moves this total like any other.
+client that lies inside the sum, about residues that cannot be checked, moves this total like any other.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
     )
     start_at: str = parameter(
         MODEL,
-        '"model": where everybody started from. "mean": as in the paper, the clipped mean of all '
+        '"model": where all clients started from. "mean": as in the paper, the clipped mean of all '
         "updates; one more sum over the same models, and it needs `clip`. If a client leaves before "
         "the first step, the round is given up: the mean alone is not robust. Nor are two steps from "
         "it, if outliers are far: the mean is then far as well, and steps lead back by and by",
@@ -154,7 +154,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class RFA1(RFA):
-    """One Weiszfeld step from where everybody started: a mean of updates, weighted by their inverse norms.
+    """One Weiszfeld step from where all clients started: a mean of updates, weighted by their inverse norms.
 
     The update u of a client with share a (see `weighted`) counts a / max(nu, |u|). The talk that proposes it
     leaves open whether a comes in; here it does, as in every step of RFA. Without `leave`, a client whose

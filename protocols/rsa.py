@@ -10,9 +10,13 @@ a coordinate a client counts for one step, no matter how far off it is. The sum 
 few bits as it takes to count the clients.
 
 Two differences from the paper, neither of which moves a fixed point. There, signs are those before a client's
-step, and here after its steps, which are fresher. And there, everybody is in every sum; here, who is not in a
-sum neither trains nor moves anything in that round. It is also lp-proj-1 with P = 1, but for the server, who
-takes a step by the sum of signs, not by their mean: with rate = eta / clients, it is the same.
+step, and here after its steps, which are fresher. And there, all clients are in every sum; here, a client
+that is not in a sum does not train or move anything in that round. It is also lp-proj-1 with P = 1, except
+that the server takes a step by the sum of signs, not by their mean: with rate = eta / clients, it is the
+same.
+
+Signed numbers. Counts on the wire are not below zero, so every client adds `most` to each of its numbers, and
+the server, which knows the number of clients, subtracts that again. A client moves a total by at most `most`.
 """
 
 from __future__ import annotations
@@ -165,13 +169,13 @@ class SignedCounts:
         return Part(name=VOTES, size=self.size, bits=bits_for_cohort(bound, self.clients), bound=bound)
 
     def contribution(self, votes: Vector) -> Mapping[str, ArrayLike]:
-        """What a client adds. Votes that are no numbers are passed on: whoever asked for them declines."""
+        """Return what a client adds. Values that are not finite are passed on: the participant declines."""
         if not np.isfinite(votes).all():
             return {VOTES: votes}
         return {VOTES: (votes + self.most).astype(np.uint64)}
 
     def total(self, total: Total) -> Whole:
-        """What everybody's votes add up to."""
+        """Return the sum of all clients' numbers."""
         shifted = np.asarray(total[VOTES]).astype(np.int64)
         if (shifted > 2 * self.most * total.count).any():
             raise CorruptTotal("votes add up to more than there are: some client does not vote as agreed")

@@ -19,15 +19,15 @@ class SumChannel(Protocol):
     """How queries reach clients and totals come back."""
 
     def begin(self, round_info: RoundInfo) -> None:
-        """A round begins. Raises `SumFailed` if too few clients come."""
+        """Begin a round. Raises `SumFailed` if there are too few clients."""
         ...
 
     def ask(self, query: Query) -> Total:
-        """The total of the answers. Raises `SumFailed` if there is none."""
+        """Return the total of the answers. Raises `SumFailed` if there is none."""
         ...
 
     def finish(self, round_info: RoundInfo) -> None:
-        """The round is over, and `round_info` is the next one: whoever listens learns what became of it."""
+        """End the round. `round_info` is the next round's, and says whether this one completed."""
         ...
 
 

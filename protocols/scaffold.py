@@ -3,8 +3,8 @@
 "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1 with option II.
 
 The server's control c is the mean of all clients' controls c_i only as long as both change together. A client
-that was not in a sum keeps its control, and one that was changes it. Whoever left before it heard which holds
-both, until a later query tells.
+that was not in a sum keeps its control, and one that was changes it. A client that left before it knew holds
+both, until a later query decides.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class RecordError(LocalError):
 
 
 def as_vector(values: ArrayLike) -> Vector:
-    """`values` as a vector of its own that nobody can change any more.
+    """Return `values` as a new, read-only float64 vector.
 
     >>> as_vector([1, 2]).dtype
     dtype('float64')

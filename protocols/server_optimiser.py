@@ -1,4 +1,4 @@
-"""Optimisers of a server: how a model moves, given the mean of the clients' updates.
+"""Server optimisers: how a model moves, given the mean of the clients' updates; around any algorithm.
 
 "Adaptive Federated Optimization", Algorithm 2: the mean D of the clients' updates stands in for a gradient
 that points downwards, and the model x moves by the rate times
@@ -13,6 +13,10 @@ for where m and v begin; `corrected`, both begin with zero and are divided by 1 
 makes it the Adam of "Adam: A Method for Stochastic Optimization".
 
 A server that knows D from a sum needs nothing more for any of this: it learns nothing else from clients.
+
+An optimiser can be put around any algorithm that has a common model. The algorithm's own round is run as it
+is, with its own clients and sums. How far it moves the common model is taken as the update of the round; the
+optimiser says how far the model moves instead, and the next round goes on from there.
 """
 
 from __future__ import annotations

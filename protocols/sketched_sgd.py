@@ -8,7 +8,7 @@ With an update D of its own, a client has u <- momentum * u + D and v <- v + u; 
 The server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
 In the paper, clients then forget these k. A client that is not invited the next time, however, would never
 hear which ones they were. So clients forget all coordinates that they were asked for, and the server keeps
-those that it did not use, and adds them to what comes later. As long as everybody is in every sum, nobody's
+those that it did not use, and adds them to what comes later. As long as all clients are in every sum, no
 u or v is clipped and the server's rate is 1, nothing is lost on the way:
 
     what the model moved + what the server keeps + the mean of all v = the sum of all means of u
@@ -17,6 +17,16 @@ The first sum names no coordinates, and the second those that the server chose. 
 their sum and no more, as it would of all coordinates in plain averaging. But v changes little from round to
 round where nothing is sent of it, and is summed again: if cohorts differ by one client, totals of two rounds
 differ by about what that one has. Clients that keep back what they know are bound to this.
+
+Count sketches ("Finding Frequent Items in Data Streams") are short tables from which the large coordinates of
+a long vector can be read. Every row of the table throws each coordinate into one of its columns, with a sign;
+a coordinate is read as the median over the rows of what is in its columns, with its signs. In one row, that
+is off by e with E e^2 <= |v|^2 / columns, because what else fell into the column has random signs; so
+
+    P(|e| > t |v| / sqrt(columns)) <= 1 / t^2,
+
+and the median is off by that much only if half of the rows are. Columns and signs follow from a public seed,
+and the table is linear in the vector: the sum of the clients' sketches is the sketch of their sum.
 """
 
 from __future__ import annotations

@@ -19,24 +19,24 @@ stay with them. The sum is of z_i minus a public vector, the last mean (where u 
 
 Who takes part. The mean is that of the clients in the round's sum, as in the chapter's released scripts. Who
 was not counted keeps its state, and completes its last step with the mean that it hears next. (A mean over
-the last z_i of everybody, kept up to date by differences, would let a client that left weigh for ever.)
+the last z_i of all clients, kept up to date by differences, would let a client that left weigh for ever.)
 
 Acceleration. With `memory` = tau above 0, Anderson's combination of the last tau + 1 rounds, from the round
 on in which there are more of them. Where u is common, the server combines what it has, and nothing more is
 sent. Otherwise the tau + 1 newest entries of the Gram matrix of all clients' residuals ride in the round's
 own sum, splitting_gram.py says how; the next query brings weights, and every client combines its own images.
-It is exactly what somebody would compute who had the states of all clients, but for rounding: with a tau of 5
+Except for rounding, it is exactly what a party with the states of all clients would compute: with a tau of 5
 and more the bare form multiplies that by a million, even the rounding of floats, and wants `regularisation`.
 
 A combination that leads further than four times `clip` from the last image is not taken: it comes of
-residuals that were clipped. Whoever chooses `clip` as generously as 64 bits allow never meets that.
+residuals that were clipped. With a `clip` as generous as 64 bits allow, that does not happen.
 
 A combination is one of rounds of the same clients. A change of the cohort, which the server tells from the
 number of clients or from a client that lacks the window's rounds, begins a new window, and that round is a
 plain step. To complete the Gram matrix the server has to know the mean of the new cohort's u_i. With
-gamma = 1 it is the mean of z in the round of the change. Otherwise, after one more round in which nobody came
-or left, the server uses one round to ask for it: clients send u_i in place of z_i, without any training, and
-nobody moves. So a cohort that changes all the time is never accelerated, and loses no rounds either. (Where u
+gamma = 1 it is the mean of z in the round of the change. Otherwise, after one more round with the same
+clients, the server uses one round to ask for it: clients send u_i in place of z_i, without any training, and
+no client moves. So a cohort that always changes is never accelerated, and loses no rounds either. (Where u
 is common, clients keep nothing, and only another number of them is noticed.)
 
 Where gamma is not 1, the mean of all u_i is also what combinations would lose: a server that follows it by
@@ -44,7 +44,7 @@ itself, from rounding that it cannot see, has it multiplied by the weights of ev
 combination clients send z_i - lean u_i, with the lean (for FedPi, 1) that makes the sum tell the mean of
 their next u_i, and the mean of z is that of what is sent plus lean times the mean of u_i. If just then the
 cohort changes, it is so with the last cohort's mean of u_i: in that one round the mean that is told is not
-quite that of the new cohort's z. But the mean of its next u_i is known, and nobody has to ask for it.
+quite that of the new cohort's z. But the mean of its next u_i is known, and no query is needed for it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from secagg.spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16
 _BITS_TO_COMBINE: Final = 48
-_WIDER: Final = 32.0  # by how much the unit of inner products grows where nobody knows what it should be
+_WIDER: Final = 32.0  # by how much the unit of inner products grows where the right unit is unknown
 _FINEST: Final = 2.0**-44  # of the clip: the least unit, since shorter residuals are mostly rounding
 _FURTHEST: Final = 4.0  # clips: a combination that leads further away comes of clipping, not of progress
 _ROW_REVEALS: Final = (
@@ -160,7 +160,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
     )
     local_memory: int = parameter(
         0,
-        "above 0, Anderson acceleration of these local steps by so many pairs and one",
+        "above 0, Anderson acceleration of these local steps by this number of pairs and one",
     )
     local_chunk: int = parameter(1, "local steps that are one application of the map that is accelerated")
     ergodic: bool = parameter(

@@ -1,4 +1,4 @@
-"""A client's row of the Gram matrix, and how the server completes it.
+"""Anderson acceleration of splittings: the Gram matrix by clients' rows, and the server's window of rounds.
 
 With r_i = u_i - T u_i = gamma (a_i - beta mean(z)) and a_i = u_i - (1 - beta) z_i, a client would need the
 mean of this round's z for its residual. It has those of the rounds before, and takes for this one what all
@@ -23,6 +23,11 @@ can make good. The server then forgets the window.
 An honest server's units and weights follow from totals. Those of a malicious one could leave a single client
 with a row of its own, or find out by bisection how long rows are, or take all u_i but one's far away: so the
 sum is refused where the server may be malicious.
+
+The server's side is a window of the last rounds, in means and inner products. Where u is common, residuals
+and images of the iteration are the server's own. Where every client has a u_i, the iteration is that of all
+of them together. The server knows the means of their u_i, z_i and residuals, and the mean inner products of
+their residuals, the Gram matrix, but no single one of them.
 """
 
 from __future__ import annotations
@@ -42,7 +47,9 @@ from secagg.spec import LInf, Part
 GRAM: Final = "gram"
 _BITS: Final = 64
 _RELATIVE_BITS: Final = 40
-_LARGEST: Final = 8.0  # in squares of the unit: how much one client's may exceed what everybody's were before
+_LARGEST: Final = (
+    8.0  # in squares of the unit: how much one client's may exceed all clients' of the round before
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,7 @@ class GramRow:
 
     @property
     def signal(self) -> float:
-        """What is taken off the diagonal by who has no row: more than everybody's entries together."""
+        """What a client without a row takes off the diagonal: more than all entries together."""
         return (self.clients + 1) * _LARGEST
 
     def part(self) -> Part:

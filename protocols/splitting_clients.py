@@ -132,7 +132,7 @@ class SplitClient(ClientRound[SplittingMemory]):
 
         A mean that is far away would otherwise take the u_i of all who hear of it along, for good. Next
         time the bound of the sum would leave of each of them one direction, which can be foretold, and
-        whoever had not heard of it could be read alone.
+        a client that had not heard of it could be read alone.
         """
         return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 

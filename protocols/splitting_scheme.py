@@ -1,4 +1,4 @@
-"""One round of the grand scheme, as a client computes it, and the sizes of its steps.
+"""One round of the splitting scheme as a client computes it: step sizes, proximal map, relaxation.
 
 "A Unifying Framework for Federated Learning" (42)-(44): with a map P of client i, proximal or some gradient
 steps, and the mean over all clients,
@@ -6,6 +6,10 @@ steps, and the mean over all clients,
     z_i <- (1 - alpha) u_i + alpha P(u_i)
     w_i <- (1 - beta) z_i + beta mean(z)
     u_i <- (1 - gamma) u_i + gamma w_i
+
+The proximal map of a client's loss is P(u) = argmin_w loss(w) + |w - u|^2 / (2 eta). A learner that knows it
+in closed form has a method of that name; another one approximates it by local steps with a pull of 1 / eta
+towards u.
 """
 
 from __future__ import annotations
@@ -169,7 +173,7 @@ class ProximalSteps:
     `steps`   local steps, as many as the learner takes by default.
     `rate`    their learning rate, the learner's by default. It is at most eta, or the pull alone would make
               them diverge.
-    `memory`  above 0, Anderson acceleration of `chunk` local steps at a time, with so many pairs and one.
+    `memory`  above 0, Anderson acceleration of `chunk` local steps at a time, with `memory` + 1 pairs.
     `chunk`   local steps that are one application of the map that is accelerated.
     `exact`   whether a closed form is used where there is one.
     """

@@ -1,6 +1,6 @@
-"""A random subspace that everybody knows: P, of `size` rows and `dim` columns, made from a public seed.
+"""A public random subspace: P, of `size` rows and `dim` columns, made from a public seed.
 
-A row is of unit norm. Whoever has the seed has P, so it is never sent, and nothing about it is secret. There
+A row is of unit norm. P follows from the seed, so it is never sent, and nothing about it is secret. There
 are two kinds:
 
 `dense`  independent Gaussian entries, each row scaled to norm 1. Row r is the key stream of its own seed, so
@@ -48,7 +48,7 @@ _PRECISE: Final = 1e-13  # relative, of what is solved
 class Subspace:
     """`size` public directions in a space of `dim` dimensions.
 
-    `seed`         everybody with the same one has the same P.
+    `seed`         the same seed gives the same P.
     `transform`    "dense", "fast", or "auto": dense up to 1e8 entries.
     `orthonormal`  whether rows are made orthogonal to each other as well.
 
@@ -106,7 +106,7 @@ class Subspace:
         return 1 << (self.dim - 1).bit_length()
 
     def matrix(self) -> Floats | None:
-        """P, where it is dense and small enough to be held; nobody may change it."""
+        """Return P if it is dense and small enough to be held. It is read-only."""
         return None if self.is_fast or self.entries > MOST_HELD else _held(self)
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:

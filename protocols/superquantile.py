@@ -1,7 +1,7 @@
-"""The superquantile of losses, the mean over a tail that is a part `theta` of all, and whom it weighs how.
+"""The superquantile of losses: the mean over a tail that is a part `theta` of all, and its weights.
 
 It is the largest weighted mean whose weights add up to 1 and are at most 1 / (theta n) each. The best weights
-are found greedily, the largest losses first; whoever stands at the boundary gets what is left. Every weight
+are found greedily, the largest losses first; the one at the boundary gets what is left. Every weight
 is a share, from 0 to 1, of that largest one, and the shares add up to theta n.
 
 Smoothed weights pay for their distance from the uniform ones, so that a small change of a loss changes them
@@ -16,6 +16,17 @@ uniform weights the two penalties are the same.
 "Federated Learning with Superquantile Aggregation for Heterogeneous Data", "Superquantiles at Work: Machine
 Learning Applications and Efficient Subgradient Computation". The package sqwash has nu / (2 n) where the
 quadratic penalty has nu n / 2 here: its smoothing coefficient is n^2 times ours.
+
+Which clients are in the tail is read off a histogram. The server finds where the tail begins, a threshold,
+and broadcasts it. From the threshold and its own loss, each client knows its share: 1 in the tail, 0 outside,
+and something between at the boundary.
+
+    share       Above the boundary bin, clients count 1, below it 0, and in it (theta m - above) / in_bin:
+                together, exactly as many as there should be. With one loss in the bin, these are the exact
+                weights of the superquantile.
+    indicator   Clients whose loss is the quantile or more count 1, all others 0.
+    quadratic,  The smoothed weights of the superquantile, with a level that is found from the histogram as
+    entropic    if all losses were in the middle of their bins.
 """
 
 from __future__ import annotations
@@ -178,14 +189,14 @@ class TailThreshold:
     share: float = 1.0
 
 
-WHOLE_COHORT: Final = TailThreshold(0.0)  # everybody is in the tail
+WHOLE_COHORT: Final = TailThreshold(0.0)  # all clients are in the tail
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossTail:
     """The part `theta` of all clients with the largest losses.
 
-    `loss_bound`, `bins`  a histogram of so many equal bins from 0 to the bound, to which losses are clipped.
+    `loss_bound`, `bins`  a histogram of equal bins from 0 to the bound, to which losses are clipped.
     `rule`, `nu`          how shares follow from losses, and how smooth they are, in units of the loss.
     """
 
@@ -213,7 +224,7 @@ class LossTail:
 
     @property
     def is_all(self) -> bool:
-        """Whether nobody is outside, so that nobody's loss has to be known."""
+        """Whether the tail is the whole cohort, so that no loss has to be known."""
         return self.theta == 1
 
     @property

@@ -1,4 +1,4 @@
-"""What algorithms are written in: queries that are answered by sums, and rounds that ask them.
+"""The types that algorithms are written in: queries that are answered by sums, and rounds that ask them.
 
 A round is a generator. It yields a query, receives the total of the clients' answers, and in the end returns
 the new state:
@@ -26,14 +26,14 @@ from secagg.spec import Total
 S = TypeVar("S")
 Fact: TypeAlias = int | float | str
 # The largest number of a query. A model with larger ones is of no use, and local steps from there overflow or
-# not depending on a client's data: who then declines, or has no weight, would tell. So nobody even tries.
+# not depending on a client's data: a client that then declines would reveal that. Such queries are refused.
 LARGEST: Final = 2.0**40
-_REMEMBERED: Final = 63  # earlier rounds of which a turn says whether they were completed
+_REMEMBERED: Final = 63  # earlier rounds whose completion is recorded
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question to all clients. Subclasses are frozen records, and `kind` is the name of their sum.
+    """A query to all clients. Subclasses are frozen records, and `kind` is the name of their sum.
 
     >>> @dataclass(frozen=True)
     ... class Assign(Query):
@@ -46,7 +46,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """What a round led to. `facts` are worth reporting: why it stopped, how far it moved.
+    """The result of a round. `facts` are for the report: why it stopped, how far it moved.
 
     >>> Outcome("the next state", {"moved": 0.5}).facts["moved"]
     0.5
@@ -63,7 +63,7 @@ Ask: TypeAlias = Callable[[Query], Total]
 
 
 def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
-    """Answer every query of a round through `ask`, whose failures surface at the round's `yield`.
+    """Run a round: answer every query through `ask`, whose failures are raised at the round's `yield`.
 
     Returns what the generator returns; raises what it does not catch.
 
@@ -89,7 +89,7 @@ def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
 
 @dataclass(frozen=True)
 class UnacknowledgedAnswer:
-    """A client that was counted in a sum, but left before it could hear so."""
+    """An answer that was counted in a sum, of a client that left before it was acknowledged."""
 
     member: int
     round: int
@@ -98,7 +98,7 @@ class UnacknowledgedAnswer:
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """Which round it is, and what became of those before.
+    """The number of a round, and which earlier rounds were completed.
 
     `number`   counts attempts. It rises with every round, completed or not, and is never used twice.
     `history`  bit k says whether round `number - 1 - k` was completed, for the last 63.
@@ -121,11 +121,11 @@ class RoundInfo:
     def __post_init__(self) -> None:
         if self.number < 0 or not 0 <= self.history < 1 << min(self.number, _REMEMBERED):
             raise RecordError(
-                f"a turn has a number from 0, and a history of as many bits, {_REMEMBERED} at most"
+                f"a round has a number from 0, and a history of as many bits, {_REMEMBERED} at most"
             )
 
     def with_unacknowledged(self, unacknowledged: Iterable[UnacknowledgedAnswer]) -> RoundInfo:
-        """This turn, with those of `unacknowledged` that are not too long ago."""
+        """Return this with those of `unacknowledged` that are recent enough."""
         return replace(
             self, unacknowledged=tuple(each for each in unacknowledged if self._remembers(each.round))
         )
@@ -153,12 +153,12 @@ class _QueryPayload:
 
 
 def encode_query(round_info: RoundInfo, query: Query) -> bytes:
-    """The payload with which a query is asked. With the turn in it, no two rounds ask the same."""
+    """Return the payload of a query. It holds the round's number, so no two rounds have the same payload."""
     return pack(_QueryPayload(round_info, pack(query)))
 
 
 class QueryDecoder:
-    """The queries of an algorithm, and the length of all vectors in them: what a client understands.
+    """Decodes the queries of an algorithm, and checks the length of all vectors in them.
 
     `dim`      of every vector,
     `lengths`  but those that are named here, by the kind of their query.

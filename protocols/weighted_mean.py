@@ -1,4 +1,4 @@
-"""The weighted mean of bounded updates: one sum, on which many algorithms rest.
+"""The weighted mean of bounded updates: one sum, and the algorithms whose server needs nothing else.
 
 A client with n samples has the weight min(n, cap) / cap, or 1 where all count the same. It contributes its
 update times that weight, bounded in its norm, and the weight itself as the whole number min(n, cap); a client
@@ -148,7 +148,9 @@ class Update(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
-    """The server's side of such an algorithm, with these parameters:
+    """An algorithm whose common model moves by the mean of the clients' updates, one sum in a round.
+
+    Clients differ in how they train what they send, and in what they keep.
 
     `privacy`   a budget for noise on every sum, or None. All clients then count the same.
     """

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protocols.algorithm import Sum
-from protocols.catalogue import CATALOGUE, CatalogueEntry
+from protocols.catalogue import CATALOGUE
+from protocols.catalogue_entry import CatalogueEntry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "algorithms.md"

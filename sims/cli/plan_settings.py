@@ -10,7 +10,7 @@ from sims.cli.registry import UserError
 
 if TYPE_CHECKING:
     from protocols.algorithm import AnyAlgorithm
-    from protocols.catalogue import CatalogueEntry
+    from protocols.catalogue_entry import CatalogueEntry
     from protocols.privacy_budget import PrivacyBudget
 
 _ROUNDS = 100

@@ -7,7 +7,7 @@ from secagg.params import LIVENESS_BITS
 from sims.text_format import EXACT_TOTAL, counted
 
 if TYPE_CHECKING:
-    from protocols.catalogue import Parameter
+    from protocols.catalogue_entry import Parameter
     from sims.plan.cost_plan import CostPlan, GroupCost, PartCost, SumCost
 
 

@@ -16,7 +16,8 @@ from fl.flat import dim_of
 from fl.groups import Groups, layer_groups
 from fl.models import MODELS
 from protocols.algorithm import AnyAlgorithm
-from protocols.catalogue import CatalogueEntry, find
+from protocols.catalogue import find
+from protocols.catalogue_entry import CatalogueEntry
 from protocols.evaluation import EvaluationMetrics
 from protocols.index_ranges import IndexRanges
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget

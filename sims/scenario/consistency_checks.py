@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
-from protocols.catalogue import CatalogueEntry, find
+from protocols.catalogue import find
+from protocols.catalogue_entry import CatalogueEntry
 from protocols.server_optimiser import PARAMETERS
 from secagg.budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError

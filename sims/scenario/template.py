@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Any, Final
 
 from protocols.algorithm import Algorithm, AnyAlgorithm
-from protocols.catalogue import CatalogueEntry, Parameter, find
+from protocols.catalogue import find
+from protocols.catalogue_entry import CatalogueEntry, Parameter
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.errors import ParameterError
 

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.catalogue import CATALOGUE, CatalogueEntry, find, register
+from protocols.catalogue import CATALOGUE, find, register
+from protocols.catalogue_entry import CatalogueEntry
 from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.run import Run
