@@ -476,7 +476,9 @@ def test_a_batch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(DataError, match=r"'mnsit'\. Did you mean mnist\? There are cifar10, classification, digits"):
+    with pytest.raises(
+        DataError, match=r"'mnsit'\. Did you mean mnist\? There are cifar10, classification, digits"
+    ):
         load("mnsit")
     with pytest.raises(DataError, match=r"'qqq'\. There are"):
         load("qqq")

@@ -23,6 +23,7 @@ from secagg.net.tls import make_certificate
 from secagg.registry import Registry
 
 CLIENTS = (1, 2, 3)
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds after which a test has hung
 
 SUMS = """
@@ -175,12 +176,13 @@ def names(members: Sequence[int]) -> list[str]:
 class Running:
     """A command in a process of its own, and the lines of its log."""
 
-    def __init__(self, site: Site, *arguments: str) -> None:
+    def __init__(self, site: Site, *arguments: str, path: Sequence[Path] = ()) -> None:
+        """`path` is searched for modules first."""
         script = "import sys; from sims.cli import main; sys.exit(main())"
         self._process = subprocess.Popen(
             [sys.executable, "-c", script, *arguments],
             cwd=site.directory,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
