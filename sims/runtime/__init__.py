@@ -7,20 +7,21 @@
 `insecure_plain_sum` takes the same arguments and gives the same numbers without any protection.
 """
 
-from sims.runtime.channel import ObservedChannel, SessionChannel
+from sims.runtime.channel import SessionChannel
 from sims.runtime.plain import insecure_plain_sum
 from sims.runtime.secure import secure_sum
-from sims.runtime.setting import Fate, Law, Setting, nobody_missing
+from sims.runtime.session import ObservedChannel
+from sims.runtime.setting import DropoutLaw, DropoutSchedule, Setting, no_dropouts
 from sims.runtime.tampering import Tamper
 
 __all__ = [
-    "Fate",
-    "Law",
+    "DropoutLaw",
+    "DropoutSchedule",
     "ObservedChannel",
     "SessionChannel",
     "Setting",
     "Tamper",
     "insecure_plain_sum",
-    "nobody_missing",
+    "no_dropouts",
     "secure_sum",
 ]

@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -17,111 +15,24 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.run import SumChannel
 from protocols.vocabulary import Query, RoundInfo, UnacknowledgedAnswer, encode_query
 from secagg.budget import Spend
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
-from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
+from secagg.local import Stage
 from secagg.memory import AnswerEntry
-from secagg.messages import MAX_SUMS
-from secagg.policy import Policy
 from secagg.spec import Table, Total
-from secagg.thresholds import Trust
 from sims.records.sums import (
     SET_UP,
-    SessionGraph,
     SessionRecord,
     StageRecord,
     SumRecord,
     SumStats,
-    TrafficCounter,
     TrafficMeter,
 )
 from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
-from sims.runtime.setting import Setting
-
-
-class ObservedChannel(SumChannel, Protocol):
-    """A channel to simulated clients, of which an observer sees what a server never would.
-
-    `asked`       every sum so far.
-    `memories`    what completed rounds have left with every client.
-    `save`        every client's state between two rounds, of which only this channel needs to know the form.
-    `restore`     go on from there, before the first round; `sessions` is how many there were.
-    `take_lost`   have every client pay for a sum that it may have answered after that.
-    `spends`      what every client knows to have spent.
-    `sessions`    how many there were so far.
-
-    What it is told of the course of things it hands on to the `log` of its setting, and what the server notes
-    goes to the `ledger` of its setting.
-    """
-
-    asked: list[SumRecord]
-
-    @property
-    def bytes_up(self) -> Counter[Stage]: ...
-    @property
-    def bytes_down(self) -> Counter[Stage]: ...
-    @property
-    def sessions(self) -> int: ...
-    def memories(self) -> dict[int, Any]: ...
-    def spends(self) -> dict[int, Spend]: ...
-    def save(self) -> dict[int, bytes]: ...
-    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None: ...
-    def take_lost(self, answer: AnswerEntry) -> None: ...
-    def close(self) -> None: ...
-
-
-class Session(TrafficCounter, Protocol):
-    """What carries sums: `secagg.local.LocalSession`, or something with the same face."""
-
-    stats: SumStats  # of the last sum
-
-    @property
-    def graph(self) -> SessionGraph | None: ...  # None unless set-up is done
-    @property
-    def contributors(self) -> tuple[int, ...]: ...
-    @property
-    def is_plain(self) -> bool: ...
-    def open(self) -> None: ...
-    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total: ...
-    def end(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that a session is made from."""
-
-    table: Table
-    setting: Setting
-    members: tuple[int, ...]
-    memories: Mapping[int, SimulatedMemory]
-    number: int  # how many there were before, or of its round if every round has one
-    answer: AnswerOrDecline
-    prepare: Prepare
-    absent: Absent
-    listener: Listener
-    left: AbstractSet[int]  # who is known to be gone for the rest of the round; it grows meanwhile
-
-    @property
-    def policy(self) -> Policy:
-        """What every client of the session insists on."""
-        setting, least = self.setting, self.setting.corrupt + 2
-        return Policy(
-            trust=Trust.parse(setting.trust),
-            corrupt=setting.corrupt,
-            min_cohort=least,
-            max_cohort=len(self.members),
-            min_contributors=least,
-            max_sums=setting.sums,
-            unnoised_sums=setting.unnoised_sums,
-            max_rho=setting.max_rho,
-            adjacency=setting.adjacency,
-        )
-
-
-SessionFactory: TypeAlias = Callable[[Plan], Session]
+from sims.runtime.session import SessionFactory, SessionPlan, SumSession
+from sims.runtime.setting import Setting, check_cohort, with_budget
 
 
 class Done(Protocol):
@@ -150,9 +61,9 @@ class SessionChannel:
         setting: Setting,
         make_session: SessionFactory,
     ) -> None:
-        _check_cohort(algorithm, learners, setting)
+        check_cohort(algorithm, learners, setting)
         self._algorithm = algorithm
-        self._setting = _within_budget(setting, algorithm)
+        self._setting = with_budget(setting, algorithm)
         self._make_session = make_session
         self._together: Together | None = getattr(learners, "together", None)
         self._prepared: Mapping[int, Done] = {}
@@ -161,7 +72,7 @@ class SessionChannel:
             for member, learner in learners.items()
         }
         self._memories = {member: SimulatedMemory() for member in learners}
-        self._session: Session | None = None
+        self._session: SumSession | None = None
         self._sessions = 0
         self._members: tuple[int, ...] = ()
         self._sums_left = 0
@@ -209,7 +120,7 @@ class SessionChannel:
         ]
         return total
 
-    def _sum(self, session: Session, kind: str, payload: bytes) -> Total:
+    def _sum(self, session: SumSession, kind: str, payload: bytes) -> Total:
         """Ask, and tell the log what became of it."""
         meter, started = TrafficMeter(session), time.perf_counter()
         self._kind, self._stage, session.stats = kind, None, SumStats()
@@ -314,7 +225,7 @@ class SessionChannel:
         if self._setting.insecure_replay:
             self._memories = {member: SimulatedMemory() for member in self._memories}
         memories = {member: self._memories[member] for member in members}
-        plan = Plan(
+        plan = SessionPlan(
             table,
             self._setting,
             members,
@@ -343,7 +254,7 @@ class SessionChannel:
                 self._end_session()
         self._members, self._sums_left = members, self._setting.sums
 
-    def _log_session(self, session: Session, members: int, failure: str | None) -> None:
+    def _log_session(self, session: SumSession, members: int, failure: str | None) -> None:
         if session.is_plain:  # there was no set-up to tell of
             return
         graph = session.graph
@@ -450,45 +361,3 @@ class SessionChannel:
                 self.participants[member].confirmed()
             case Abandoned(sum_index) if self._answering.get(member) == sum_index:
                 self.participants[member].abandoned()
-
-
-def _within_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
-    """The setting in which clients spend no more than what the algorithm's noise is planned for."""
-    budget = algorithm.budget
-    if budget is None or setting.max_rho is not None:
-        return setting
-    if budget.goal.adjacency is not setting.adjacency:
-        raise ParameterError(
-            f"the goal of the noise is about {budget.goal.adjacency}, but the setting about "
-            f"{setting.adjacency}: set its adjacency"
-        )
-    return replace(setting, max_rho=algorithm.max_rho)
-
-
-def _check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
-    if not isinstance(learners, Mapping):
-        raise ParameterError("learners must be a mapping from the ids of clients to their learners")
-    if len(learners) < setting.corrupt + 2:
-        raise ParameterError(
-            f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "
-            f"at least {setting.corrupt + 2} are needed"
-        )
-    if algorithm.needs_everybody and setting.draw is not None:
-        raise ParameterError(
-            f"{type(algorithm).__name__} needs all clients in every round, not a draw of them"
-        )
-    if setting.draw is not None and getattr(algorithm, "population", 0) is None:
-        raise ParameterError(
-            f"with a draw, set the population of {type(algorithm).__name__}: {len(learners)}"
-        )
-    if setting.draw is None and len(learners) > algorithm.clients:
-        raise ParameterError(
-            f"the algorithm's sums are for at most {algorithm.clients} clients, but there are {len(learners)}"
-        )
-    if unknown := set(setting.tamper) - set(learners):
-        raise ParameterError(f"clients that do not exist cannot tamper: {sorted(unknown)}")
-    if not algorithm.most_sums <= setting.sums <= MAX_SUMS:
-        raise ParameterError(
-            f"a session has up to {setting.sums} sums, of {MAX_SUMS} that are possible, but a round of the "
-            f"algorithm may need {algorithm.most_sums}"
-        )

@@ -35,7 +35,8 @@ from secagg.spec import SumSpec, Total
 from secagg.thresholds import Trust
 from secagg.topology import plan
 from sims.records.sums import SessionGraph, SumStats
-from sims.runtime.channel import Plan, SessionChannel
+from sims.runtime.channel import SessionChannel
+from sims.runtime.session import SessionPlan
 from sims.runtime.setting import Setting
 from sims.runtime.tampering import tampered
 
@@ -67,7 +68,7 @@ class PlainSession:
 
     is_plain = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SessionPlan) -> None:
         self._plan = plan
         self._policy = plan.policy
         self._table = plan.table
@@ -231,7 +232,12 @@ class _Adding:
     """One sum in the making."""
 
     def __init__(
-        self, plan: Plan, cohort: tuple[int, ...], roster: PositionSet, query: Query, adjacency: Adjacency
+        self,
+        plan: SessionPlan,
+        cohort: tuple[int, ...],
+        roster: PositionSet,
+        query: Query,
+        adjacency: Adjacency,
     ) -> None:
         self._cohort = cohort
         self.roster = roster

@@ -17,7 +17,8 @@ from secagg.seeded import seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from sims.records.sums import SessionGraph, SumStats
-from sims.runtime.channel import Plan, SessionChannel
+from sims.runtime.channel import SessionChannel
+from sims.runtime.session import SessionPlan
 from sims.runtime.setting import Setting
 from sims.runtime.tampering import client_hooks, server_hooks
 
@@ -45,7 +46,9 @@ class ObservedSession(LocalSession):
 
     is_plain = False
 
-    def __init__(self, server: ServerMachine, clients: Mapping[int, ClientMachine], plan: Plan) -> None:
+    def __init__(
+        self, server: ServerMachine, clients: Mapping[int, ClientMachine], plan: SessionPlan
+    ) -> None:
         super().__init__(
             server,
             clients,
@@ -97,7 +100,7 @@ class SecureSessions:
         self._enrolled = enrolled
         self._identity = _identities(setting.insecure_seed)
 
-    def __call__(self, plan: Plan) -> ObservedSession:
+    def __call__(self, plan: SessionPlan) -> ObservedSession:
         setting = plan.setting
         server, clients = local_machines(
             table=plan.table,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Final, TypeAlias
 
+from protocols.algorithm import AnyAlgorithm
+from protocols.learner import Learner
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.hashing import digest
@@ -17,18 +19,21 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.thresholds import Trust, dropouts_allowed
-from sims.records.sums import SumLogger, no_sum_logger
+from sims.records.sums import (
+    SumLogger,
+    no_sum_logger,
+)
 from sims.runtime.tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
-Fate: TypeAlias = Callable[[int, Stage, int, int], bool]
+DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
 # Who is invited to a round.
-Draw: TypeAlias = Callable[[int], Sequence[int]]
+CohortSampler: TypeAlias = Callable[[int], Sequence[int]]
 
 _MANY: Final = 1 << 62
 
 
-def nobody_missing(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
+def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
     """The fate of a cohort in which everybody stays: returns False."""
     return False
 
@@ -70,9 +75,9 @@ class Setting:
     graph: GraphChoice | str = GraphChoice.AUTO
     sums: int = MAX_SUMS
     each_round: bool = False
-    fate: Fate = nobody_missing
-    law: Law | None = None
-    draw: Draw | None = None
+    fate: DropoutSchedule = no_dropouts
+    law: DropoutLaw | None = None
+    draw: CohortSampler | None = None
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
@@ -113,7 +118,7 @@ _BITS: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Law:
+class DropoutLaw:
     """Chances that a client goes missing.
 
     `training`  from the sum that begins a round.
@@ -153,3 +158,45 @@ class Law:
         place = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
         drawn = digest("simulated drop-out", self.seed, what.encode(), place)
         return int.from_bytes(drawn[: _BITS // 8], "big") < chance * (1 << _BITS)
+
+
+def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
+    """The setting in which clients spend no more than what the algorithm's noise is planned for."""
+    budget = algorithm.budget
+    if budget is None or setting.max_rho is not None:
+        return setting
+    if budget.goal.adjacency is not setting.adjacency:
+        raise ParameterError(
+            f"the goal of the noise is about {budget.goal.adjacency}, but the setting about "
+            f"{setting.adjacency}: set its adjacency"
+        )
+    return replace(setting, max_rho=algorithm.max_rho)
+
+
+def check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
+    if not isinstance(learners, Mapping):
+        raise ParameterError("learners must be a mapping from the ids of clients to their learners")
+    if len(learners) < setting.corrupt + 2:
+        raise ParameterError(
+            f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "
+            f"at least {setting.corrupt + 2} are needed"
+        )
+    if algorithm.needs_everybody and setting.draw is not None:
+        raise ParameterError(
+            f"{type(algorithm).__name__} needs all clients in every round, not a draw of them"
+        )
+    if setting.draw is not None and getattr(algorithm, "population", 0) is None:
+        raise ParameterError(
+            f"with a draw, set the population of {type(algorithm).__name__}: {len(learners)}"
+        )
+    if setting.draw is None and len(learners) > algorithm.clients:
+        raise ParameterError(
+            f"the algorithm's sums are for at most {algorithm.clients} clients, but there are {len(learners)}"
+        )
+    if unknown := set(setting.tamper) - set(learners):
+        raise ParameterError(f"clients that do not exist cannot tamper: {sorted(unknown)}")
+    if not algorithm.most_sums <= setting.sums <= MAX_SUMS:
+        raise ParameterError(
+            f"a session has up to {setting.sums} sums, of {MAX_SUMS} that are possible, but a round of the "
+            f"algorithm may need {algorithm.most_sums}"
+        )

@@ -48,7 +48,7 @@ class Progress:
         return replace(self, **changes)
 
 
-Watch: TypeAlias = Callable[[Progress], None]
+OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 def no_progress(_progress: Progress) -> None:

@@ -15,7 +15,7 @@ from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.ledger import ServerLedger
 from sims.records.sums import SumLogger, no_sum_logger
-from sims.runtime import Law, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import processes_sum
 from sims.scenario.algorithm import build as build_algorithm
 from sims.scenario.data_and_model import first_model
@@ -224,10 +224,10 @@ def _seed(settings: Settings, part: str) -> bytes | None:
     return seed if part == "training" else digest("insecure conversation", seed, part.encode())
 
 
-def _law(settings: Settings, part: str) -> Law | None:
+def _law(settings: Settings, part: str) -> DropoutLaw | None:
     if not settings.dropout.happens:
         return None
-    return Law(seed=f"{part} {settings.seed}".encode(), **settings.dropout.model_dump())
+    return DropoutLaw(seed=f"{part} {settings.seed}".encode(), **settings.dropout.model_dump())
 
 
 def _draw(settings: Settings, clients: Sequence[int]) -> Any:

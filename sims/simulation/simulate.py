@@ -24,7 +24,7 @@ from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
 from sims.simulation.interrupted_rounds import leave_out, lost_sums
 from sims.simulation.metrics_recorder import Line, MetricsRecorder
-from sims.simulation.progress import Progress, RunSumLogger, Watch, no_progress
+from sims.simulation.progress import OnProgress, Progress, RunSumLogger, no_progress
 from sims.simulation.run_writer import Origin, RunWriter, open_run
 from sims.simulation.setup import SimulationSetup, no_ledger
 from sims.simulation.spending import Spending, delta_of, spend_facts
@@ -56,7 +56,7 @@ def simulate(
     directory: RunDirectory | None = None,
     resume: bool = False,
     origin: Origin | None = None,
-    watch: Watch = no_progress,
+    watch: OnProgress = no_progress,
     stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
     """Run all rounds, and say what came of them, in what JSON can hold.
@@ -86,7 +86,7 @@ def _kept(
     settings: Settings,
     root: Path,
     keeper: RunWriter,
-    watch: Watch,
+    watch: OnProgress,
     tell: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _kept(
 class Simulation:
     """A world, what is known of it, and where that is kept."""
 
-    def __init__(self, settings: Settings, root: Path, keeper: RunWriter | None, watch: Watch) -> None:
+    def __init__(self, settings: Settings, root: Path, keeper: RunWriter | None, watch: OnProgress) -> None:
         self._started, self._cpu = time.perf_counter(), time.process_time()
         self._settings = settings
         self._keeper = keeper

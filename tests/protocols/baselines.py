@@ -13,7 +13,7 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.serialisation import Vector, pack
 from secagg.local import Stage
-from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 Learners = dict[int, QuadraticLearner]
 
@@ -82,7 +82,7 @@ def assert_same_bits(algorithm: AnyAlgorithm, learners: Learners, rounds: int = 
     assert np.any(run.model != 0)
 
 
-def missing(member: int, stage: Stage, number: int, sum_number: int = 0) -> Fate:
+def missing(member: int, stage: Stage, number: int, sum_number: int = 0) -> DropoutSchedule:
     """One client goes missing at one stage of one sum of one round."""
 
     def fate(who: int, where: Stage, round_info: int, asked: int) -> bool:
@@ -91,7 +91,7 @@ def missing(member: int, stage: Stage, number: int, sum_number: int = 0) -> Fate
     return fate
 
 
-def all_missing(number: int, stage: Stage = Stage.MASK) -> Fate:
+def all_missing(number: int, stage: Stage = Stage.MASK) -> DropoutSchedule:
     """Nobody gets further than that stage in one round."""
 
     def fate(_who: int, where: Stage, round_info: int, asked: int) -> bool:

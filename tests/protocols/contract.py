@@ -41,8 +41,8 @@ from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.runtime import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
-from sims.runtime.setting import Fate
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
+from sims.runtime.setting import DropoutSchedule
 from tests.protocols.splitting_problem import SETTINGS as SPLITTINGS
 
 DIM = 6
@@ -257,7 +257,12 @@ def memories_of(channel: SessionChannel) -> dict[int, bytes]:
 
 
 def setting(
-    algorithm: AnyAlgorithm, trust: Trust, *, fate: Fate = nobody_missing, sessions: int = 3, **more: Any
+    algorithm: AnyAlgorithm,
+    trust: Trust,
+    *,
+    fate: DropoutSchedule = no_dropouts,
+    sessions: int = 3,
+    **more: Any,
 ) -> Setting:
     """Two of five may be missing. A session has sums for `sessions` rounds."""
     sums = max(1, min(64, algorithm.most_sums * sessions))
@@ -403,7 +408,7 @@ def in_batches(dim: int, clients: int) -> dict[int, Learner]:
     }
 
 
-def absent(members: tuple[int, ...], stage: Any, *, sum_index: int, round_number: int = 1) -> Fate:
+def absent(members: tuple[int, ...], stage: Any, *, sum_index: int, round_number: int = 1) -> DropoutSchedule:
     """Those members miss that stage of that sum of that round."""
 
     def fate(member: int, at: Any, number: int, index: int) -> bool:

@@ -17,7 +17,7 @@ from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFew
 from secagg.local import Stage
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum
+from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran
 
 ROOT = math.sqrt(3.0)
@@ -99,7 +99,7 @@ def test_a_weight_that_has_vanished_can_come_back() -> None:
     ],
 )
 def test_without_everybody_nothing_is_revealed_and_nothing_changes(
-    fate: Fate, asked: list[tuple[str, int | None]], secure: bool
+    fate: DropoutSchedule, asked: list[tuple[str, int | None]], secure: bool
 ) -> None:
     run, channel = ran(afl(), three(), 2, secure=secure, fate=fate)
     before = pack(run.state), [pack(each.memory) for each in channel.participants.values()]

@@ -20,7 +20,7 @@ from secagg.local import Stage
 from secagg.thresholds import Trust
 from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
-from sims.runtime.setting import Fate, nobody_missing
+from sims.runtime.setting import DropoutSchedule, no_dropouts
 from tests.protocols.splitting_central import Central
 from tests.protocols.splitting_problem import SETTINGS, learners_of, models, problem
 from tests.protocols.test_splitting import ETA, maps_of, settings_of, small
@@ -33,7 +33,9 @@ def central(name: str, tau: int, rounds: int) -> list[Any]:
     return Central(maps_of(name, data, 3), START, 5, settings_of(name), tau).run(rounds)
 
 
-def accelerated(name: str, tau: int, *, fate: Fate = nobody_missing, **more: Any) -> tuple[Run[Any], Any]:
+def accelerated(
+    name: str, tau: int, *, fate: DropoutSchedule = no_dropouts, **more: Any
+) -> tuple[Run[Any], Any]:
     given = {"clip": 10.0, "eta": ETA, "steps": 3, "memory": tau} | more
     algorithm = Splitting(dim=8, clients=5, **SETTINGS[name], **given)
     setting = Setting(insecure_seed=b"anderson", fate=fate, sums=1)
@@ -175,7 +177,7 @@ def test_clients_keep_no_more_than_tau_and_one_pairs() -> None:
 # --- who takes part ---
 
 
-def away(*rounds: tuple[int, int]) -> Fate:
+def away(*rounds: tuple[int, int]) -> DropoutSchedule:
     """(round, member): who is not there when."""
 
     def fate(member: int, stage: Any, number: int, index: int) -> bool:

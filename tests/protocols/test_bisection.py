@@ -22,7 +22,7 @@ from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.spec import Count, Total
 from secagg.thresholds import Trust
-from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 REACH = 4.0
 MODEL = np.array([0.5, -3.0, 1e3])
@@ -33,7 +33,7 @@ def one_round(
     updates: Vector,
     make: Callable[..., SessionChannel] = insecure_plain_sum,
     *,
-    fate: Fate = nobody_missing,
+    fate: DropoutSchedule = no_dropouts,
     dropout: float = 0.0,
 ) -> tuple[Vector, RoundReport]:
     """How the model moves, if clients come to these updates."""
@@ -136,7 +136,7 @@ def test_all_sums_of_a_round_are_one_group_and_fit_a_session() -> None:
         assert len({each.spec.group for each in algorithm.sums()}) == 1
 
 
-def gone_from(sum_number: int) -> Fate:
+def gone_from(sum_number: int) -> DropoutSchedule:
     """Client 0 is missing from that sum of the round on."""
     return lambda member, stage, _round, number: member == 0 and stage is Stage.MASK and number >= sum_number
 

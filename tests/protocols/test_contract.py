@@ -31,7 +31,7 @@ from secagg.local import Stage
 from secagg.masks import KeyStream
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.runtime import Fate, SessionChannel
+from sims.runtime import DropoutSchedule, SessionChannel
 from sims.runtime.client_state import SimulatedParticipant
 from tests.protocols.contract import (
     CASES,
@@ -149,7 +149,7 @@ def losses(case: Case, trust: Trust) -> list[Loss]:
     return SETUP + [(stage, k) for k in range(case.algorithm().most_sums) for stage in stages]
 
 
-def one_after_another(schedule: list[Loss], missing: tuple[int, ...]) -> Fate:
+def one_after_another(schedule: list[Loss], missing: tuple[int, ...]) -> DropoutSchedule:
     """A round for each loss; in the first and in the last one, everybody is there."""
 
     def fate(member: int, stage: Stage, number: int, index: int) -> bool:

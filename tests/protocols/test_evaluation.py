@@ -27,7 +27,7 @@ from secagg.noise.accounting import sum_rho
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
 from secagg.thresholds import Trust
-from sims.runtime import Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CENTRES = np.array([[2.0, 0.0], [0.5, 0.0], [0.0, 0.0], [0.0, -3.0], [0.2, 0.1], [1.0, 1.0]])
 SEED = b"evaluation"
@@ -263,7 +263,7 @@ def test_if_the_evaluation_fails_clients_keep_the_models_of_the_round(make: Any)
         return [participant.memory.model for participant in channel.participants.values()]
 
     ditto = Ditto(dim=2, clients=6, clip=10.0)
-    alone = memories(ditto, nobody_missing)
+    alone = memories(ditto, no_dropouts)
     watched = memories(
         evaluated(ditto, bins=0), lambda _m, stage, _round, number: stage is Stage.REVEAL and number == 1
     )

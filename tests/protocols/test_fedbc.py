@@ -23,7 +23,7 @@ from secagg.errors import CorruptTotal, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
 from secagg.thresholds import Trust
-from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CLIENTS, DIM = 8, 6
 GAMMA = 4.0
@@ -66,7 +66,7 @@ def _run(
     *,
     rounds: int,
     make: Make = insecure_plain_sum,
-    fate: Fate = nobody_missing,
+    fate: DropoutSchedule = no_dropouts,
 ) -> _Ran:
     channel = make(algorithm, learners, Setting(insecure_seed=b"fedbc", fate=fate))
     run = Run(algorithm, channel, algorithm.start(START))
@@ -296,7 +296,7 @@ def test_per_fedbc_comes_to_models_that_are_best_after_their_step() -> None:
 # --- who is absent, and what is left of a round that fails ---
 
 
-def _session(fate: Fate) -> tuple[Run[ModelState], SessionChannel]:
+def _session(fate: DropoutSchedule) -> tuple[Run[ModelState], SessionChannel]:
     algorithm = _bc(alpha=0.02)
     channel = secure_sum(algorithm, _learners(steps=4), Setting(dropout=0.3, fate=fate))
     return Run(algorithm, channel, algorithm.start(START)), channel

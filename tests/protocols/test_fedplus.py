@@ -26,7 +26,7 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.goal import Goal
 from secagg.noise.promise import Promise
-from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CLIENTS, DIM = 8, 6
 SIGMA = 1.0
@@ -60,7 +60,7 @@ def _run(
     *,
     rounds: int,
     make: Make = insecure_plain_sum,
-    fate: Fate = nobody_missing,
+    fate: DropoutSchedule = no_dropouts,
 ) -> _Ran:
     channel = make(algorithm, learners, Setting(insecure_seed=b"fed+", fate=fate))
     run = Run(algorithm, channel, algorithm.start(START))
@@ -291,7 +291,7 @@ def test_the_paper_s_toy_through_sums() -> None:
 # --- who is absent, and what is left of a round that fails ---
 
 
-def _session(fate: Fate, **settings: Any) -> tuple[Run[Any], SessionChannel]:
+def _session(fate: DropoutSchedule, **settings: Any) -> tuple[Run[Any], SessionChannel]:
     algorithm = _plus(**{"clip": 100.0, **settings})
     channel = secure_sum(algorithm, _learners(steps=3), Setting(dropout=0.3, fate=fate))
     return Run(algorithm, channel, algorithm.start(START)), channel

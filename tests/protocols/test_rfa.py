@@ -18,7 +18,7 @@ from protocols.vocabulary import Outcome, RoundInfo, encode_query
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total
-from sims.runtime import Fate, SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 DIM = 3
 START = np.array([1.0, -2.0, 0.5])
@@ -41,7 +41,7 @@ def one_round(
     points: Vector = POINTS,
     make: Callable[..., SessionChannel] = insecure_plain_sum,
     *,
-    fate: Fate = nobody_missing,
+    fate: DropoutSchedule = no_dropouts,
 ) -> tuple[Vector, RoundReport]:
     learners = {
         member: QuadraticLearner(point, samples=SAMPLES[member], rate=1.0, steps=1)
@@ -173,7 +173,7 @@ def test_rfa1_has_one_step_from_the_model(fields: dict[str, Any]) -> None:
 # --- rounds that are cut short, or rejected ---------------------------------------------------------
 
 
-def gone_from(sum_number: int, members: int = 1) -> Fate:
+def gone_from(sum_number: int, members: int = 1) -> DropoutSchedule:
     return lambda member, stage, _round, number: (
         member < members and stage is Stage.MASK and number >= sum_number
     )

@@ -20,16 +20,16 @@ from sims.audit.audit_run import audit_run
 from sims.audit.byte_counts import Load, growth
 from sims.audit.expected_bytes import Sizes, blob, number, set_up, sizes_of
 from sims.records.sums import SessionRecord
-from sims.runtime import Fate, Setting
+from sims.runtime import DropoutSchedule, Setting
 from tests.sims.audit_run import DIM, make_run, noisy
 
 
-def missing(*places: tuple[int, Stage, int, int]) -> Fate:
+def missing(*places: tuple[int, Stage, int, int]) -> DropoutSchedule:
     """Whom it misses, at which stage of which sum of which round."""
     return lambda *place: place in places
 
 
-def absent_in(stage: Stage, members: range, *, sums: int = 3) -> Fate:
+def absent_in(stage: Stage, members: range, *, sums: int = 3) -> DropoutSchedule:
     """Some are missing from that stage of every sum, in the second round and the fourth."""
     return lambda member, where, turn, index: (
         where is stage and member in members and turn % 2 == 1 and 0 <= index < sums

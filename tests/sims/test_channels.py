@@ -36,7 +36,7 @@ from secagg.noise.goal import Goal
 from secagg.noise.promise import Noise, Promise
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust
-from sims.runtime import SessionChannel, Setting, insecure_plain_sum, nobody_missing, secure_sum
+from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 DIM, CLIENTS = 3, 5
 Make = Callable[[AnyAlgorithm, Mapping[int, Learner], Setting], SessionChannel]
@@ -557,8 +557,8 @@ def test_what_was_asked_is_noted(make: Make) -> None:
 
 
 def test_nobody_is_missing_by_default() -> None:
-    assert not nobody_missing(0, Stage.MASK, 0, 0)
-    assert Setting().fate is nobody_missing
+    assert not no_dropouts(0, Stage.MASK, 0, 0)
+    assert Setting().fate is no_dropouts
     assert Setting(trust="malicious_server").trust is Trust.MALICIOUS
 
 

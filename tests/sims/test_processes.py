@@ -28,7 +28,7 @@ from secagg.local import Stage
 from secagg.memory import AnswerEntry
 from secagg.thresholds import Trust
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
-from sims.runtime import Law, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime import DropoutLaw, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import ProcessesChannel, WorkersFailed
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.workers.os_processes import ProcessId
@@ -41,7 +41,7 @@ FEDAVG = FedAvg(dim=DIM, clients=CLIENTS, clip=10.0)
 RFA3 = RFA(dim=DIM, clients=CLIENTS, nu=0.1, steps=3)
 FEDPLUS = FedPlus(dim=DIM, clients=CLIENTS, steps=3, psi="norm", tolerance=0.0)
 SIMPLICIAL = SimplicialFL(dim=DIM, clients=CLIENTS, theta=0.5, clip=10.0, loss_bound=50.0)
-LAW = Law(seed=b"1", training=0.15, between=0.1, group=0.03, reveal=0.05)
+LAW = DropoutLaw(seed=b"1", training=0.15, between=0.1, group=0.03, reveal=0.05)
 USUAL: dict[str, Any] = {"insecure_seed": SEED, "dropout": 0.34, "sums": 4}
 
 

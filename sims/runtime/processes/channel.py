@@ -21,11 +21,12 @@ from protocols.learner import Learner
 from protocols.vocabulary import RoundInfo
 from secagg.errors import ParameterError
 from secagg.thresholds import Trust
-from sims.runtime.channel import Plan, SessionChannel
+from sims.runtime.channel import SessionChannel
 from sims.runtime.client_state import restore_clients, save_clients
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import Tell, WorkerSupervisor
+from sims.runtime.session import SessionPlan
 from sims.runtime.setting import Setting
 
 _logger: Final = logging.getLogger("sims.workers")
@@ -154,7 +155,7 @@ class ProcessesChannel(SessionChannel):
         orders = {place: make(some) for place, some in enumerate(self._groups_of_clients)}
         return supervisor.call(supervisor.order, orders)
 
-    def _process_session(self, plan: Plan) -> ProcessSession:
+    def _process_session(self, plan: SessionPlan) -> ProcessSession:
         return ProcessSession(plan, self._running(), self._place.__getitem__, self._missing)
 
     # --- shadows ---

@@ -24,9 +24,9 @@ from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState
 from sims.records.sums import SessionGraph, SumStats
-from sims.runtime.channel import Plan
 from sims.runtime.processes.messages import JoinSession, Refusal, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
+from sims.runtime.session import SessionPlan
 from sims.runtime.tampering import server_hooks
 
 # A stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
@@ -45,7 +45,9 @@ class ProcessSession:
 
     is_plain = False
 
-    def __init__(self, plan: Plan, supervisor: WorkerSupervisor, place: Place, missing: Missing) -> None:
+    def __init__(
+        self, plan: SessionPlan, supervisor: WorkerSupervisor, place: Place, missing: Missing
+    ) -> None:
         self._plan = plan
         self._supervisor = supervisor
         self._place = place
@@ -214,7 +216,7 @@ class _SumCounts:
                 self.revealed.add(sender)
 
 
-def _server(plan: Plan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
+def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
     """The one that `sims.runtime.secure` would make for the same session."""
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
