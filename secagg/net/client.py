@@ -47,7 +47,7 @@ _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 
 
 def _new_name() -> bytes:
-    """Of a link: nobody else has it, so that nobody is taken for us, nor we for an earlier process."""
+    """Return a random link name, so that two processes are never taken for each other."""
     return secrets.token_bytes(LINK_BYTES)
 
 
@@ -79,7 +79,7 @@ class Client:
         self._on_event = on_event
         self._progress = progress
         self._work = work
-        self._machine_lock = trio.Lock()  # of whoever uses the machine
+        self._machine_lock = trio.Lock()  # held while the machine is in use
         self._asked: Asked | None = None
         self._handed_out: Asked | None = None
         self._failure: SecaggError | None = None
@@ -93,7 +93,7 @@ class Client:
         return self
 
     async def __anext__(self) -> Asked:
-        """The next question. Whoever is still at work on the last one will find it no longer wanted."""
+        """Return the next question. An answer to the previous one is no longer accepted."""
         await trio.lowlevel.checkpoint()
         while self._asked is None or self._asked is self._handed_out:
             self._raise_failure()

@@ -1,8 +1,11 @@
-"""A nursery inside a context manager: its tasks live until the block has said goodbye.
+"""Trio helpers: a nursery for background tasks, and where long computations run.
 
-Trio gathers what a nursery's tasks and its block raise in one group. Whoever writes `async with
-open_client(...)` knows of no nursery, and expects from the block what the block raised. And where the block
-is cancelled, connections have to last a moment longer, or nobody could be told.
+Trio wraps what a nursery's tasks and its block raise into one group. A caller of `async with
+open_client(...)` does not know of the nursery, and expects the exception of the block itself. If the block is
+cancelled, the background tasks last a moment longer, so that the peer can be notified.
+
+A computation runs in a thread, so that the event loop keeps sending keep-alive packets, or inline. A thread
+costs a fraction of a millisecond; a process that simulates many clients gains nothing from it.
 """
 
 from __future__ import annotations

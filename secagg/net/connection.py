@@ -1,7 +1,8 @@
-"""What travels on a connection: packets of at most 64 KiB, each a kind, a length and a body.
+"""A connection: packets over a byte stream that may be slow, cut off or hostile.
 
-A frame of a machine is cut into pieces, so that acknowledgements and signs of life find a place between
-them, and so that a reader can refuse a frame by its announced length before it holds any of it.
+A packet has a kind, a length and a body of at most 64 KiB. A frame of a machine is split into packets, so
+that acknowledgements and keep-alive packets can be sent in between, and so that a reader can refuse a frame
+by its announced length before it receives any of it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Reason(IntEnum):
     CLOSING = 1  # it shuts down
     EXCLUDED = 2  # the client broke the protocol; it may come back for the next session
     REPLACED = 3  # the same client has connected anew
-    UNKNOWN = 4  # the client is not who it says, or nobody this server knows
+    UNKNOWN = 4  # the client is unknown to this server, or its key is not that of its id
 
 
 _SIZES: Final = {
@@ -153,7 +154,7 @@ _CHUNKS: Final = 64  # of one packet; tiny ones take many times the memory of wh
 
 
 class ConnectionLost(SecaggError):
-    """The stream ended, broke or fell silent. Nobody broke the protocol; the link may go on elsewhere."""
+    """The stream ended, broke or fell silent. The link may continue on another connection."""
 
 
 def why_broken(error: BaseException) -> str:
@@ -193,14 +194,14 @@ class Connection:
             raise ConnectionLost("no sign of life") from None
 
     async def _take(self, size: int) -> bytes:
-        """Exactly so many bytes. What is here is not moved, so that many short packets do not cost much."""
+        """Return exactly `size` bytes, without moving the rest, so that many short packets cost little."""
         if len(self._rest) < size:
             self._rest = memoryview(await self._gather(size))
         taken, self._rest = bytes(self._rest[:size]), self._rest[size:]
         return taken
 
     async def _gather(self, size: int) -> bytes:
-        """At least so many bytes, which are joined once, or now and then if they come one by one."""
+        """Return at least `size` bytes. Chunks are joined once, or repeatedly if they are tiny."""
         chunks: list[bytes | memoryview] = [self._rest]
         missing = size - len(self._rest)
         while missing > 0:

@@ -1,7 +1,16 @@
-"""Files of a deployment: read whole, and written so that a crash leaves the old one or the new one.
+"""Files of a deployment: private keys, certificates and the registry.
 
-What is wrong with a file is said by the kind of error that its reader wants, in one sentence that names the
-file and says what to do. No message quotes what is in it.
+Files are read whole, and written so that a crash leaves the old or the new one. An error is one sentence that
+names the file and says what to do. No message quotes what is in the file.
+
+A private key is PEM, PKCS #8, Ed25519, unencrypted, with mode 0600, as `openssl pkey` makes and reads it. It
+is never overwritten: an identity whose key is lost has to be enrolled again.
+
+`registry.secagg` is the registry: versioned, signed by the authority, read by clients and servers.
+`registry.pem` beside it holds one certificate for each member, so that a server can authenticate its clients
+in TLS. It is not signed, because every certificate in it is checked against the registry. The certificates
+are written first, the registry last. A crash in between leaves the old registry, which clients can still use.
+A server refuses the two together if their members differ; repeating the interrupted command repairs this.
 """
 
 from __future__ import annotations
@@ -53,14 +62,14 @@ class FileKind:
     def read(self, path: Path, *, secret: Callable[[bytes], bool] = _no_secret) -> bytes:
         """All of the file. If `secret` finds one in it, the file must not be open to other users."""
         with self._clear_errors(path, "read"):
-            # Whoever opens a pipe would wait for its writer, were it not for O_NONBLOCK.
+            # Without O_NONBLOCK, to open a pipe would wait for its writer.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 mode = os.fstat(handle).st_mode
                 self._check_regular(path, mode)
                 with open(handle, "rb", closefd=False) as file:
                     data = file.read()
-                # Whoever named the wrong file shall not be told to lock that one away.
+                # For a wrong file, changing its mode would be the wrong advice.
                 if secret(data):
                     self._check_private(path, mode)
                 return data
@@ -85,7 +94,7 @@ class FileKind:
         if mode & _OTHERS:
             raise self.error(
                 f"{path} is open to other users (mode {stat.S_IMODE(mode):04o}); run chmod 600 on it, and "
-                "make another key if somebody may have copied it"
+                "make another key if this one may have been copied"
             )
 
     @contextmanager
@@ -150,7 +159,7 @@ _OTHER_KEY: Final = "holds another kind of key than Ed25519"
 _NO_KEY: Final = {
     b"CERTIFICATE": "is a certificate, not the private key that belongs to it",
     b"PUBLIC KEY": "is a public key, not the private key that belongs to it",
-    b"ENCRYPTED PRIVATE KEY": "is encrypted, and nobody is there to type the password",
+    b"ENCRYPTED PRIVATE KEY": "is encrypted, and only an unencrypted key can be used",
 }
 
 
@@ -186,9 +195,7 @@ def read_certificate(path: Path) -> bytes:
     """
     data = CERTIFICATE.read(path)
     if _holds_private_key(data):
-        raise KeyFileError(
-            f"{path} is a private key, which nobody else may see; give its certificate instead"
-        )
+        raise KeyFileError(f"{path} is a private key, which must stay secret; give its certificate instead")
     try:
         return certificate_pem(data)
     except CertificateError as error:

@@ -77,7 +77,7 @@ class Link:
         self.frame_limit = 0
         self.received = 0
         self.sent = 0
-        self.run_lock = trio.Lock()  # of whoever runs it
+        self.run_lock = trio.Lock()  # held by the task that runs it
         self._slots = slots
         self._progress = progress
         self._outbox: deque[tuple[int, bytes]] = deque()  # (frames seen, frame), of those not acknowledged
@@ -103,7 +103,7 @@ class Link:
         self._outbox.append((self._seen, frame))
         self.sent += 1
         if self._flushed.is_set():
-            self._flushed = trio.Event()  # or whoever waits already would wait for ever
+            self._flushed = trio.Event()  # an unset one has tasks waiting for it
         self._wake.set()
 
     async def flush(self) -> None:
@@ -290,4 +290,4 @@ class Link:
             self._second, self._keepalives = now, 0
         self._keepalives += 1
         if self._keepalives > MAX_KEEPALIVES:
-            raise MalformedMessage(self.peer, "babbles; nobody needs so many signs of life")
+            raise MalformedMessage(self.peer, "too many keep-alive packets")

@@ -4,7 +4,7 @@
         async with server.session(ServerMachine(...)) as session:
             total = await session.ask("mean", payload, round_number=0)
 
-One task per connection reads from it; nobody waits for a client that does not read or send. What the server
+One task per connection reads from it; no task waits for a client that does not read or send. What the server
 holds for a client is bounded: a few unread frames, and one of few slots while it uploads.
 """
 
@@ -78,7 +78,7 @@ class Server:
         return self._session
 
     async def wait_for_clients(self, count: int) -> None:
-        """Until so many are connected."""
+        """Wait until `count` clients are connected."""
         while len(self.connected) < count:
             await self._changed.wait()
 
@@ -94,10 +94,10 @@ class Server:
         on_event: OnMachineEvent = no_op,
         work: RunFunction = in_thread,
     ) -> AsyncIterator[Session]:
-        """A session with whoever comes in time; it is set up when the block begins and ended with it.
+        """A session with the clients that join in time, set up when the block begins and ended with it.
 
         With `expected` clients, set-up goes on at once instead of waiting for more. Raises `SumFailed` if too
-        few come. With `members`, nobody else is invited: others stay connected, and wait for another session.
+        few come. With `members`, only these are invited; others stay connected and wait for another session.
         `on_event` is called with every event of the machine, after it was written to the ledger; the server's
         own callback is called next.
         """
@@ -116,7 +116,7 @@ class Server:
             work=work,
         )
         try:
-            # Whoever is without a connection is invited when it has one: its process may be another by then.
+            # A client without a connection is invited when it reconnects: its process may be new by then.
             for member in self.connected:
                 session.invite(self._links[member])
             await session.open()
@@ -232,7 +232,7 @@ class Server:
             self._forget(link, LeaveReason.CONNECTION_LOST)
 
     def _stop_grace_period(self, link: Link) -> None:
-        """It is found or forgotten; whoever comes and goes all the time leaves nobody waiting behind."""
+        """End the link's grace period, so that frequent reconnects leave no waiting tasks behind."""
         if (scope := self._offline.pop(link, None)) is not None:
             scope.cancel()
 
@@ -258,7 +258,7 @@ class Server:
     # --- the end ---
 
     async def close(self) -> None:
-        """Let all_clients read what they were sent last, for a short time, and part."""
+        """Give clients a short time to read the last frames, then close their connections."""
         with trio.move_on_after(self._patience.farewell, shield=True):
             async with trio.open_nursery() as nursery:
                 for link in self._links.values():
@@ -294,8 +294,8 @@ async def open_server(
 ) -> AsyncIterator[Server]:
     """Listen for the clients in `members` (id to public key) for as long as the block lasts.
 
-    `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, all_clients on
-    this machine is believed to be whoever it says, and the address must be a loopback one. Port 0 takes a
+    `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, every
+    claimed id is accepted, and the address must be a loopback one. Port 0 takes a
     free one; `server.address` tells which. `on_event` is called with every event of connections and sessions;
     without it, events go to the standard library's log. Raises `OSError` if it cannot listen there.
 

@@ -1,7 +1,7 @@
 """One session on the network: a server's machine, its deadlines, and the links of its clients.
 
-The machine is used by one task at a time, under a lock; whoever brings a frame waits for its turn, and is
-not read from meanwhile.
+The machine is used by one task at a time, under a lock. A connection that brings a frame waits for the lock,
+and is not read from meanwhile.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Session:
                     raise event.error
 
     def _abandon(self) -> None:
-        """Give up whatever sum is under way. Nobody else can hold the machine here but readers of frames."""
+        """Abandon the current sum, if any. Only readers of frames can hold the machine here."""
         if self._machine.state in (ServerState.MASKING, ServerState.CONFIRMING, ServerState.UNMASKING):
             self._act(self._machine.abandon())
 
@@ -190,7 +190,7 @@ class Session:
         return step.events
 
     def _dismiss_latecomers(self) -> None:
-        """Tell whoever was invited and did not come in time not to wait for this session."""
+        """Send a farewell to the clients that were invited and did not join in time."""
         for member in set(self._links) - set(self._machine.advertised):
             self._send_farewell(self._links.pop(member))
 
@@ -210,7 +210,7 @@ class Session:
                 self._catch_up()
 
     def _later(self, act: Callable[[], tuple[ServerEvent, ...]]) -> None:
-        """Do something with the machine as soon as nobody else does."""
+        """Call `act` as soon as the machine is free."""
         self._pending.append(act)
         if not self._machine_lock.locked():
             self._catch_up()

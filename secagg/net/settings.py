@@ -1,4 +1,4 @@
-"""What an operator can set: deadlines of stages, and how much a peer may cost."""
+"""What an operator sets: addresses, deadlines of stages, timeouts, and limits on what a peer may cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY: Final = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Seconds after which a stage is closed with whoever has answered, if it is not complete before.
+    """Seconds after which a stage is closed with the answers received, if it is not complete before.
 
     `join`     clients come and advertise keys.
     `share`    they deal shares of their one-time secrets.
@@ -57,7 +57,7 @@ class Patience:
     `handshake`  from a new connection until its client is known.
     `silence`    without a sign of life, after which a connection is taken for dead.
     `grace`      without a connection, after which a client has left the session.
-    `farewell`   until all_clients has read that the server shuts down.
+    `farewell`   until all clients have read that the server shuts down.
 
     Raises `ParameterError` for what is no number of seconds.
 
@@ -78,7 +78,7 @@ class Patience:
 class Capacity:
     """How much the server takes on.
 
-    `uploads`   large messages taken in at the same time: memory is so many vectors, and one. Unless it is
+    `uploads`   large messages taken in at the same time: memory is one vector more than that. Unless it is
                 more than the clients that may collude, these can keep others waiting.
     `slowest`   bytes per second below which an upload makes room for others that wait.
     `strangers` connections whose clients are not known yet. When one more comes, the oldest has to go.

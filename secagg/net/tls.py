@@ -1,7 +1,7 @@
-"""Certificates: an identity's public key in the form that TLS wants.
+"""Self-signed certificates of identities, and TLS contexts that pin them.
 
-There is no certification authority for TLS here. Every identity signs its own certificate, and whoever talks
-to it has that very certificate and trusts no other. So a certificate has one form, with nothing to choose:
+There is no certification authority for TLS here. Every identity signs its own certificate, and its peers have
+that very certificate and trust no other. Therefore a certificate has one form, with nothing to choose:
 
 * subject and issuer are the public key in hexadecimal, hence no two keys share a subject;
 * it is not a CA: a pinned certificate that was one would vouch for any certificate that its owner signs;
@@ -46,7 +46,7 @@ from secagg.registry import Registry
 
 DAYS: Final = 3650
 MAX_DAYS: Final = 36500
-_SKEW: Final = timedelta(days=1)  # by how much the clock of whoever checks may be behind
+_SKEW: Final = timedelta(days=1)  # by how much a verifier's clock may be behind
 _SERIAL_BYTES: Final = 16  # of at most 20
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICATE-----", re.DOTALL)
 _IDENTIFIER_BYTES: Final = 20
@@ -212,7 +212,7 @@ def _extensions(key: bytes) -> list[x509.Extension[x509.ExtensionType]]:
 
 
 def private_pem(identity: Identity) -> bytes:
-    """The private key of `identity`, for a key file or for OpenSSL. Nobody else may see it."""
+    """Return the private key of `identity` as PEM, for a key file or for OpenSSL. Keep it secret."""
     key = Ed25519PrivateKey.from_private_bytes(identity.secret())
     none = serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
@@ -239,7 +239,7 @@ def server_context(identity: Identity, certificate: bytes, clients: Sequence[byt
     'TLSv1_3'
     """
     if not clients:
-        raise ParameterError("a server without clients' certificates would refuse all_clients")
+        raise ParameterError("a server without clients' certificates would refuse every client")
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity, certificate, clients)
     context.verify_mode = ssl.CERT_REQUIRED
     context.num_tickets = 0
@@ -287,7 +287,7 @@ def _context(
 def _load_identity(context: ssl.SSLContext, identity: Identity, certificate: bytes) -> None:
     """Python takes a private key from a named file only. It gets the name of a pipe, so there is no file.
 
-    A temporary file would put the key on a disk, or need a password of its own and somebody to delete it; a
+    A temporary file would put the key on a disk, or need a password and its own deletion; a
     file in memory exists on Linux alone. A pipe is on every POSIX system, and gone when it has been read.
     """
     with _piped(certificate_pem(certificate)) as chain, _piped(private_pem(identity)) as key:

@@ -1,8 +1,8 @@
-"""Room for large frames: how many of them the server takes in at the same time.
+"""Bounds the number of large frames that the server receives at the same time.
 
-A masked vector is forgotten once it is added, so memory is that of the vectors on their way. Whoever has to
-wait is simply not read from. A slot is nobody's for good: while others wait, an upload that is slower than
-`slowest` has to make room. With more slots than corrupt clients, these cannot take all of them.
+A masked vector is discarded once it is added, so memory is that of the vectors in transit. The server does
+not read from a client that waits for a slot. While others wait, an upload that is slower than `slowest` loses
+its slot. With more slots than corrupt clients, these cannot take all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UploadSlot:
         self._scope: trio.CancelScope | None = None
 
     def progress(self, taken: int) -> None:
-        """So many bytes more have arrived."""
+        """Count bytes that have arrived."""
         self._taken += taken
 
     @contextmanager
@@ -103,12 +103,12 @@ class UploadSlots:
         self._grant()
 
     def _next_overdue(self) -> float:
-        # Slots may be held by nobody who can be hurried: then it is enough to look again in a while.
+        # If no holder can lose its slot now, look again later.
         soonest = min((slot.overdue(self._slowest) for slot in self._held), default=math.inf)
         return min(soonest, trio.current_time() + GRACE)
 
     def _end_overdue(self) -> None:
-        """One for all_clients who waits, the slowest first."""
+        """Return one upload for each waiting client, the slowest first."""
         now = trio.current_time()
         wanted = len(self._queue) - sum(slot.is_ending for slot in self._held)
         late = sorted(self._held, key=lambda slot: slot.overdue(self._slowest))

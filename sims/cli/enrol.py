@@ -26,7 +26,7 @@ def add(subparsers: Subparsers) -> None:
         description="Make or change the registry: the list of all clients, signed by an authority, by which "
         "clients know each other and a server cannot invent any. The registry's version goes up with every "
         "change. Beside it, in a file that ends in .pem, are the certificates of all members. A server needs "
-        "both files; a client needs the registry, and everybody the authority's certificate.",
+        "both files; a client needs the registry, and both need the authority's certificate.",
         epilog="The authority is a key of its own, made with secagg keygen: it must be neither the server's "
         "nor a client's. Both files are replaced as a whole, the certificates first: if the command is "
         "interrupted between the two, the old registry is still there, and giving the command again "
@@ -73,7 +73,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         type=_expires,
         default=UNCHANGED,
         metavar="YYYY-MM-DD",
-        help="from 00:00 UTC of this day on, nobody accepts the registry; or never, as in a new registry "
+        help="from 00:00 UTC of this day on, the registry is not accepted; or never, as in a new registry "
         f"(default {UNCHANGED})",
     )
 

@@ -18,7 +18,7 @@ def add(subparsers: Subparsers) -> None:
         "configuration. The exit status is 2 if something is wrong that only an operator can put right.",
     )
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as join.toml")
-    WholeNumberOption("--sessions", 0, 1 << 31, 0, "leave after so many sessions; 0 is never").add(parser)
+    WholeNumberOption("--sessions", 0, 1 << 31, 0, "leave after this many sessions; 0: never").add(parser)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="verify everything and exit, without connecting")
     only.add_argument(

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             write_certificate(certificate_file, certificate)
         except KeyFileError:
-            key_file.unlink()  # nobody has used it: without its certificate it would only be in the way
+            key_file.unlink()  # unused, and useless without its certificate
             raise
     except KeyFileError as error:
         raise UserError(f"secagg keygen: {error}") from None

@@ -58,7 +58,7 @@ def add(subparsers: Subparsers) -> None:
         "--graph",
         GRAPHS,
         default="auto",
-        text="who shares with whom: everybody with everybody, or on a ring with some neighbours, which "
+        text="who shares with whom: each client with all others, or on a ring with some neighbours, which "
         "large cohorts need and a curious_server is trusted to draw",
     )
     WholeNumberOption("--sums", 1, 64, 3, "sums in the session").add(parser)

@@ -1,1 +1,1 @@
-"""What an operator of secure sums does: keys, enrolment."""
+"""Deployments: enrolment, configuration, and the programs behind `secagg serve` and `secagg join`."""

@@ -80,7 +80,7 @@ def _from_file(path: Path) -> Source:
 
 
 def _opened(path: Path) -> BinaryIO:
-    # Whoever opens a pipe would wait for its writer, were it not for O_NONBLOCK.
+    # Without O_NONBLOCK, to open a pipe would wait for its writer.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return os.fdopen(handle, "rb")

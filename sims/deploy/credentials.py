@@ -1,7 +1,7 @@
 """Who a server or a client is, and whom it believes: checked before it says a word to anybody.
 
 The registry is signed by an authority that is neither the server, who could otherwise enrol clients that it
-plays itself, nor a client. Under `curious_server` nobody signs anything within a session, and the registry
+plays itself, nor a client. Under `curious_server` no message of a session is signed, and the registry
 only says who may connect.
 """
 
@@ -21,7 +21,7 @@ from sims.deploy.config import ClientSection, ServeFileServer
 
 
 @dataclass(frozen=True)
-class Credentials:
+class OwnCredentials:
     """An identity, its certificate as PEM, and the registry."""
 
     identity: Identity = field(repr=False)
@@ -30,12 +30,12 @@ class Credentials:
 
 
 @dataclass(frozen=True)
-class ServerCredentials(Credentials):
+class ServerCredentials(OwnCredentials):
     clients: Mapping[int, bytes]  # member -> certificate
 
 
 @dataclass(frozen=True)
-class ClientCredentials(Credentials):
+class ClientCredentials(OwnCredentials):
     server: bytes  # its certificate
 
 
@@ -81,7 +81,7 @@ class _Own:
 
 
 def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
-    """None also if the two do not fit: then nobody can tell who it is."""
+    """None also if the two do not fit: then its identity is undefined."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
         identity = read_key(section.key)
@@ -131,7 +131,7 @@ def _check_server(
     if key == authority:
         problems.add(
             name,
-            f"{path} is the authority's own: the registry must be signed by somebody who is not the server",
+            f"{path} is the authority's own: the registry must be signed by a party other than the server",
         )
     elif registry is not None and key in registry.members.values():
         problems.add(name, f"{path} is that of a client: the server needs an identity of its own")

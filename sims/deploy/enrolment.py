@@ -74,7 +74,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
 
 
 def _given(file: Path, authority: Identity, now: int) -> bytes:
-    """The certificate in a file that somebody handed in."""
+    """Return the certificate in a file that a member handed in."""
     certificate = read_certificate(file)
     try:
         check_dates(certificate, now=now)
@@ -117,7 +117,7 @@ def _changed(old: Registry | None, changes: Changes, given: Mapping[int, bytes])
         members[member] = certificate_key(certificate)
     if not members:
         raise RegistryError(
-            "nobody would be left: enrol somebody in the same command, or give an end with --expires"
+            "no member would be left: enrol one in the same command, or give an end with --expires"
         )
     _check_keys_differ(members)
     expires = (old.expires if old else NEVER_EXPIRES) if changes.expires is None else changes.expires
@@ -195,6 +195,6 @@ def _lock(handle: int, directory: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RegistryError(f"somebody else is changing a registry in {directory}; try again") from None
+        raise RegistryError(f"another process is changing a registry in {directory}; try again") from None
     except OSError as error:
         raise RegistryError(f"the directory {directory} cannot be locked: {error.strerror}") from None

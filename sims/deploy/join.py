@@ -1,4 +1,4 @@
-"""A client that an operator starts: it takes part in its server's sums, session after session."""
+"""`secagg join`: verify a client's configuration, then take part in its server's sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sims.deploy.sums_file import read_table
 
 
 def join(path: Path, *, sessions: int = 0) -> None:
-    """Take part until SIGTERM, or in so many sessions. Raises `ConfigError`, or another `SecaggError`."""
+    """Take part until SIGTERM, or in `sessions` sessions. Raises `ConfigError`, or another `SecaggError`."""
     forbid_core_dumps()
     plan = load_client_setup(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:

@@ -73,7 +73,7 @@ def check_log(path: Path | None) -> None:
 
 
 def _appending(path: Path) -> TextIO:
-    # Whoever opens a pipe would wait for its reader, were it not for O_NONBLOCK.
+    # Without O_NONBLOCK, to open a pipe would wait for its reader.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         handle = os.open(path, flags, _MODE)

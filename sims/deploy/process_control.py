@@ -1,4 +1,4 @@
-"""What ends a server or a client from outside: a signal, or the day on which its registry expires."""
+"""Runs a server or client until a signal or the expiry of its registry, and sets its resource limits."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def forbid_core_dumps() -> None:
 
 
 def allow_connections(most: int) -> None:
-    """Raises `ConfigError` if the system allows fewer open files than so many connections need."""
+    """Raise `ConfigError` if the system allows fewer open files than `most` connections need."""
     try:
         raise_open_file_limit(most + _OWN)
     except ParameterError as error:

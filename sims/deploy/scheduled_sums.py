@@ -1,9 +1,13 @@
-"""What a server asks: the same few questions in every session, in order, and which round they belong to.
+"""The sums that a server requests in every session, and the directory of their released totals.
 
 A client remembers every question that it answered, by kind and payload, and never answers it again. So each
 payload begins with a nonce of 16 random bytes, after which comes what the payload's file holds at that
 moment, if there is one. A round is one pass through the questions: sums of one group within it are over the
 same clients. Rounds only ascend, also across restarts, because clients refuse groups of earlier rounds.
+
+Each total is a file: `00000012-03-mean.npz` is sum 3 of its session, in round 12. It holds an array for each
+part, by its name, and `_kind`, `_round`, `_clients` (how many are in the total) and `_invited`. Names of
+parts begin with a letter, so they never collide with these.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ PAYLOAD: Final = FileKind("a payload", "write it, or correct the path", ConfigEr
 
 
 def fresh(payload: bytes) -> bytes:
-    """A payload that nobody has been asked before."""
+    """Return the payload with a new nonce, so that clients take it for a new question."""
     return secrets.token_bytes(NONCE_BYTES) + payload
 
 
@@ -61,7 +65,7 @@ class ScheduledSum:
 
 
 class SumSchedule:
-    """All sessions' questions. `next_round` is the first that nobody has been asked in."""
+    """All sessions' questions. `next_round` is the first unused round."""
 
     def __init__(self, asks: Sequence[AskSection], *, sums: int, next_round: int) -> None:
         self._asks = tuple(asks)
@@ -135,7 +139,7 @@ class TotalsDirectory:
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """The first round after all that a total here is of. Raises `ConfigError` if nobody can look."""
+        """The first round after all that a total here is of. Raises `ConfigError` if it cannot be read."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:

@@ -1,7 +1,7 @@
-"""A server that an operator starts: session after session, the same questions in each of them.
+"""`secagg serve`: verify a server's configuration, then hold sessions with the same questions in each.
 
-A sum or a session that fails is a line in the log, and the next one comes. What ends a server are signals,
-and what only its operator can put right: a ledger or a directory that cannot be written, an expired registry.
+If a sum or a session fails, the log says so and the next one follows. The server ends on a signal, or on an
+error that only its operator can repair: a ledger or a directory that cannot be written, an expired registry.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def serve(path: Path) -> None:
 
 @contextmanager
 def _totals(plan: ServerSetup) -> Iterator[None]:
-    """The directory is there, can be written, and is nobody else's."""
+    """Create, lock and check the directory of totals."""
     totals = TotalsDirectory(plan.config.server.totals)
     totals.prepare()
     with totals.held():
@@ -87,7 +87,7 @@ class ServeRunner:
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Until all sessions are held, or for ever. Raises `ConfigError` if nobody can listen there."""
+        """Until all sessions are held, or for ever. Raises `ConfigError` if the address cannot be used."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
@@ -111,7 +111,7 @@ class ServeRunner:
         try:
             return await stack.enter_async_context(opened)
         except OSError as error:
-            where = f"{plan.path}: server.listen: nobody can listen on {plan.config.server.listen}"
+            where = f"{plan.path}: server.listen: cannot listen on {plan.config.server.listen}"
             hint = _HINTS.get(error.errno or 0, "")
             raise ConfigError(f"{where}: {error.strerror or error}{hint}") from None
 
@@ -127,7 +127,7 @@ class ServeRunner:
         if self._plan.capacity.uploads <= self._section.corrupt:
             self._log.write(
                 "caution",
-                reason="capacity.uploads is not more than session.corrupt: so many clients could hold up "
+                reason="capacity.uploads is not more than session.corrupt: corrupt clients could hold up "
                 "the uploads of all others by sending slowly",
             )
 

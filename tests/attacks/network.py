@@ -71,7 +71,7 @@ def run_live(main: Callable[[], Awaitable[T]]) -> T:
 
 
 class Diary(list[tuple[str, Mapping[str, Fact]]]):
-    """What was written to an operator's log until the scene was over, when all_clients leaves."""
+    """What was written to an operator's log until the scene was over, when all clients leave."""
 
     _changed: trio.Event | None = None
     over = False
@@ -235,7 +235,7 @@ class Scene:
 
     @asynccontextmanager
     async def session(self, *, expected: int | None = None, **changes: Any) -> AsyncIterator[Session]:
-        """With all_clients, hostile or not, unless told otherwise. It lasts for as long as the block."""
+        """With all clients, hostile or not, unless told otherwise. It lasts for as long as the block."""
         settings: dict[str, Any] = {"deadlines": self.site.deadlines, "work": inline, **changes}
         all_clients = len(self.site.members) if expected is None else expected
         async with self.server.session(self.site.machine(), expected=all_clients, **settings) as session:

@@ -31,7 +31,7 @@ def test_many_connections_of_one_client_at_once(names: str) -> None:
         intruder = await place.intrude(site.insider)
         link = None if names == "the same" else secrets.token_bytes(LINK_BYTES)
         await intruder.hello(site.insider, link=link)
-        await trio.sleep(1)  # all_clients has said hello, and nobody hangs up
+        await trio.sleep(1)  # all clients have said hello, and none hangs up
         hosted.append(place.server._connection_count)
 
     async def attack(place: Scene) -> None:

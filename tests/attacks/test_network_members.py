@@ -311,7 +311,7 @@ def control_flood(data: bytes, times: int, reason: str) -> None:
 
 
 TWICE = "acknowledged the same twice"
-BABBLE = "babbles; nobody needs so many signs of life"
+BABBLE = "too many keep-alive packets"
 
 
 def test_a_flood_of_signs_of_life() -> None:
@@ -333,7 +333,7 @@ def test_a_million_control_packets(data: bytes, reason: str) -> None:
 
 
 def test_a_flood_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many packets as are here at once: between any two of them, all_clients else has a turn.
+    """As many packets as are here at once: between any two of them, every other task runs.
 
     The guard: the checkpoint in `Connection.read`. Without it, nobody else runs until all are read.
     """

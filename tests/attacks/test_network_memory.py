@@ -107,7 +107,7 @@ async def _serve(setting: Setting, certificates: dict[int, bytes], pipe: Pipe) -
         pipe.send(Report(growth.peak_bytes(), site.diary, place.rounds))
 
 
-# --- the process of all_clients else --------------------------------------------------------------------
+# --- the process of all other clients --------------------------------------------------------------------
 
 
 def measure(setting: Setting, attack: Attack) -> Report:

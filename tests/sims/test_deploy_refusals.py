@@ -154,7 +154,7 @@ REFUSALS: dict[str, tuple[Break | dict[str, Break], str]] = {
     "no certificate": (own(lambda name: lose(f"{name}.pem")), "{own}.pem does not exist"),
     "a key as certificate": (
         own(lambda name: copy(f"{name}.key", f"{name}.pem")),
-        "{own}.pem is a private key, which nobody else may see",
+        "{own}.pem is a private key, which must stay secret",
     ),
     "an expired certificate": (own(stale_certificate), "{own}.pem is a certificate that expired at"),
     "no authority": (lose("authority.pem"), "authority.pem does not exist"),
@@ -299,7 +299,7 @@ def test_the_authority_must_not_be_the_server(
 
     found = refused(site, command, capsys)
 
-    assert "is the authority's own: the registry must be signed by somebody who is not the server" in found
+    assert "is the authority's own: the registry must be signed by a party other than the server" in found
 
 
 @pytest.mark.parametrize("command", BOTH)
@@ -376,7 +376,7 @@ def test_a_port_in_use(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
 
     out, err = capsys.readouterr()
     assert err == (
-        f"secagg serve: {site / 'serve.toml'}: server.listen: nobody can listen on 127.0.0.1:{port}: "
+        f"secagg serve: {site / 'serve.toml'}: server.listen: cannot listen on 127.0.0.1:{port}: "
         "Address already in use; stop the program that listens there, or choose another port\n"
     )
     assert '"gave up"' in out
@@ -425,7 +425,7 @@ def test_an_address_of_another_machine(site: Site, capsys: pytest.CaptureFixture
     site.change("serve.toml", "127.0.0.1:0", "192.0.2.1:7443")  # reserved for documentation
 
     assert main(["serve", str(site / "serve.toml")]) == 2
-    assert "nobody can listen on 192.0.2.1:7443: Cannot assign requested address" in capsys.readouterr().err
+    assert "cannot listen on 192.0.2.1:7443: Cannot assign requested address" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ def test_certificates_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     for name, why in {
         "nowhere.pem": f"nowhere.pem does not exist; {remedy}",
         "text.pem": f"text.pem is not a certificate; {remedy}",
-        "alice.key": "alice.key is a private key, which nobody else may see; give its certificate instead",
+        "alice.key": "alice.key is a private key, which must stay secret; give its certificate instead",
     }.items():
         assert_refused_without_a_trace(capsys, why, "--member", f"3={name}")
 
@@ -384,7 +384,7 @@ def test_a_certificate_that_is_not_valid_yet(capsys: pytest.CaptureFixture[str])
 
 def test_somebody_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     enrolled(capsys)
-    why = "nobody would be left: enrol somebody in the same command, or give an end with --expires"
+    why = "no member would be left: enrol one in the same command, or give an end with --expires"
     assert_refused_without_a_trace(capsys, why, "--remove", "0", "--remove", "10")
 
 
@@ -551,7 +551,7 @@ def test_one_at_a_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        why = "somebody else is changing a registry in .; try again"
+        why = "another process is changing a registry in .; try again"
         assert_refused_without_a_trace(capsys, why, "--remove", "0")
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""The door: all_clients can knock, few can stand there, nobody for long, and only members come in."""
+"""Unauthenticated connections are few and short, and only members are accepted."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ NO_KEYS = {
     ),
     "encrypted": (
         ED25519.private_bytes(PEM, PKCS8, serialization.BestAvailableEncryption(b"password")),
-        "is encrypted, and nobody is there to type the password",
+        "is encrypted, and only an unencrypted key can be used",
     ),
     "encrypted the old way": (
         SECRET.replace(b"KEY-----\n", b"KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n", 1),
@@ -179,7 +179,7 @@ def test_something_else_is_not_a_certificate(tmp_path: Path, data: bytes) -> Non
 @pytest.mark.parametrize("data", [SECRET, SECRET + CERTIFICATE, NO_KEYS["encrypted"][0]])
 def test_a_private_key_in_place_of_a_certificate_is_a_warning(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "bad.pem").write_bytes(data)
-    with pytest.raises(KeyFileError, match=r"bad\.pem is a private key, which nobody else may see"):
+    with pytest.raises(KeyFileError, match=r"bad\.pem is a private key, which must stay secret"):
         read_certificate(tmp_path / "bad.pem")
 
 

@@ -462,8 +462,8 @@ def test_a_greeting_that_was_held_up_is_no_greeting() -> None:
 
 def test_nobody_needs_so_many_signs_of_life() -> None:
     alive = packets.packet(PacketKind.ALIVE)
-    ends_with(MalformedMessage, "babbles", *[alive] * (MAX_KEEPALIVES + 1))
-    ends_with(MalformedMessage, "babbles", packets.begin(10, 0), *[alive] * (MAX_KEEPALIVES + 1))
+    ends_with(MalformedMessage, "too many keep-alive", *[alive] * (MAX_KEEPALIVES + 1))
+    ends_with(MalformedMessage, "too many keep-alive", packets.begin(10, 0), *[alive] * (MAX_KEEPALIVES + 1))
 
 
 def test_signs_of_life_are_counted_by_the_second() -> None:

@@ -327,7 +327,7 @@ def test_only_certificates_of_our_form_are_trusted() -> None:
 
 
 def test_a_server_has_clients() -> None:
-    with pytest.raises(ParameterError, match="would refuse all_clients"):
+    with pytest.raises(ParameterError, match="would refuse every client"):
         server_context(SERVER, SERVER_PEM, [])
 
 

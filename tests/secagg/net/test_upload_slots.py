@@ -65,7 +65,7 @@ def play(main: Callable[[Uploads, trio.Nursery], Awaitable[None]], uploads: int 
 
 
 async def settle() -> None:
-    """Until all_clients waits for something."""
+    """Wait until every task waits for something."""
     await trio.testing.wait_all_tasks_blocked()
 
 
