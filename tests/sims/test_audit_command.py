@@ -146,4 +146,4 @@ def test_a_run_that_lacks_its_log(runs: Path, tmp_path: Path, capsys: pytest.Cap
     (run / "sums.jsonl").unlink()
     status, _, err = ask(capsys, run)
     assert status == 2
-    assert "sums.jsonl is missing: without it, nobody knows what was asked" in err
+    assert "sums.jsonl is missing: it lists the sums of the run" in err
