@@ -148,7 +148,7 @@ class PrivacySpending:
     `larger`         "server", "clients" or "equal", and `why` in a sentence.
     `of_budgets`     what each budget comes to by itself: "algorithm", and, if there is one, "tail" at a delta
                      of its own; then also "together".
-    `most_of_tail`   as `most`, of what is asked beside the algorithm.
+    `most_of_tail`   as `most`, of extra sums.
     """
 
     adjacency: str

@@ -30,7 +30,7 @@ from sims.records.run_paths import SCENARIO
 def audit_run(
     run: RunDirectory | Path, *, server_key: bytes | None = None, delta: float | None = None
 ) -> Audit:
-    """All there is to find out about a run.
+    """Audit a run directory.
 
     `server_key`  the public key that the ledger's head must be signed with.
     `delta`       at which epsilons are computed; by default, that of the scenario.
@@ -56,20 +56,22 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     chosen, remark = delta_of(evidence, settings, delta)
     adjacency = adjacency_of(evidence, records)
     accounts = PrivacyAccount(adjacency, chosen)
-    beside = settings.get("tail", {}).get("delta") if delta is None else None
-    books = BudgetAccounts(accounts, accounts if beside is None else PrivacyAccount(adjacency, beside))
+    tail_delta = settings.get("tail", {}).get("delta") if delta is None else None
+    budget_accounts = BudgetAccounts(
+        accounts, accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta)
+    )
     written = evidence.run.get("sums") or ()
     described = {row["kind"]: row for row in written}
     kinds = kinds_of(written, records.entries)
     extra = {kind.kind for kind in kinds if kind.extra}
-    learned = releases(records, described, books)
+    learned = releases(records, described, budget_accounts)
     return Audit(
         subject=_subject(evidence),
         integrity=_with(found.integrity, tuple(wrong_charges(records, accounts))),
         kinds=kinds,
         releases=learned,
         stretches=round_ranges(learned, extra),
-        spending=spending(evidence, records, extra, learned, books),
+        spending=spending(evidence, records, extra, learned, budget_accounts),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),

@@ -22,7 +22,7 @@ from sims.audit.run_files import Evidence
 from sims.records.sums import TRAINING, SumRecord, TrafficCounts
 
 _PARAMETER: Final = 4  # bytes of a parameter in plain federated averaging
-_MOST_TOLD: Final = 20
+_MOST_SHOWN: Final = 20
 
 
 @dataclass
@@ -46,30 +46,37 @@ class _ByteComparison:
         self.differences += found
 
     def _compared(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> Iterator[str]:
-        for way in ("up", "down"):
-            measured = row.bytes_up if way == "up" else row.bytes_down
-            self.measured[way].update(measured)
-            self.frames[way].update(row.frames_up if way == "up" else row.frames_down)
+        for direction in ("up", "down"):
+            measured = row.bytes_up if direction == "up" else row.bytes_down
+            self.measured[direction].update(measured)
+            self.frames[direction].update(row.frames_up if direction == "up" else row.frames_down)
             for stage in STAGES:
-                yield from self._stage(name, way, stage, measured.get(stage, 0), expected[way].get(stage, 0))
+                yield from self._stage(
+                    name, direction, stage, measured.get(stage, 0), expected[direction].get(stage, 0)
+                )
 
-    def _stage(self, name: str, way: str, stage: str, measured: int, expected: int | None) -> Iterator[str]:
+    def _stage(
+        self, name: str, direction: str, stage: str, measured: int, expected: int | None
+    ) -> Iterator[str]:
         if expected is None:
-            self.unknown.add((way, stage))
+            self.unknown.add((direction, stage))
             if measured:
                 yield (
-                    f"{name}: {measured:,} bytes {way} ({stage}), and what they should be cannot be told: it "
-                    "failed, or clients were lost in the midst of it"
+                    f"{name}: {measured:,} bytes {direction} ({stage}), which cannot be predicted: it "
+                    "failed, or clients were lost during it"
                 )
             return
-        self.expected[way][stage] += expected
+        self.expected[direction][stage] += expected
         if measured != expected:
             self.wrong += 1
-            yield f"{name}: {measured:,} bytes {way} ({stage}), but the protocol says {expected:,}"
+            yield f"{name}: {measured:,} bytes {direction} ({stage}), but the protocol says {expected:,}"
 
     def stages(self) -> Iterator[StageBytes]:
         for stage in STAGES:
-            if any(self.measured[way][stage] or self.expected[way][stage] for way in ("up", "down")):
+            if any(
+                self.measured[direction][stage] or self.expected[direction][stage]
+                for direction in ("up", "down")
+            ):
                 yield StageBytes(
                     stage=stage,
                     up=self.measured["up"][stage],
@@ -80,41 +87,41 @@ class _ByteComparison:
                     frames_down=self.frames["down"][stage],
                 )
 
-    def _expected(self, way: str, stage: str) -> int | None:
-        return None if (way, stage) in self.unknown else self.expected[way][stage]
+    def _expected(self, direction: str, stage: str) -> int | None:
+        return None if (direction, stage) in self.unknown else self.expected[direction][stage]
 
 
 def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
     """None where nothing was sent, as over a plain channel."""
     if evidence.is_plain:
         return None
-    sheet, trust = _ByteComparison(), str(evidence.run["trust"])
+    comparison, trust = _ByteComparison(), str(evidence.run["trust"])
     sessions = {row.session: row for row in evidence.sessions}
     sizes = {number: sizes_of(row, trust) for number, row in sessions.items()}
     for number, row in sessions.items():
         up, down = set_up(row, sizes[number])
-        sheet.add(f"set-up of session {number}", row, {"up": up, "down": down})
+        comparison.add(f"set-up of session {number}", row, {"up": up, "down": down})
     for entry in records.entries:
         if entry.asked is None or entry.logged is None or entry.logged.session not in sizes:
             continue
         one = ExpectedSum(entry.asked, entry.logged, sizes[entry.logged.session])
         name = f"{entry.kind} in round {entry.round}"
-        sheet.add(name, entry.logged, {"up": one.up(), "down": one.down()})
-    return _traffic(evidence, sheet, _loads(evidence))
+        comparison.add(name, entry.logged, {"up": one.up(), "down": one.down()})
+    return _traffic(evidence, comparison, _loads(evidence))
 
 
-def _traffic(evidence: Evidence, sheet: _ByteComparison, loads: Iterable[Load]) -> ByteTraffic:
-    up, down = (sum(sheet.measured[way].values()) for way in ("up", "down"))
+def _traffic(evidence: Evidence, comparison: _ByteComparison, loads: Iterable[Load]) -> ByteTraffic:
+    up, down = (sum(comparison.measured[direction].values()) for direction in ("up", "down"))
     clients = max(int(evidence.run["per_round"]), 1)
     plain = float(_PARAMETER * evidence.run["dim"] * _rounds(evidence))
-    told = sheet.differences[:_MOST_TOLD]
-    if len(sheet.differences) > _MOST_TOLD:
-        told.append(f"and {len(sheet.differences) - _MOST_TOLD} more")
+    shown = comparison.differences[:_MOST_SHOWN]
+    if len(comparison.differences) > _MOST_SHOWN:
+        shown.append(f"and {len(comparison.differences) - _MOST_SHOWN} more")
     return ByteTraffic(
-        stages=tuple(sheet.stages()),
-        sums=sheet.compared,
-        exact=sheet.exact,
-        differences=tuple(told),
+        stages=tuple(comparison.stages()),
+        sums=comparison.compared,
+        exact=comparison.exact,
+        differences=tuple(shown),
         up=up,
         down=down,
         up_per_client=up / clients,
@@ -122,7 +129,7 @@ def _traffic(evidence: Evidence, sheet: _ByteComparison, loads: Iterable[Load]) 
         fedavg_up=plain,
         fedavg_down=plain,
         growth=growth(loads),
-        wrong=sheet.wrong,
+        wrong=comparison.wrong,
     )
 
 

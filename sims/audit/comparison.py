@@ -1,4 +1,4 @@
-"""Several runs beside each other: one row for each measure, one column for each run."""
+"""A comparison of several runs: one row for each measure, one column for each run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunComparison:
 
 
 def compared(audits: Sequence[Audit]) -> RunComparison:
-    """What one chooses between runs by."""
+    """Compare runs by accuracy, privacy cost, bytes and time."""
     names = tuple(_names(audits))
     found = [dict(_measures(audit)) for audit in audits]
     rows = tuple((name, tuple(each[name] for each in found)) for name in found[0])
@@ -38,7 +38,7 @@ def _names(audits: Sequence[Audit]) -> Iterator[str]:
 
 def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     subject, traffic, tail = audit.subject, audit.traffic, audit.tail
-    beside = audit.spending.of_budgets.get(TAIL)
+    tail_cost = audit.spending.of_budgets.get(TAIL)
     yield "algorithm", subject.algorithm
     yield "channel", subject.channel
     yield "status", subject.status
@@ -54,7 +54,7 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "bytes down a client", None if traffic is None else round(traffic.down_per_client)
     yield "epsilon", audit.spending.server.epsilon
     yield "delta", audit.spending.delta if audit.spending.server.epsilon is not None else None
-    yield "epsilon of the private tail", None if beside is None else beside.epsilon
+    yield "epsilon of the private tail", None if tail_cost is None else tail_cost.epsilon
     yield "refusals", len(audit.losses.refused)
     yield "clients missed", sum(each.clients for each in audit.losses.missed)
     yield "seconds", audit.achieved.seconds

@@ -89,7 +89,7 @@ def _always(evidence: Evidence, own: Sequence[SumKind]) -> Iterator[Exposure]:
     if own:
         yield Exposure(
             what="how many clients are in every total",
-            why="every total also tells over how many clients it is, without noise",
+            why="every total states its number of clients, without noise",
         )
         yield Exposure(
             what="who took part, and who left when",

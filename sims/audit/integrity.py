@@ -40,7 +40,7 @@ _FINGERPRINT = 16  # characters; as many as a person compares
 
 @dataclass(frozen=True)
 class Examined:
-    """The ledger, if there is one that can be read, everything beside it, and what was found wrong."""
+    """The ledger, if there is one that can be read, the matched sums, and what was found wrong."""
 
     reading: Reading | None
     records: Records
@@ -169,7 +169,7 @@ def _is_public_key(key: bytes, evidence: Evidence) -> bool:
     return settings is not None and settings.seeded and key == insecure_server(settings.seed).public
 
 
-_SAME: Final = 1e-6  # clients' costs are told as numbers of Python, and added up in another order
+_SAME: Final = 1e-6  # clients add their costs as floats, in another order
 
 
 def settings_of(evidence: Evidence) -> Settings | None:
@@ -204,12 +204,12 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
         ("the number of rounds", run["rounds"], settings.rounds),
         ("the algorithm", run["algorithm"], settings.algorithm.name),
     )
-    for what, told, own in pairs:
-        if told != own:
-            yield f"run.json and the scenario disagree on {what}: {told} and {own}"
-    beside = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
-    if beside != (set() if settings.tail is None else {ErrorHistogram.kind}):
-        yield f"run.json says that {_listed(beside)} beside the training, and the scenario says otherwise"
+    for what, claimed, own in pairs:
+        if claimed != own:
+            yield f"run.json and the scenario disagree on {what}: {claimed} and {own}"
+    extra_kinds = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
+    if extra_kinds != (set() if settings.tail is None else {ErrorHistogram.kind}):
+        yield f"run.json says that {_listed(extra_kinds)} beside the training; the scenario disagrees"
     if run.get("insecure_seed") != (insecure_seed(settings.seed).hex() if settings.seeded else None):
         says = "follow" if settings.seeded else "do not follow"
         yield f"by the scenario, keys and noise {says} from its insecure_seed, and run.json says otherwise"
@@ -226,16 +226,16 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
     """Return claims of `spend.json` about clients that no assignment of clients to sums allows."""
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
-        told = own.get("clients") or {}
-        if not {"most", "least"} <= told.keys():
+        claimed = own.get("clients") or {}
+        if not {"most", "least"} <= claimed.keys():
             continue
         entries = [entry for entry in records.entries if entry.asked is not None and entry.extra is extra]
-        yield from _impossible(told, entries, max(int(evidence.run["clients"]), 1))
+        yield from _impossible(claimed, entries, max(int(evidence.run["clients"]), 1))
 
 
-def _impossible(told: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
+def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
     """A client pays only for sums that were asked, and the largest cost is at least the average one."""
-    most, least = (float(told[which]["rho"]) for which in ("most", "least"))
+    most, least = (float(claimed[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
     known = [entry for entry in entries if entry.logged is not None]  # others, a seed may have repeated
     average = sum((entry.contributors or 0) * _rho(entry) for entry in known) / clients

@@ -45,18 +45,18 @@ def spending(
     records: Records,
     extra: Container[str],
     found: Sequence[Release],
-    books: BudgetAccounts,
+    budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
     """`extra` kinds are beside the training, and have a budget of their own."""
-    accounts = books.algorithm
+    accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
-    beside = [release for release in found if release.kind in extra]
+    extra_releases = [release for release in found if release.kind in extra]
     server = _spent(own, accounts)
     most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
     larger, why = _compared(server, most, records, evidence)
     budgets = {ALGORITHM: server}
-    if beside:
-        budgets |= {TAIL: _spent(beside, books.tail), TOGETHER: _spent(found, accounts)}
+    if extra_releases:
+        budgets |= {TAIL: _spent(extra_releases, budget_accounts.tail), TOGETHER: _spent(found, accounts)}
     return PrivacySpending(
         adjacency=str(adjacency_of(evidence, records)),
         delta=accounts.delta,
@@ -67,7 +67,7 @@ def spending(
         why=why,
         max_rho=None if evidence.spend is None else evidence.spend.get("max_rho"),
         of_budgets=budgets,
-        most_of_tail=_of_client((evidence.spend or {}).get("tail"), "most", books.tail),
+        most_of_tail=_of_client((evidence.spend or {}).get("tail"), "most", budget_accounts.tail),
     )
 
 

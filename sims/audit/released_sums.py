@@ -109,14 +109,18 @@ class BudgetAccounts:
         return self.tail if extra else self.algorithm
 
 
-def releases(records: Records, described: Mapping[str, Row], books: BudgetAccounts) -> tuple[Release, ...]:
+def releases(
+    records: Records, described: Mapping[str, Row], budget_accounts: BudgetAccounts
+) -> tuple[Release, ...]:
     """All that were released, in order. `described` has kinds as `run.json` does, for what has no ledger."""
     costs: dict[bool, list[float]] = {False: [], True: []}
     found: list[Release] = []
     for entry in records.entries:
         if entry.contributors is not None:
             own = costs[entry.extra]
-            found.append(_release(entry, len(found) + 1, described, books.of(extra=entry.extra), own))
+            found.append(
+                _release(entry, len(found) + 1, described, budget_accounts.of(extra=entry.extra), own)
+            )
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""``secagg audit``: what a run has shown to its server, what it cost, and whether its records are whole."""
+"""``secagg audit``: what a run revealed, its privacy cost, and whether its records are intact."""
 
 import argparse
 import json
@@ -23,10 +23,10 @@ HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "audit",
-        help="say what a run has shown, what it cost, and whether its records are whole",
-        description="Look at what a run has left in RUN, and at nothing else: whether its ledger is the one "
-        "that was signed, every sum that was released and what a server learned from it, what that cost in "
-        "privacy, what is not private and why, who was lost, and whether every byte is accounted for.",
+        help="audit what a run revealed, its privacy cost, and whether its records are intact",
+        description="Audit the files of RUN alone: whether its ledger is the one "
+        "that was signed, every released sum and what a server learned from it, its cost in "
+        "privacy, what is not private and why, drop-outs, and whether every byte is accounted for.",
         epilog="The exit status is 0 if all records fit together, 1 if one of them was altered, if bytes are "
         "not what the protocol says, or if a canary refutes the noise that was promised, and 2 if RUN is no "
         "run directory, or a file of it cannot be read.",
