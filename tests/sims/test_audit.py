@@ -146,7 +146,7 @@ def test_a_server_counts_sums_over_draws(tmp_path: Path) -> None:
 def test_sums_without_noise_are_not_private(tmp_path: Path) -> None:
     audit = audit_run(make_run(tmp_path / "run", RFA3, FEW))
     assert "the total is exact, so all inputs but one reveal the last one" in told(audit)
-    assert "over how many clients it is, without noise" in told(audit)
+    assert "every total states its number of clients, without noise" in told(audit)
     assert "moves its total anywhere" in told(audit)
     assert "median" not in told(audit)
     assert audit.spending.server.epsilon is None
@@ -214,7 +214,7 @@ def test_a_session_to_which_too_few_come(tmp_path: Path) -> None:
     assert audit.intact
     assert audit.traffic is not None
     assert audit.traffic.exact == audit.traffic.sums - 1
-    assert "what they should be cannot be told" in audit.traffic.differences[0]
+    assert "which cannot be predicted: it failed" in audit.traffic.differences[0]
 
 
 def test_clients_that_work_alone_show_nothing(tmp_path: Path) -> None:

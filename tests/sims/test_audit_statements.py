@@ -128,7 +128,7 @@ def test_a_sum_of_the_training_that_is_put_into_another_budget(run: Path) -> Non
     assert audit_run(run).integrity.problems[0].endswith("on whether it is of the training: True and False")
     edit_sums(run, lambda rows: [row.update(part="tail") for row in rows])
     change(run, "run.json", sums=[{**row, "extra": True} for row in sums])
-    told = "run.json says that sums of update were asked beside the training, and the scenario says otherwise"
+    told = "run.json says that sums of update were asked beside the training; the scenario disagrees"
     assert told in audit_run(run).integrity.problems
 
 
