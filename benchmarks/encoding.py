@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.rehearsal import PART, SumSetting
 from secagg.encoding import Encoding
 from secagg.masks import SEED_BYTES, KeyStream
+from secagg.noise.codes import walsh_hadamard
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.noise.rotation import walsh_hadamard
 from secagg.spec import SumSpec
 
 _TURNS: Final = 5

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.costs import Cost
 from benchmarks.patches import Function
-from secagg import bitmap, envelope, hashing, keys, masks, messages, records, shamir
+from secagg import bitmap, hashing, keys, masks, messages, records, shamir
 from secagg.encoding import Encoding
 from secagg.ring import Residues
 
@@ -97,7 +97,9 @@ def _raw_hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
 # --- AES-GCM, Ed25519, SHA-256 --------------------------------------------------------------------
 
 
-def _seal(_: Function, _self: envelope.Channel, plaintext: bytes, *, receiver: int, **_rest: bytes) -> Replay:
+def _seal(
+    _: Function, _self: keys.EnvelopeCipher, plaintext: bytes, *, receiver: int, **_rest: bytes
+) -> Replay:
     return partial(_raw_seal, bytes(32), plaintext, bytes(32) + keys.envelope_info(0, receiver))
 
 
@@ -105,9 +107,9 @@ def _raw_seal(key: bytes, plaintext: bytes, bound: bytes) -> bytes:
     return AESGCM(key).encrypt(_NONCE, plaintext, bound)
 
 
-def _open(_: Function, _self: envelope.Channel, sealed: bytes, *, sender: int, **_rest: bytes) -> Replay:
+def _open(_: Function, _self: keys.EnvelopeCipher, sealed: bytes, *, sender: int, **_rest: bytes) -> Replay:
     bound = bytes(32) + keys.envelope_info(sender, 0)
-    ours = _raw_seal(bytes(32), bytes(len(sealed) - envelope.TAG_BYTES), bound)
+    ours = _raw_seal(bytes(32), bytes(len(sealed) - keys.TAG_BYTES), bound)
     return partial(_raw_open, bytes(32), ours, bound)
 
 
@@ -203,8 +205,8 @@ LEAVES: Final = (
     Leaf(Cost.SHAMIR, shamir, "deal", _itself),
     Leaf(Cost.SHAMIR, shamir, "lagrange_weights", _itself),
     Leaf(Cost.SHAMIR, shamir, "interpolate", _itself),
-    Leaf(Cost.AEAD, envelope.Channel, "seal", _seal),
-    Leaf(Cost.AEAD, envelope.Channel, "open", _open),
+    Leaf(Cost.AEAD, keys.EnvelopeCipher, "seal", _seal),
+    Leaf(Cost.AEAD, keys.EnvelopeCipher, "open", _open),
     Leaf(Cost.SIGN, keys.Identity, "sign", _sign),
     Leaf(Cost.VERIFY, keys, "verify", _verify),
     Leaf(Cost.HASHING, hashing, "digest", _digest),

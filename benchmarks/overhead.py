@@ -25,7 +25,7 @@ from secagg import Trust
 from secagg.errors import LocalError
 from secagg.finder import GraphChoice
 from secagg.params import SessionParams
-from secagg.topology import Plan, plan
+from secagg.topology import GraphPlan, plan
 from sims.console import OnProgress
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 
@@ -87,7 +87,7 @@ class WayCosts:
     """CPU milliseconds per client and sum, by stage: medians over the runs."""
 
     way: Way
-    graph: Plan | None  # None for plain sums
+    graph: GraphPlan | None  # None for plain sums
     milliseconds: Mapping[Part, float]
     model: Vector  # after all rounds, of the last run
 
@@ -191,7 +191,7 @@ def _warm_up(setting: OverheadSetting) -> None:
         run_rounds(DigitsTask(_FEW, setting.steps), way, few)
 
 
-def _graph(way: Way, setting: OverheadSetting) -> Plan | None:
+def _graph(way: Way, setting: OverheadSetting) -> GraphPlan | None:
     """What the finder says to it."""
     if way.trust is None:
         return None
@@ -219,7 +219,7 @@ def run_rounds(task: DigitsTask, way: Way, setting: OverheadSetting) -> tuple[di
     return {part: each * clock.seconds[part] for part in Part}, run.model
 
 
-def graph_name(graph: Plan) -> str:
+def graph_name(graph: GraphPlan) -> str:
     return str(GraphChoice.RING if graph.is_ring else GraphChoice.COMPLETE)
 
 

@@ -19,7 +19,7 @@ from secagg.finder import GraphChoice
 from secagg.memory import VolatileMemory
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams, largest_cohort
 from secagg.thresholds import dropouts_allowed
 
@@ -73,7 +73,7 @@ class SumSetting:
     def spec(self) -> SumSpec:
         if not self.noise:
             return SumSpec(parts=(Part(name=PART, size=self.dim, bits=self.bits, bound=L2(_CLIP)),))
-        promise = Promise(clients=self.clients, dropouts=self.dropped, colluders=self.corrupt)
+        promise = NoiseAssumptions(clients=self.clients, dropouts=self.dropped, colluders=self.corrupt)
         plan = calibrate_vector(
             promise=promise, goal=Goal(rho=_RHO), size=self.dim, clip=_CLIP, bits=self.bits
         )

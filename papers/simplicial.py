@@ -23,7 +23,7 @@ from protocols.privacy_budget import HistogramBudget
 from secagg.noise.conversion import epsilon
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from sims.sweep import read_records
 
 FEDAVG: Final = "FedAvg"
@@ -227,7 +227,7 @@ def _plan(settings: Mapping[str, Any]) -> Plan:
     """The noise of one histogram."""
     budget, algorithm = settings["privacy"], settings["algorithm"]
     rounds = HistogramBudget(
-        promise=Promise(clients=settings["cohort"]["per_round"], dropouts=0, colluders=0),
+        promise=NoiseAssumptions(clients=settings["cohort"]["per_round"], dropouts=0, colluders=0),
         goal=Goal(epsilon=budget["epsilon"], delta=budget["delta"]),
         rounds=settings["rounds"],
         ratio=budget["ratio"],

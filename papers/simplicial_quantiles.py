@@ -28,7 +28,7 @@ from secagg.noise.gaussian import DiscreteGaussian
 from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 
 FILE: Final = "simplicial-quantiles.jsonl"
 MISSED: Final = 0.05  # how often the bound may be missed
@@ -104,7 +104,7 @@ def read(results: Path) -> dict[Case, dict[str, Any]]:
 
 
 def _plan(case: Case) -> Plan:
-    promise = Promise(clients=case.clients, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=case.clients, dropouts=0, colluders=0)
     goal = Goal(epsilon=case.epsilon, delta=DELTA)
     return calibrate_counts(promise=promise, goal=goal, bins=case.bins, limit=1, total=1)
 

@@ -36,7 +36,7 @@ from protocols.weighted_mean import clipped, norm
 from secagg.codes import levels
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import L2, Count, LInf, Part, Values, bits_for_cohort
 
 Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
@@ -81,7 +81,7 @@ class Influence(ABC):
         """
 
     @property
-    def promise(self) -> Promise | None:
+    def promise(self) -> NoiseAssumptions | None:
         """For whom noise is planned; None where there is none."""
         return None
 
@@ -260,7 +260,7 @@ class NoisyInfluence(Influence):
             raise ParameterError(f"there is no private variant of {type(self.inner).__name__}")
 
     @property
-    def promise(self) -> Promise:
+    def promise(self) -> NoiseAssumptions:
         return self.privacy.promise
 
     def plan(self, size: int) -> Plan:

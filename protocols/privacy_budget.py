@@ -12,7 +12,7 @@ from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class PrivacyBudget:
     `rounds`   how many rounds share the goal.
     """
 
-    promise: Promise
+    promise: NoiseAssumptions
     goal: Goal
     rounds: int
 
@@ -105,5 +105,5 @@ class PublicStepBudget(PrivacyBudget):
 
 
 @cache
-def _plan(promise: Promise, goal: Goal, size: int, norm: float, bits: int) -> Plan:
+def _plan(promise: NoiseAssumptions, goal: Goal, size: int, norm: float, bits: int) -> Plan:
     return calibrate_vector(promise=promise, goal=goal, size=size, clip=norm, bits=bits)

@@ -26,7 +26,7 @@ from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.masks import KeyStream
-from secagg.noise.rotation import walsh_hadamard
+from secagg.noise.codes import walsh_hadamard
 
 Real: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[Any]

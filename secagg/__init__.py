@@ -3,7 +3,7 @@
 `sum_securely` is the simplest use. `ClientMachine` and `ServerMachine` are the protocol, without IO;
 `LocalSession` runs them in one process. `Table`, `SumSpec` and `Part` say what is summed, `Policy` what a
 client insists on, `preflight` whether it can work. `calibrate_vector`, `calibrate_counts` and
-`calibrate_elements` plan noise that meets a `Goal` under a `Promise`, and `sum_rho` says what a sum costs.
+`calibrate_elements` plan noise that meets a `Goal` under `NoiseAssumptions`. `sum_rho` is what a sum costs.
 """
 
 from secagg.client import Answer, ClientMachine
@@ -16,7 +16,7 @@ from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal, Orders
 from secagg.noise.levels import calibrate_counts, calibrate_elements
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
@@ -39,12 +39,12 @@ __all__ = [
     "LocalSession",
     "Memory",
     "Noise",
+    "NoiseAssumptions",
     "Orders",
     "Part",
     "Plan",
     "Policy",
     "Preflight",
-    "Promise",
     "Registry",
     "Residue",
     "SecureSum",

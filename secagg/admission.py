@@ -7,17 +7,17 @@ instead of stopping everybody.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort, ring_digest, ring_session_id, session_id
 from secagg.errors import BadKey, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
 from secagg.events import Outgoing
-from secagg.graph import Graph
 from secagg.keys import check_public_key, verify
 from secagg.messages import Advertisement, KeyList, Lost, Neighbours, Shares
 from secagg.records import Advert, Format, Parcel, encode_neighbours, parse_advert, parse_envelopes
 from secagg.registry import Registry
-from secagg.topology import Topology
+from secagg.topology import Graph, Topology
 
 
 class Admission:
@@ -140,3 +140,48 @@ class Admission:
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
         """Dealers of whom more clients than may be lying say that their envelope did not open."""
         return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))
+
+
+class Attendance:
+    """The clients of a session, by id, as its server sees them."""
+
+    def __init__(self) -> None:
+        self.gone: set[int] = set()
+        self.answered: set[int] = set()  # in this stage
+        self._asked: frozenset[int] | None = None  # None: anybody may answer
+        self._waiting: set[int] = set()  # of those asked, who has neither answered nor gone
+
+    @property
+    def waiting_for(self) -> tuple[int, ...]:
+        return tuple(sorted(self._waiting))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all who were asked have answered or gone."""
+        return self._asked is not None and not self._waiting
+
+    def here(self, members: Iterable[int]) -> tuple[int, ...]:
+        """Those of `members` that have not gone."""
+        return tuple(member for member in members if member not in self.gone)
+
+    def expect(self, asked: Iterable[int]) -> None:
+        """Begin a stage that waits for `asked`."""
+        self._asked = frozenset(asked)
+        self._waiting = set(self._asked - self.gone)
+        self.answered = set()
+
+    def check(self, sender: int, stage: str) -> None:
+        """Somebody the stage was opened for, for the first time."""
+        if sender in self.answered:
+            raise OutOfOrder(sender, f"a second answer while {stage}")
+        if self._asked is not None and sender not in self._asked:
+            raise OutOfOrder(sender, "was not asked")
+
+    def answer(self, sender: int) -> None:
+        self.answered.add(sender)
+        self._waiting.discard(sender)
+
+    def lose(self, member: int) -> None:
+        """It is gone for good."""
+        self.gone.add(member)
+        self._waiting.discard(member)

@@ -23,17 +23,15 @@ from secagg import messages as m
 from secagg.bitmap import PositionSet, pack_positions
 from secagg.budget import check_priced
 from secagg.cohort import Circle, invitation_digest
-from secagg.envelope import Channel
 from secagg.errors import SERVER
 from secagg.events import ClientStep
 from secagg.groups import GroupBook
 from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.introduction import Introduction, fewest_contributors
-from secagg.keys import Identity
+from secagg.keys import EnvelopeCipher, Identity, OneTime
 from secagg.masking import put_on
 from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import AnswerEntry, Memory
-from secagg.onetime import OneTime
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
 from secagg.records import Advert, Format, Parcel, parse_parcels, parse_signatures
@@ -316,7 +314,7 @@ class ClientMachine(OneTime):
         around = self._cohort.neighbourhood
         return pack_positions((bisect_left(around, position) for position in positions), len(around))
 
-    def _open_parcel(self, parcel: Parcel, channel: Channel) -> bool:
+    def _open_parcel(self, parcel: Parcel, channel: EnvelopeCipher) -> bool:
         """Keep the shares in the envelope; False where it does not open, or holds no shares."""
         position = self._cohort.position[parcel.sender]
         key = self._cohort.adverts[position].channel_key

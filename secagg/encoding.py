@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secagg import ring
-from secagg.codes import Code, FixedPoint, Whole, levels
+from secagg.codes import Code, FixedPoint, Whole, checked, levels
 from secagg.errors import CorruptTotal, InputError, SpecError
-from secagg.inputs import checked
+from secagg.keys import OneTime
 from secagg.masks import KeyStream
-from secagg.noise.codes import NoisyCounts, NoisyReals
-from secagg.noise.layers import Layers
-from secagg.noise.rotation import Rotation
-from secagg.onetime import OneTime
+from secagg.noise.codes import NoisyCounts, NoisyReals, Rotation
+from secagg.noise.gaussian import Layers
 from secagg.ring import Residues
 from secagg.spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 

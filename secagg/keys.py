@@ -7,17 +7,18 @@ roster (see `mask_context`). Two clients who were shown different things derive 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.errors import BadKey, BadSignature, Peer
 from secagg.hashing import digest, framed
-from secagg.onetime import OneTime
+from secagg.shamir import SHARE_BYTES
 
 Random: TypeAlias = Callable[[int], bytes]
 
@@ -47,6 +48,13 @@ def check_public_key(key: bytes, *, peer: Peer) -> None:
     value = int.from_bytes(key, "little")
     if len(key) != KEY_BYTES or value >= _FIELD or value in _SMALL_ORDER:
         raise BadKey(peer, "not the canonical encoding of a public key of full order")
+
+
+class OneTime:
+    """Refuses `copy` and `pickle`: a copy would use its secrets a second time, a pickle would leak them."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} holds one-time secrets; it cannot be copied or pickled")
 
 
 class Agreement(OneTime):
@@ -161,3 +169,44 @@ def verify(public: bytes, signature: bytes, purpose: str, *fields: bytes, peer: 
         key.verify(signature, framed(f"signature: {purpose}", *fields))
     except InvalidSignature:
         raise BadSignature(peer, f"signature for {purpose!r} does not verify") from None
+
+
+TAG_BYTES: Final = 16
+_NONCE: Final = bytes(12)
+
+
+def shares_bytes(seeds: int) -> int:
+    """Shares of one sum: of the self-mask secret, of the mask key, and of each seed of removable noise."""
+    return SHARE_BYTES * (2 + seeds)
+
+
+def envelope_bytes(sums: int, seeds: int = 0) -> int:
+    """Length of an envelope that carries the shares of `sums` sums."""
+    return shares_bytes(seeds) * sums + TAG_BYTES
+
+
+class EnvelopeCipher(OneTime):
+    """One client's end of its sealed channels to all others within a session.
+
+    Both directions of a channel rest on one shared point: who seals and opens with the same object pays for
+    it once.
+    """
+
+    def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
+        self._agreement = Agreement(secret)
+        self._session = session
+        self._owner = owner
+
+    def seal(self, plaintext: bytes, *, receiver: int, receiver_key: bytes) -> bytes:
+        info = envelope_info(self._owner, receiver)
+        key = self._agreement.derive(receiver_key, salt=self._session, info=info)
+        return AESGCM(key).encrypt(_NONCE, plaintext, self._session + info)
+
+    def open(self, envelope: bytes, *, sender: int, sender_key: bytes) -> bytes | None:
+        """The plaintext, or None where the envelope was not sealed by `sender` for us in this session."""
+        info = envelope_info(sender, self._owner)
+        key = self._agreement.derive(sender_key, salt=self._session, info=info)
+        try:
+            return AESGCM(key).decrypt(_NONCE, envelope, self._session + info)
+        except InvalidTag:
+            return None

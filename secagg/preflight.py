@@ -17,7 +17,7 @@ from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import L2, LInf, SumSpec, Table
 from secagg.thresholds import Trust, dropouts_allowed
-from secagg.topology import Plan, plan
+from secagg.topology import GraphPlan, plan
 
 _SUM_INDEX: Final = 1  # bytes of a sum's index, which is below 128
 
@@ -115,7 +115,7 @@ def _tolerated(table: Table) -> list[int]:
     return [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
 
 
-def _graph(planned: Plan) -> GraphChoice:
+def _graph(planned: GraphPlan) -> GraphChoice:
     return GraphChoice.RING if planned.is_ring else GraphChoice.COMPLETE
 
 

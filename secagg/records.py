@@ -11,10 +11,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from secagg.envelope import envelope_bytes
 from secagg.errors import SERVER, LargeCohort, MalformedMessage, Peer
 from secagg.hashing import DIGEST_BYTES
-from secagg.keys import KEY_BYTES, SIGNATURE_BYTES
+from secagg.keys import KEY_BYTES, SIGNATURE_BYTES, envelope_bytes
 
 ID_BYTES: Final = 4
 _POSITION_BYTES: Final = 4

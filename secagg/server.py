@@ -18,14 +18,13 @@ from typing import Final
 
 from secagg import errors, events
 from secagg import messages as m
-from secagg.admission import Admission
-from secagg.agenda import Agenda
-from secagg.attendance import Attendance
+from secagg.admission import Admission, Attendance
 from secagg.bitmap import PositionSet
 from secagg.budget import check_priced
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.expansion import Expander, OneProcess
+from secagg.groups import Agenda
 from secagg.hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.keys import verify
 from secagg.params import SessionParams

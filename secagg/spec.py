@@ -20,9 +20,15 @@ from numpy.typing import NDArray
 
 from secagg.errors import SpecError
 from secagg.hashing import digest
-from secagg.noise.headroom import bits_for_noise, fewest_clients
-from secagg.noise.promise import Noise, Promise
-from secagg.noise.sensitivity import counts_norm2, rounded_norm2, rounded_norm2_of_elements
+from secagg.noise_assumptions import (
+    Noise,
+    NoiseAssumptions,
+    bits_for_noise,
+    counts_norm2,
+    fewest_clients,
+    rounded_norm2,
+    rounded_norm2_of_elements,
+)
 from secagg.ring import packed_bytes
 
 MAX_ELEMENTS: Final = 1 << 32
@@ -190,13 +196,13 @@ class Part:
             case _:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
-    def bits_needed(self, cohort: int, promise: Promise | None = None) -> int:
+    def bits_needed(self, cohort: int, promise: NoiseAssumptions | None = None) -> int:
         """The least bits with which `cohort` honest clients cannot wrap; with noise, as many as planned."""
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
         return bits_for_noise(self, self.noise, promise, promise.clients)
 
-    def check_fits(self, cohort: int, promise: Promise | None = None) -> None:
+    def check_fits(self, cohort: int, promise: NoiseAssumptions | None = None) -> None:
         """Raise unless the honest total of `cohort` clients stays inside the ring."""
         needed = self.bits_needed(cohort, promise)
         if needed > 64:
@@ -240,7 +246,7 @@ class SumSpec:
     parts: tuple[Part, ...]
     times: int = 1
     group: str | None = None
-    promise: Promise | None = None
+    promise: NoiseAssumptions | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.parts, tuple) or not self.parts:
@@ -255,8 +261,8 @@ class SumSpec:
         _check_whole(self.times, "times", 1, MAX_TIMES)
         if self.group is not None:
             check_name(self.group, "the name of a group")
-        if self.promise is not None and not isinstance(self.promise, Promise):
-            raise SpecError("the promise of a spec must be a Promise")
+        if self.promise is not None and not isinstance(self.promise, NoiseAssumptions):
+            raise SpecError("the promise of a spec must be NoiseAssumptions")
         if (self.promise is not None) != any(part.noise for part in self.parts):
             raise SpecError("a spec needs a promise if one of its parts has noise, and only then")
 

@@ -11,10 +11,17 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from secagg import shamir
-from secagg.envelope import Channel, shares_bytes
 from secagg.errors import SERVER, SecretReused
-from secagg.keys import KEY_BYTES, Random, noise_commitment, public_key, seed_commitment
-from secagg.onetime import OneTime
+from secagg.keys import (
+    KEY_BYTES,
+    EnvelopeCipher,
+    OneTime,
+    Random,
+    noise_commitment,
+    public_key,
+    seed_commitment,
+    shares_bytes,
+)
 from secagg.shamir import SHARE_BYTES
 
 
@@ -25,7 +32,7 @@ class Vault(OneTime):
         self._owner = owner
         self._random = random
         self._channel = random(KEY_BYTES)
-        self._channels: dict[bytes, Channel] = {}  # session -> our end
+        self._channels: dict[bytes, EnvelopeCipher] = {}  # session -> our end
         self._mask_keys = {k: random(KEY_BYTES) for k in range(sums)}
         self._self_masks = {k: random(KEY_BYTES) for k in range(sums)}
         self._noise = {k: tuple(random(KEY_BYTES) for _ in range(seeds)) for k in range(sums)}
@@ -53,12 +60,12 @@ class Vault(OneTime):
         ]
         return (*masks, *noise)
 
-    def channel(self, session: bytes) -> Channel:
+    def channel(self, session: bytes) -> EnvelopeCipher:
         """Our end of the sealed channels of a session: the same one for sealing as for opening."""
         if not self._channel:
             raise SecretReused(SERVER, "the channel key was erased")
         if session not in self._channels:
-            self._channels[session] = Channel(self._channel, session=session, owner=self._owner)
+            self._channels[session] = EnvelopeCipher(self._channel, session=session, owner=self._owner)
         return self._channels[session]
 
     def forget_channel(self) -> None:

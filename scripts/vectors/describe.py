@@ -11,7 +11,7 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any, Final
 
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SECURITY_BITS
 from secagg.policy import Policy
 from secagg.registry import Registry
@@ -81,7 +81,7 @@ def _describe_noise(part: Part, noise: Noise) -> dict[str, Any]:
     return {"noise": given, "width": part.width, "norm2": part.norm2}
 
 
-def vars_of(record: Promise | Bound | Policy) -> dict[str, Any]:
+def vars_of(record: NoiseAssumptions | Bound | Policy) -> dict[str, Any]:
     """The fields of a record; `vars` would also have what it remembers of itself."""
     return {column.name: getattr(record, column.name) for column in fields(record)}
 
@@ -93,7 +93,7 @@ def read_table(description: Mapping[str, Any]) -> Table:
 
 def _read_spec(spec: Mapping[str, Any]) -> SumSpec:
     parts = tuple(read_part(part) for part in spec["parts"])
-    promise = Promise(**spec["promise"]) if "promise" in spec else None
+    promise = NoiseAssumptions(**spec["promise"]) if "promise" in spec else None
     return SumSpec(parts=parts, times=spec["times"], group=spec["group"], promise=promise)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from scripts.vectors.recorder import ROUND, Book, Recorder
 from secagg.budget import sum_charge
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
 from secagg.question import content_digest
 from secagg.spec import Count, Part, SumSpec, Table
@@ -26,7 +26,7 @@ SIZE: Final = 6
 THRESHOLD: Final = 3
 MAX_RHO: Final = 1.0
 PLANNED: Final = range(5)  # most clients that the noise is for
-PROMISE: Final = Promise(clients=len(PLANNED), dropouts=1, colluders=2)
+PROMISE: Final = NoiseAssumptions(clients=len(PLANNED), dropouts=1, colluders=2)
 
 
 def _spec(variance: int) -> SumSpec:

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 from scripts.vectors.describe import chained
 from scripts.vectors.server_refusals import CORRUPT_DEALER, Book, Play, describe_server
 from secagg import messages as m
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Count, Part, SumSpec, Table
 
-PROMISE: Final = Promise(clients=64, dropouts=1, colluders=1, removable=True)
+PROMISE: Final = NoiseAssumptions(clients=64, dropouts=1, colluders=1, removable=True)
 _PART: Final = Part(
     name="x", size=2, bits=16, bound=Count(3), noise=Noise(scale=32, variance=Fraction(16_000))
 )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
 from secagg.registry import Registry
 from secagg.seeded import seeded_registry
@@ -236,7 +236,7 @@ _NOISE_TABLE: Final = Table(
                     noise=Noise(scale=400.5, variance=Fraction(5000)),
                 ),
             ),
-            promise=Promise(clients=40, dropouts=2, colluders=1, removable=True),
+            promise=NoiseAssumptions(clients=40, dropouts=2, colluders=1, removable=True),
         ),
         "tally": SumSpec(
             parts=(
@@ -248,7 +248,7 @@ _NOISE_TABLE: Final = Table(
                     noise=Noise(scale=20, variance=Fraction(2500, 7)),
                 ),
             ),
-            promise=Promise(clients=6, dropouts=1, colluders=1),
+            promise=NoiseAssumptions(clients=6, dropouts=1, colluders=1),
         ),
     }
 )

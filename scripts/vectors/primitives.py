@@ -20,10 +20,10 @@ from secagg.bitmap import pack_positions
 from secagg.codec import encode_fields
 from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.encoding import Encoding
-from secagg.envelope import Channel
 from secagg.hashing import digest, framed
 from secagg.keys import (
     Agreement,
+    EnvelopeCipher,
     Identity,
     envelope_info,
     mask_context,
@@ -225,7 +225,7 @@ def _replay(drawn: bytes) -> Any:
 def _envelope(sums: int) -> dict[str, Any]:
     sender, receiver = _secret("sender"), _secret("receiver")
     text = SeededRandom(b"envelope")(66 * sums)
-    channel = Channel(sender, session=_SESSION, owner=3)
+    channel = EnvelopeCipher(sender, session=_SESSION, owner=3)
     info = envelope_info(3, 300)
     return {
         "session": _SESSION.hex(),

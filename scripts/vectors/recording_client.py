@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from secagg import ring
 from secagg.client import Answer
-from secagg.inputs import checked
+from secagg.codes import checked
 from secagg.keys import Agreement, Random, pair_info, self_mask_seed
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import discrete_gaussian

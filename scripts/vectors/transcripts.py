@@ -9,7 +9,6 @@ from scripts.vectors.describe import describe_policy, describe_registry, describ
 from scripts.vectors.plays import SEED, Play
 from scripts.vectors.recording_client import RecordingClient, arrays, unmasked_total
 from secagg.events import Asked, Outgoing, ServerStep, SumReleased
-from secagg.graph import RingGraph
 from secagg.hashing import digest
 from secagg.memory import VolatileMemory
 from secagg.messages import decode
@@ -19,6 +18,7 @@ from secagg.seeded import seeded_identity
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Total
 from secagg.testing.seeded import InsecureSeededServer
+from secagg.topology import RingGraph
 from secagg.transitions import ServerState
 
 

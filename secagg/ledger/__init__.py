@@ -3,10 +3,9 @@
 `ClientLedger` is a client's memory on disk, `ServerLedger` a server's record, `read_ledger` is for auditors.
 """
 
-from secagg.ledger.chain import Head, Row
+from secagg.ledger.chain import Head, Owner, Role, Row
 from secagg.ledger.client import ClientLedger
-from secagg.ledger.owner import Owner, Role
-from secagg.ledger.reading import Reading, read_ledger
+from secagg.ledger.ledger import Reading, read_ledger
 from secagg.ledger.server import ServerLedger
 
 __all__ = ["ClientLedger", "Head", "Owner", "Reading", "Role", "Row", "ServerLedger", "read_ledger"]

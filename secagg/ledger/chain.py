@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from enum import StrEnum
+from typing import Any, Final, Self, TypeAlias
 
+from secagg.errors import ParameterError
 from secagg.hashing import DIGEST_BYTES, digest
+from secagg.keys import KEY_BYTES
+from secagg.registry import MAX_ID
+from secagg.spec import Count, Part, SumSpec
 
 Body: TypeAlias = Mapping[str, Any]
 
@@ -44,3 +49,77 @@ def text_of(body: Body) -> bytes:
 def body_of(text: bytes) -> Body:
     body: Body = json.loads(text)
     return body
+
+
+def describe(spec: SumSpec) -> dict[str, Any]:
+    """Parts with their bounds and noise, and for whom that noise was promised."""
+    promise = spec.promise
+    return {
+        "parts": [_part(part) for part in spec.parts],
+        "promise": None
+        if promise is None
+        else {
+            "clients": promise.clients,
+            "dropouts": promise.dropouts,
+            "colluders": promise.colluders,
+            "removable": promise.removable,
+        },
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    bound: dict[str, Any] = {"type": type(part.bound).__name__, "limit": getattr(part.bound, "limit", None)}
+    if isinstance(part.bound, Count):
+        bound["total"] = part.bound.total
+    noise = part.noise
+    return {
+        "name": part.name,
+        "size": part.size,
+        "bits": part.bits,
+        "bound": bound,
+        "noise": None if noise is None else {"scale": noise.scale, "variance": str(noise.variance)},
+    }
+
+
+class Role(StrEnum):
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """A client with its id and, where clients have identities, its public key; or a server."""
+
+    role: Role
+    member: int | None = None
+    identity: bytes = b""
+
+    @classmethod
+    def client(cls, member: int, identity: bytes = b"") -> Self:
+        if type(member) is not int or not 0 <= member <= MAX_ID:
+            raise ParameterError(f"member must be a whole number from 0 to {MAX_ID}")
+        return cls(role=Role.CLIENT, member=member, identity=_public(identity))
+
+    @classmethod
+    def server(cls, identity: bytes = b"") -> Self:
+        return cls(role=Role.SERVER, identity=_public(identity))
+
+    def __str__(self) -> str:
+        name = "the server" if self.role is Role.SERVER else f"client {self.member}"
+        return f"{name} with key {self.identity.hex()[:16]}..." if self.identity else name
+
+    def body(self) -> Body:
+        return {"role": str(self.role), "member": self.member, "identity": self.identity.hex()}
+
+    @classmethod
+    def of(cls, body: Body) -> Self:
+        identity = bytes.fromhex(body["identity"])
+        return cls(role=Role(body["role"]), member=body["member"], identity=identity)
+
+
+def _public(identity: bytes) -> bytes:
+    if not isinstance(identity, bytes) or len(identity) not in (0, KEY_BYTES):
+        raise ParameterError(
+            f"identity must be the {KEY_BYTES} bytes of a public key, or empty: give identity.public"
+        )
+    return identity

@@ -16,10 +16,8 @@ from typing import Any, Self
 
 from secagg.budget import Budget, Spend
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
-from secagg.ledger.chain import Body
-from secagg.ledger.description import describe
+from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.ledger import Ledger
-from secagg.ledger.owner import Owner
 from secagg.memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.noise.accounting import Adjacency
 

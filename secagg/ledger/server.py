@@ -16,10 +16,8 @@ from secagg import events
 from secagg import messages as m
 from secagg.budget import Spend, sum_charge
 from secagg.errors import SERVER, StateError
-from secagg.ledger.chain import Body
-from secagg.ledger.description import describe
+from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.ledger import Ledger
-from secagg.ledger.owner import Owner
 from secagg.noise.accounting import Adjacency
 from secagg.question import query_digest
 from secagg.spec import Table

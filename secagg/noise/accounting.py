@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
 from secagg.noise import arguments
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Bound, Count, Part, SumSpec
 
 _CHARGE_BITS: Final = 40
@@ -104,7 +104,7 @@ def tau_equal(count: int, variance: float | Fraction) -> float:
 
 
 @lru_cache(maxsize=4096)
-def promised_tau(promise: Promise, roster: int, variance: Fraction) -> float:
+def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> float:
     """At most this, however many of the roster drop out; `variance` is the target of the promise.
 
     Noise that cannot be removed may be counted as that of those who are sure to stay: whatever others add on
@@ -168,7 +168,7 @@ def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO
 
     Raises `ParameterError` for more clients than promised.
 
-    >>> promise = Promise(clients=20, dropouts=2, colluders=1)
+    >>> promise = NoiseAssumptions(clients=20, dropouts=2, colluders=1)
     >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
     >>> spec = SumSpec(parts=(plan.part("update"),), promise=promise)
     >>> round(sum_rho(spec, roster=20), 3)
@@ -186,7 +186,7 @@ def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO
     return math.nextafter(math.fsum(rhos), math.inf)
 
 
-def _part_rho(part: Part, promise: Promise, roster: int, adjacency: Adjacency) -> float:
+def _part_rho(part: Part, promise: NoiseAssumptions, roster: int, adjacency: Adjacency) -> float:
     assert part.noise is not None
     variance, norm2 = part.noise.variance, part.norm2
     return part_rho(

@@ -27,7 +27,7 @@ from secagg.noise import arguments
 from secagg.noise.accounting import promised_tau
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, least_component
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import L2, MAX_ELEMENTS
 
 STDDEVS: Final = 6.0
@@ -47,7 +47,13 @@ AIM: Final = 1 - 2.0**-45
 
 
 def calibrate_vector(
-    *, promise: Promise, goal: Goal, size: int, clip: float, bits: int | None = None, stddevs: float = STDDEVS
+    *,
+    promise: NoiseAssumptions,
+    goal: Goal,
+    size: int,
+    clip: float,
+    bits: int | None = None,
+    stddevs: float = STDDEVS,
 ) -> Plan:
     """Noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
 
@@ -57,7 +63,7 @@ def calibrate_vector(
 
     Returns a `Plan`; raises `SpecError` if 64 bits are not enough, and `ParameterError` for what is no size.
 
-    >>> promise = Promise(clients=100, dropouts=10, colluders=5)
+    >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
     >>> plan.bits, round(plan.sigma_central, 2)
     (12, 1.02)
@@ -76,8 +82,8 @@ def calibrate_vector(
 
 
 def check_plannable(promise: object, goal: object) -> None:
-    if not isinstance(promise, Promise):
-        raise ParameterError("the promise of a plan must be a Promise")
+    if not isinstance(promise, NoiseAssumptions):
+        raise ParameterError("the promise of a plan must be NoiseAssumptions")
     if not isinstance(goal, Goal):
         raise ParameterError("the goal of a plan must be a Goal")
 
@@ -102,7 +108,7 @@ def rounded_up(variance: float) -> Fraction:
 class _Grid:
     """The two equations, for any variance of the promised noise."""
 
-    def __init__(self, promise: Promise, goal: Goal, size: int, stddevs: float) -> None:
+    def __init__(self, promise: NoiseAssumptions, goal: Goal, size: int, stddevs: float) -> None:
         self._promise = promise
         self._goal = goal
         self._rho = goal.rho_per_sum * AIM

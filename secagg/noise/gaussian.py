@@ -23,7 +23,7 @@ shares a processor's cache with this process may see more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -32,11 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
+from secagg.masks import KeyStream
 from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import Samples, Stream, Table
-from secagg.noise.weights import LARGEST_VARIANCE as LARGEST_OF_TABLES
-from secagg.noise.weights import UNIFORM_BITS, tails
+from secagg.noise.table import LARGEST_VARIANCE as LARGEST_OF_TABLES
+from secagg.noise.table import UNIFORM_BITS, Samples, Stream, Table, tails
 from secagg.ring import Residues
+from secagg.spec import SumSpec
 
 LARGEST_VARIANCE: Final = 1 << 116  # samples have 64 bits, and are up to 13.3 standard deviations large
 _KEPT: Final = 64  # laws; the largest of them takes three megabytes
@@ -98,3 +99,27 @@ def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
     if not 0 < variance <= LARGEST_VARIANCE:
         raise ParameterError("the variance of a discrete Gaussian must be above zero and at most 2^116")
     return DiscreteGaussian(Fraction(variance))
+
+
+class Layers:
+    """Of `spec`, for a roster of so many clients. A spec without noise has none."""
+
+    def __init__(self, spec: SumSpec, *, roster: int) -> None:
+        self._spec = spec
+        self._shares = spec.promise.components(roster) if spec.promise is not None else ()
+
+    def add_to(self, residues: Sequence[Residues], streams: Sequence[KeyStream]) -> None:
+        """Add every layer, each from a stream of its own. Without noise, streams are not read."""
+        for layer in range(len(self._shares)):
+            for part, law in self._laws(layer, residues):
+                law.add_to(part, streams[layer])
+
+    def remove(self, layer: int, residues: Sequence[Residues], stream: KeyStream) -> None:
+        """Undo one client's layer."""
+        for part, law in self._laws(layer, residues):
+            law.subtract_from(part, stream)
+
+    def _laws(self, layer: int, residues: Sequence[Residues]) -> Iterator[tuple[Residues, DiscreteGaussian]]:
+        for part, values in zip(self._spec.parts, residues, strict=False):
+            if part.noise is not None:
+                yield values, discrete_gaussian(part.noise.variance * self._shares[layer])

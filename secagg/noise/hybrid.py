@@ -39,8 +39,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise.table import Stream, Table, fill_words
-from secagg.noise.weights import PRECISION, UNIFORM_BITS, exp_minus, tails
+from secagg.noise.table import PRECISION, UNIFORM_BITS, Stream, Table, exp_minus, fill_words, tails
 
 _STEPS: Final = 64  # widths in a standard deviation, at least
 

@@ -28,8 +28,7 @@ from secagg.noise.calibration import (
 )
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, least_component
-from secagg.noise.promise import Promise
-from secagg.noise.sensitivity import counts_norm2
+from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
 from secagg.spec import Bound, Count, LInf
 
 _MOST_COUNT: Final = (1 << 64) - 1
@@ -39,7 +38,7 @@ _MOST_NORM2: Final = 1 << 62
 
 def calibrate_counts(
     *,
-    promise: Promise,
+    promise: NoiseAssumptions,
     goal: Goal,
     bins: int,
     limit: int = 1,
@@ -56,7 +55,7 @@ def calibrate_counts(
 
     Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
 
-    >>> promise = Promise(clients=100, dropouts=10, colluders=5)
+    >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_counts(promise=promise, goal=Goal(rho=0.5), bins=16, limit=1, total=1)
     >>> round(plan.sigma_central, 2)
     1.0
@@ -80,7 +79,7 @@ def calibrate_counts(
 
 
 def calibrate_elements(
-    *, promise: Promise, goal: Goal, size: int, limit: float, stddevs: float = STDDEVS
+    *, promise: NoiseAssumptions, goal: Goal, size: int, limit: float, stddevs: float = STDDEVS
 ) -> Plan:
     """Noise for `size` numbers between -`limit` and `limit`, such as weights.
 
@@ -89,7 +88,7 @@ def calibrate_elements(
 
     Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
 
-    >>> promise = Promise(clients=100, dropouts=10, colluders=5)
+    >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_elements(promise=promise, goal=Goal(rho=0.5), size=4, limit=1.0)
     >>> round(plan.sigma_central, 2)
     2.0
@@ -114,7 +113,7 @@ def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
     return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * AIM)
 
 
-def _levels(promise: Promise, goal: Goal, bound: Bound, norm2: int) -> int:
+def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
     """The least power of two that makes the smallest component large enough."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
     while levels**2 * component < FINE_VARIANCE:
@@ -136,7 +135,7 @@ def _check_norm2(norm2: int, levels: int) -> None:
         )
 
 
-def _spread(promise: Promise, variance: float) -> float:
+def _spread(promise: NoiseAssumptions, variance: float) -> float:
     """One standard deviation of the total when nobody drops out, with a little for rounding."""
     return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from secagg.errors import ParameterError
 from secagg.noise.accounting import Cost, most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Bound, Part, SumSpec
 
 
@@ -28,7 +28,7 @@ class Plan:
     of it.
     """
 
-    promise: Promise
+    promise: NoiseAssumptions
     goal: Goal
     bound: Bound
     size: int
@@ -134,6 +134,6 @@ class Plan:
         return self.norm2 * adjacency.norm2_factor(self.bound), norm1 * adjacency.norm1_factor
 
 
-def least_component(promise: Promise) -> Fraction:
+def least_component(promise: NoiseAssumptions) -> Fraction:
     """The smallest component of the noise that a client adds, as a part of the target."""
     return min(promise.components(promise.clients))

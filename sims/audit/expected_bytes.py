@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from secagg.local import Stage
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.audit.run_files import Row
 from sims.records.sums import SessionRecord, SumRecord
@@ -223,9 +223,9 @@ def _width(part: Mapping[str, Any]) -> int:
     return 1 << (size - 1).bit_length() if rotated else size
 
 
-def promise_of(described: Mapping[str, Any] | None) -> Promise | None:
+def promise_of(described: Mapping[str, Any] | None) -> NoiseAssumptions | None:
     """The promise of a sum's noise, from its description in a ledger."""
-    return None if described is None else Promise(**described)
+    return None if described is None else NoiseAssumptions(**described)
 
 
 def variance_of(part: Mapping[str, Any]) -> Fraction | None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from secagg.noise.accounting import Adjacency, charge, sum_rho
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Bound, Count, LInf, Residue, SumSpec
 from secagg.spec import Part as SpecPart
 from sims.audit.audit_result import Release, RoundRange, SumKind, SumPart
@@ -66,7 +66,7 @@ def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None,
 
 
 @lru_cache(maxsize=4096)
-def _left(promise: Promise | None, roster: int, contributors: int) -> float:
+def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> float:
     """Return the share of the noise that is left after surplus is removed."""
     if promise is None:
         return 0.0

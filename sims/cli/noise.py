@@ -131,12 +131,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> "Plan":
-    from secagg import Goal, Promise, calibrate_vector
+    from secagg import Goal, NoiseAssumptions, calibrate_vector
 
     goal = Goal(
         epsilon=args.epsilon, delta=args.delta, sums=args.sums, adjacency=args.adjacency, orders=args.orders
     )
-    promise = Promise(
+    promise = NoiseAssumptions(
         clients=args.clients, dropouts=args.dropouts, colluders=args.colluders, removable=args.removable
     )
     return calibrate_vector(

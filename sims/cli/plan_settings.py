@@ -98,11 +98,11 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
     """The budget that this algorithm takes."""
     from secagg.noise.goal import Goal
-    from secagg.noise.promise import Promise
+    from secagg.noise_assumptions import NoiseAssumptions
 
     if entry.budget is None:
         raise _wrong(f"{entry.name} has no private variant: leave out --rho and --epsilon")
-    promise = Promise(
+    promise = NoiseAssumptions(
         clients=args.clients, dropouts=_dropouts(args), colluders=colluders(args), removable=args.removable
     )
     goal = Goal(rho=_float(args.rho), epsilon=_float(args.epsilon), delta=_float(args.delta))

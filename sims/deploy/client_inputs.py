@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.codes import checked
 from secagg.errors import InputError
 from secagg.events import Asked
-from secagg.inputs import checked
 from secagg.spec import SumSpec
 from sims.config_problems import ConfigError
 from sims.deploy.config import InputSection

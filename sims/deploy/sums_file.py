@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator
 
 from secagg.errors import SpecError
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
 from sims.config_problems import Problems, shown
 from sims.deploy.config import ConfigSection, load
@@ -129,6 +129,6 @@ def _spec(section: SumSection, key: str, problems: Problems) -> SumSpec | None:
     if len(parts) < len(section.part):
         return None
     with problems.about(key):
-        promise = None if section.promise is None else Promise(**dict(section.promise))
+        promise = None if section.promise is None else NoiseAssumptions(**dict(section.promise))
         return SumSpec(parts=tuple(parts), times=section.times, group=section.group, promise=promise)
     return None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from secagg import LocalSession, local_machines
 from secagg.errors import ParameterError
 from secagg.masks import SEED_BYTES
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.spec import SumSpec, Table
 from secagg.thresholds import Trust
@@ -110,7 +110,9 @@ def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResu
 
 
 def _conformance(trial: NoiseTrial, progress: OnProgress) -> NoiseFinding:
-    promise = Promise(clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable)
+    promise = NoiseAssumptions(
+        clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable
+    )
     rehearsal = UnmaskedSums(
         audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
         clients=trial.clients,
@@ -148,7 +150,7 @@ def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.f
 
 
 def _canary_spec(trial: NoiseTrial) -> SumSpec:
-    promise = Promise(clients=CANARY_CLIENTS, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=CANARY_CLIENTS, dropouts=0, colluders=0)
     return audited_spec(
         size=CANARY_SIZE, promise=promise, multiplier=trial.multiplier, least_scale=_CANARY_SCALE
     )

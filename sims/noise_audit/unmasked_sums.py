@@ -21,9 +21,8 @@ from secagg import ring
 from secagg.encoding import Encoding
 from secagg.errors import SpecError
 from secagg.masks import SEED_BYTES, KeyStream
-from secagg.noise.headroom import bits_for_noise
-from secagg.noise.layers import Layers
-from secagg.noise.promise import Noise, Promise
+from secagg.noise.gaussian import Layers
+from secagg.noise_assumptions import Noise, NoiseAssumptions, bits_for_noise
 from secagg.ring import Residues
 from secagg.spec import L2, Part, SumSpec, Total
 from sims.text_format import counted
@@ -168,7 +167,12 @@ _SPARE_BITS: Final = 3  # beyond two standard deviations
 
 
 def audited_spec(
-    *, size: int, promise: Promise, multiplier: float, least_scale: float = 1.0, clients: int | None = None
+    *,
+    size: int,
+    promise: NoiseAssumptions,
+    multiplier: float,
+    least_scale: float = 1.0,
+    clients: int | None = None,
 ) -> SumSpec:
     """A vector of norm 1 with noise whose standard deviation is `multiplier` times one client's reach.
 

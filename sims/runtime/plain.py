@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from secagg import refusals
-from secagg.agenda import Agenda
 from secagg.bitmap import PositionSet
 from secagg.budget import check_priced, sum_charge
 from secagg.encoding import Encoding
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
-from secagg.groups import GroupBook
+from secagg.groups import Agenda, GroupBook
 from secagg.hashing import digest
 from secagg.local import Stage
 from secagg.masks import SEED_BYTES, KeyStream

@@ -25,7 +25,7 @@ from protocols.serialisation import Vector
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import dropouts_allowed
 from sims.config_problems import nearest
 from sims.scenario.settings import PrivacySection, ServerSection, Settings, TailSection
@@ -81,7 +81,7 @@ def _privacy(
             raise ParameterError(
                 f"privacy.{name} is not a parameter of its budget; {nearest(name, names)}", parameter=name
             )
-    promise = Promise(
+    promise = NoiseAssumptions(
         clients=clients,
         dropouts=section.dropouts,
         colluders=settings.channel.corrupt,
@@ -180,7 +180,7 @@ def tail_measures(settings: Settings, section: TailSection, clients: int) -> Eva
 
     Raises `ParameterError` if no noise can be planned for it.
     """
-    promise = Promise(
+    promise = NoiseAssumptions(
         clients=clients,
         dropouts=dropouts_allowed(clients, settings.channel.dropout),
         colluders=settings.channel.corrupt,

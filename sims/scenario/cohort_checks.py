@@ -10,7 +10,7 @@ from typing import Final
 from protocols.algorithm import AnyAlgorithm
 from secagg.errors import ParameterError, SecaggError
 from secagg.params import SessionParams
-from secagg.topology import Plan, plan
+from secagg.topology import GraphPlan, plan
 from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for
 from sims.scenario.settings import ChannelSection, Settings, TailSection
@@ -81,7 +81,7 @@ def _unplanned(asked: int, channel: ChannelSection) -> str:
 
 
 @lru_cache
-def _planned(clients: int, params: SessionParams) -> Plan | str:
+def _planned(clients: int, params: SessionParams) -> GraphPlan | str:
     try:
         return plan(clients, params)
     except ParameterError as error:
@@ -101,7 +101,7 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
     gone = 1 - (1 - silent) * _decimal(1 - law.reveal)
     planned = _planned(asked, channel.params)
     likely = dropouts_to_plan_for(asked, gone, exceeded=_LIKELY)
-    if isinstance(planned, Plan) and likely > planned.spare:
+    if isinstance(planned, GraphPlan) and likely > planned.spare:
         problems.add(
             "dropout",
             f"about {likely} of {asked} clients drop out in a round, but with channel.dropout = "

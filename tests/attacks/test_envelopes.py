@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from secagg import envelope
+from secagg import keys
 from secagg import messages as m
 from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
-from secagg.envelope import Channel
 from secagg.events import EnvelopeLost
 from secagg.hashing import digest, framed
-from secagg.keys import public_key
+from secagg.keys import EnvelopeCipher, public_key
 from secagg.records import Parcel
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
@@ -32,7 +31,7 @@ def undirected(sender: int, receiver: int) -> bytes:
 
 def test_reflected_envelopes_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Possible where n >= 2t: under `malicious_server` the threshold alone is in the way."""
-    monkeypatch.setattr(envelope, "envelope_info", undirected)
+    monkeypatch.setattr(keys, "envelope_info", undirected)
     rig = Rig(4, Trust.CURIOUS)
     found = reflect_envelopes(rig, VICTIM, threshold=2)
     assert found is not None
@@ -57,20 +56,20 @@ def use_static_channel_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def secret(self: Vault) -> bytes:
         return digest("static channel key", self._owner.to_bytes(4, "big"))
 
-    def channel(self: Vault, session: bytes) -> Channel:
-        return Channel(secret(self), session=session, owner=self._owner)
+    def channel(self: Vault, session: bytes) -> EnvelopeCipher:
+        return EnvelopeCipher(secret(self), session=session, owner=self._owner)
 
     monkeypatch.setattr(Vault, "channel", channel)
     monkeypatch.setattr(Vault, "channel_key", lambda self: public_key(secret(self)))
 
 
 def ignore_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Channel.__init__
+    original = EnvelopeCipher.__init__
 
-    def unbound(self: Channel, secret: bytes, *, session: bytes, owner: int) -> None:
+    def unbound(self: EnvelopeCipher, secret: bytes, *, session: bytes, owner: int) -> None:
         original(self, secret, session=b"", owner=owner)
 
-    monkeypatch.setattr(Channel, "__init__", unbound)
+    monkeypatch.setattr(EnvelopeCipher, "__init__", unbound)
 
 
 @pytest.mark.parametrize("trust", BOTH)

@@ -34,7 +34,7 @@ from secagg.errors import (
 )
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
 from secagg.local import LocalSession, Stage
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.question import Question
 from secagg.server import ServerMachine
@@ -60,7 +60,7 @@ from tests.secagg.noisy import Witness, same
 # Nine members of whom one colludes, and a threshold that is safe at either trust level.
 HONEST, COLLUDER = range(8), 8
 SIZE, THRESHOLD = 9, 6
-PROMISE = Promise(clients=SIZE, dropouts=2, colluders=1, removable=True)
+PROMISE = NoiseAssumptions(clients=SIZE, dropouts=2, colluders=1, removable=True)
 DEAD = (6, 7)
 ALIVE = (*range(6), COLLUDER)
 LAYERS = range(1, 1 + PROMISE.seeds)
@@ -70,7 +70,7 @@ class Scene:
     """A session in which honest clients met a colluder."""
 
     def __init__(
-        self, trust: Trust, patch: pytest.MonkeyPatch, *, promise: Promise = PROMISE, **settings: Any
+        self, trust: Trust, patch: pytest.MonkeyPatch, *, promise: NoiseAssumptions = PROMISE, **settings: Any
     ) -> None:
         table: Table = noise_table(promise, **settings)
         self.rig = rig = Rig(len(HONEST), trust, corrupt=1, registered=1, sums=2, table=table)
@@ -336,7 +336,7 @@ def test_survivors_of_an_earlier_sum_are_out_of_order(trust: Trust, monkeypatch:
 
 # --- rosters ---------------------------------------------------------------------------------------
 
-WIDE = Promise(clients=SIZE, dropouts=5, colluders=1, removable=True)  # needs a roster of seven
+WIDE = NoiseAssumptions(clients=SIZE, dropouts=5, colluders=1, removable=True)  # needs a roster of seven
 SMALL = range(6)
 
 
@@ -395,7 +395,7 @@ def test_a_roster_larger_than_planned_is_refused(trust: Trust, monkeypatch: pyte
 
 BAD = 0  # first in every order: its shares are the first ones tried
 CLIENTS = range(7)
-HELD = Promise(clients=len(CLIENTS), dropouts=2, colluders=1, removable=True)
+HELD = NoiseAssumptions(clients=len(CLIENTS), dropouts=2, colluders=1, removable=True)
 
 
 class Arena:

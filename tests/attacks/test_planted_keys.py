@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-from secagg import envelope, masking, refusals
+from secagg import keys, masking, refusals
 from secagg.admission import Admission
 from secagg.errors import BadKey, BadSignature, TooFewClients, UnknownPeer
 from secagg.events import Excluded
@@ -80,7 +80,7 @@ def undirected(sender: int, receiver: int) -> bytes:
 def test_echoed_keys_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: no key may occur twice, and an envelope has a direction."""
     monkeypatch.setattr(refusals, "check_keys", allow)
-    monkeypatch.setattr(envelope, "envelope_info", undirected)
+    monkeypatch.setattr(keys, "envelope_info", undirected)
     rig = Rig(4, Trust.CURIOUS)
     found = echo_own_keys(rig, VICTIM, threshold=2)
     assert found is not None

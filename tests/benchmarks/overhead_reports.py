@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.flower_rounds import FlowerRounds
 from benchmarks.overhead import WAYS, OverheadReport, OverheadSetting, WayCosts
 from benchmarks.stages import Part
-from secagg.topology import Plan
+from secagg.topology import GraphPlan
 
 ROUNDS = FlowerRounds(
     version="9.9",
@@ -22,9 +22,9 @@ ROUNDS = FlowerRounds(
 )
 PLANS = {
     "plain": None,
-    "ring": Plan(True, 22, 11, 11, 10),
-    "complete": Plan(False, 99, 51, 51, 49),
-    "malicious": Plan(False, 99, 56, 56, 44),
+    "ring": GraphPlan(True, 22, 11, 11, 10),
+    "complete": GraphPlan(False, 99, 51, 51, 49),
+    "malicious": GraphPlan(False, 99, 56, 56, 44),
 }
 
 

@@ -38,7 +38,7 @@ from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from protocols.vocabulary import Query, RoundInfo, encode_query
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from secagg.thresholds import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
@@ -132,7 +132,7 @@ def _evaluated(inner: Callable[..., AnyAlgorithm], measures: EvaluationMetrics, 
     return Case(f"evaluated-{inner.__name__.lower()}", make)
 
 
-PROMISE = Promise(clients=CLIENTS, dropouts=2, colluders=0)
+PROMISE = NoiseAssumptions(clients=CLIENTS, dropouts=2, colluders=0)
 HYBRID = (
     PenaltyGroup(start=0, stop=2, psi="squared", clip=10.0),
     PenaltyGroup(start=2, stop=4, psi="norm", delta=0.1),

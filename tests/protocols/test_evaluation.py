@@ -25,7 +25,7 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum, no_dropouts, secure_sum
 
@@ -109,7 +109,7 @@ def test_a_histogram_can_be_all_that_is_asked_for() -> None:
 
 
 def test_a_budget_for_a_histogram_alone_goes_to_it_whole() -> None:
-    promise, goal = Promise(clients=6, dropouts=0, colluders=0), Goal(rho=1.0)
+    promise, goal = NoiseAssumptions(clients=6, dropouts=0, colluders=0), Goal(rho=1.0)
     whole = HistogramBudget(promise=promise, goal=goal, rounds=1, ratio=1.0)
     alone = evaluation(6, bins=4, scores=False, privacy=whole)
     assert alone.max_rho == pytest.approx(1.0, rel=1e-6)
@@ -324,7 +324,7 @@ def test_what_is_saved_is_what_the_algorithm_saves() -> None:
 
 
 def private(clients: int, **settings: Any) -> HistogramBudget:
-    promise = Promise(clients=clients, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=clients, dropouts=0, colluders=0)
     given: dict[str, Any] = {"goal": Goal(rho=8.0), "rounds": 4}
     return HistogramBudget(promise=promise, **(given | settings))
 
@@ -385,7 +385,9 @@ def test_an_evaluation_is_not_evaluated_again() -> None:
 
 @pytest.mark.parametrize("algorithm_has", [False, True])
 def test_noise_is_everywhere_or_nowhere(algorithm_has: bool) -> None:
-    budget = PrivacyBudget(promise=Promise(clients=6, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
+    budget = PrivacyBudget(
+        promise=NoiseAssumptions(clients=6, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10
+    )
     inner = FedAvg(dim=2, clients=6, clip=1.0, weighted=False, privacy=budget if algorithm_has else None)
     with pytest.raises(ParameterError, match="a budget each, or neither"):
         evaluated(inner, **({} if algorithm_has else {"privacy": private(6)}))

@@ -25,7 +25,7 @@ from protocols.serialisation import Vector
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CLIENTS, DIM = 8, 6
@@ -345,7 +345,10 @@ def test_when_a_client_leaves_between_the_steps_the_last_point_stands_and_it_was
 # --- noise ---
 
 PRIVACY = PublicStepBudget(
-    promise=Promise(clients=CLIENTS, dropouts=0, colluders=0), goal=Goal(rho=1e4), rounds=10, step=0.5
+    promise=NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0),
+    goal=Goal(rho=1e4),
+    rounds=10,
+    step=0.5,
 )
 
 

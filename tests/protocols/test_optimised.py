@@ -20,7 +20,7 @@ from protocols.simplicial import SimplicialFL
 from protocols.splitting import Splitting
 from secagg.errors import ParameterError
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from sims.runtime.processes.messages import pack_algorithm
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
@@ -158,7 +158,7 @@ def test_a_mean_of_models_cannot_be_moved_but_the_last_one_can() -> None:
 
 def test_noise_costs_what_it_did() -> None:
     privacy = PrivacyBudget(
-        promise=Promise(clients=4, dropouts=0, colluders=0), goal=Goal(rho=10.0), rounds=5
+        promise=NoiseAssumptions(clients=4, dropouts=0, colluders=0), goal=Goal(rho=10.0), rounds=5
     )
     inner = fedavg(privacy=privacy)
     wrapped = WithServerOptimiser(algorithm=inner, optimiser=ADAM)

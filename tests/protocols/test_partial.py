@@ -21,7 +21,7 @@ from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, all_missing, assert_same_bits, missing, ran
@@ -299,7 +299,7 @@ def test_a_median_of_the_shared_part_stands_where_a_mean_is_carried_away() -> No
 
 
 def test_noise_is_for_the_shared_numbers_alone() -> None:
-    promise = Promise(clients=CLIENTS, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0)
     privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1000.0), rounds=10)
     algorithm = made(FedAlt, privacy=privacy, weighted=False, clip=1.0)
     assert algorithm.averaging.noise is not None
@@ -337,7 +337,7 @@ def test_what_makes_no_sense_is_refused(other: dict[str, Any], said: str) -> Non
 
 
 def test_a_median_has_no_private_variant() -> None:
-    promise = Promise(clients=CLIENTS, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0)
     privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1.0), rounds=1)
     with pytest.raises(ParameterError, match="no private variant"):
         made(FedSim, robust=True, privacy=privacy, weighted=False)

@@ -30,7 +30,7 @@ from protocols.vocabulary import LARGEST, Outcome, Query, Round, RoundInfo, Unac
 from protocols.weighted_mean import Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Count, LInf, Part, SumSpec, Total
 from secagg.thresholds import Trust
 
@@ -544,7 +544,9 @@ def test_steered_steps_are_what_they_say() -> None:
 
 @pytest.mark.parametrize("private", [False, True])
 def test_who_diverges_is_silent_only_where_silence_costs_nothing(private: bool) -> None:
-    budget = PrivacyBudget(promise=Promise(clients=5, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10)
+    budget = PrivacyBudget(
+        promise=NoiseAssumptions(clients=5, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10
+    )
     algorithm = FedAvg(dim=DIM, clients=5, clip=1.0, weighted=False, privacy=budget if private else None)
     lost = QuadraticLearner(np.full(DIM, np.nan))
     participant = Participant(algorithm, lost, trust="curious_server")

@@ -22,13 +22,13 @@ from protocols.rfa import RFA
 from protocols.robust_aggregation import Aggregation, Layer
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
-from secagg import Goal, Promise, sum_rho
+from secagg import Goal, NoiseAssumptions, sum_rho
 from secagg.errors import ParameterError
 from secagg.memory import VolatileMemory
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 CLIENTS, STEPS, ROUNDS = 6, 2, 3
-PROMISE = Promise(clients=CLIENTS, dropouts=0, colluders=0)
+PROMISE = NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0)
 RHO = 0.6
 
 

@@ -11,7 +11,7 @@ from protocols.histogram_quantiles import one_hot, read_quantile
 from secagg.masks import KeyStream
 from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import SumSpec
 from sims.noise_audit.unmasked_sums import UnmaskedSums
 
@@ -81,7 +81,7 @@ def test_a_value_has_to_be_finite() -> None:
 def quantile_errors(runs: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Mean error for every part of all, in parts of all, of uniform data at epsilon 1."""
     plan = calibrate_counts(
-        promise=Promise(clients=CLIENTS, dropouts=0, colluders=0),
+        promise=NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0),
         goal=Goal(epsilon=1.0, delta=1e-5),
         bins=BINS,
         limit=1,

@@ -31,7 +31,7 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 
@@ -341,7 +341,7 @@ def test_with_a_floor_it_runs_under_a_malicious_server() -> None:
 
 
 def budget(*, clients: int = 20, rho: float = 1.0, rounds: int = 4, ratio: float = 0.25) -> HistogramBudget:
-    promise = Promise(clients=clients, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=clients, dropouts=0, colluders=0)
     return HistogramBudget(promise=promise, goal=Goal(rho=rho), rounds=rounds, ratio=ratio)
 
 

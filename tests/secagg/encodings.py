@@ -8,7 +8,7 @@ from typing import Any
 
 from secagg.encoding import Encoding
 from secagg.masks import KeyStream
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.ring import Residues
 from secagg.spec import Bound, Part, SumSpec, Total
 
@@ -37,7 +37,7 @@ def noisy(
 ) -> Encoding:
     """With noise that may be too little to notice, so that all else is seen."""
     part = Part(name="x", size=size, bits=bits, bound=bound, noise=Noise(scale=scale, variance=variance))
-    promise = Promise(clients=cohort, dropouts=0, colluders=0)
+    promise = NoiseAssumptions(clients=cohort, dropouts=0, colluders=0)
     return Encoding(SumSpec(parts=(part,), promise=promise), cohort=cohort, rotation=seed)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from secagg.ledger import ClientLedger
 from secagg.memory import AnswerEntry, SumFacts
 from secagg.noise.accounting import Adjacency
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Count, Part, Residue, SumSpec
 
 SESSION = b"s" * 32
@@ -26,7 +26,7 @@ NOISY = SumSpec(
             name="update", size=5, bits=24, bound=L2(1.5), noise=Noise(scale=16, variance=Fraction(5001, 2))
         ),
     ),
-    promise=Promise(clients=10, dropouts=2, colluders=1, removable=True),
+    promise=NoiseAssumptions(clients=10, dropouts=2, colluders=1, removable=True),
 )
 PLAIN = SumSpec(parts=(Part(name="parity", size=2, bits=3, bound=Residue()),))
 

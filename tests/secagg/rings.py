@@ -15,7 +15,6 @@ from secagg import messages as m
 from secagg.errors import CohortChanged, ParameterError, SumFailed, TooFewClients
 from secagg.events import SumReleased
 from secagg.finder import RingParameters, least_connected, ring_parameters
-from secagg.graph import RingGraph
 from secagg.local import Absent, Stage
 from secagg.records import Format, parse_neighbours
 from secagg.seeded import SeededRandom
@@ -25,6 +24,7 @@ from secagg.testing import wire as schedules
 from secagg.testing.share_log import Kind
 from secagg.testing.wire import SET_UP, Packet, Schedule, Wire, faultless
 from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
+from secagg.topology import RingGraph
 from tests.attacks.rig import residue_table
 from tests.secagg.truth import Question, Truth, check_exact, decoded, mixed_parts, seeded_machines
 

@@ -9,11 +9,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from secagg.admission import Admission
-from secagg.agenda import Agenda
-from secagg.attendance import Attendance
+from secagg.admission import Admission, Attendance
 from secagg.client import ClientMachine
-from secagg.groups import GroupBook, _Group
+from secagg.groups import Agenda, GroupBook, _Group
 from secagg.memory import VolatileMemory
 from secagg.server import ServerMachine
 from secagg.tally import Tally

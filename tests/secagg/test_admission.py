@@ -11,10 +11,9 @@ from secagg import messages as m
 from secagg.admission import Admission
 from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.errors import BadKey, BadSignature, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
-from secagg.graph import CompleteGraph, Graph, RingGraph
 from secagg.records import Advert, parse_adverts, parse_neighbours, parse_parcels
 from secagg.thresholds import Trust
-from secagg.topology import Topology
+from secagg.topology import CompleteGraph, Graph, RingGraph, Topology
 from tests.attacks.rig import Rig
 
 BOTH = pytest.mark.parametrize("trust", list(Trust))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from secagg.budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, TooManySums
 from secagg.noise.accounting import Adjacency, charge, sum_rho
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Count, Part, SumSpec
 
 
@@ -26,7 +26,7 @@ def spec(*variances: int | None) -> SumSpec:
         noisy(f"p{k}", None if variance is None else Fraction(variance))
         for k, variance in enumerate(variances)
     )
-    promise = Promise(clients=10, dropouts=2, colluders=1) if any(variances) else None
+    promise = NoiseAssumptions(clients=10, dropouts=2, colluders=1) if any(variances) else None
     return SumSpec(parts=parts, promise=promise)
 
 

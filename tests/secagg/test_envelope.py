@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from secagg.envelope import TAG_BYTES, Channel, envelope_bytes
-from secagg.keys import public_key
+from secagg.keys import TAG_BYTES, EnvelopeCipher, envelope_bytes, public_key
 
 SECRETS = [bytes([k + 1] * 32) for k in range(3)]
 KEYS = [public_key(secret) for secret in SECRETS]
@@ -13,8 +12,8 @@ SESSION = b"s" * 32
 TEXT = bytes(range(66))
 
 
-def channel(owner: int, *, session: bytes = SESSION) -> Channel:
-    return Channel(SECRETS[owner], session=session, owner=owner)
+def channel(owner: int, *, session: bytes = SESSION) -> EnvelopeCipher:
+    return EnvelopeCipher(SECRETS[owner], session=session, owner=owner)
 
 
 def sealed(text: bytes = TEXT) -> bytes:

@@ -12,8 +12,7 @@ from secagg.errors import ParameterError
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import LARGEST_VARIANCE, discrete_gaussian
 from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import Table
-from secagg.noise.weights import PRECISION, exp_minus, tails
+from secagg.noise.table import PRECISION, Table, exp_minus, tails
 
 SEED = bytes(range(32))
 DIGITS = 120

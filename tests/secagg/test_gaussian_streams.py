@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from secagg.masks import KeyStream
 from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import Table
-from secagg.noise.weights import tails
+from secagg.noise.table import Table, tails
 
 UNITS = 1 << 128
 MOST_READ = 1 << 17

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
-from secagg.graph import CompleteGraph, Graph, RingGraph
 from secagg.seeded import SeededRandom
+from secagg.topology import CompleteGraph, Graph, RingGraph
 
 
 @st.composite

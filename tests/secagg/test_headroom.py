@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
 from secagg.errors import SpecError
-from secagg.noise.headroom import bits_for_noise
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions, bits_for_noise
 from secagg.spec import L2, Bound, Count, LInf, Part, SumSpec
 from tests.secagg.encodings import stream
 
-PROMISE = Promise(clients=100, dropouts=30, colluders=10)
+PROMISE = NoiseAssumptions(clients=100, dropouts=30, colluders=10)
 
 
 def spec(
@@ -28,7 +27,7 @@ def spec(
     variance: Fraction,
     bits: int = 64,
     size: int = 64,
-    promise: Promise = PROMISE,
+    promise: NoiseAssumptions = PROMISE,
 ) -> SumSpec:
     part = Part(name="x", size=size, bits=bits, bound=bound, noise=Noise(scale=scale, variance=variance))
     return SumSpec(parts=(part,), promise=promise)
@@ -54,7 +53,7 @@ def needed(asked: SumSpec, cohort: int) -> int:
     return only
 
 
-def released(promise: Promise, roster: int) -> Fraction:
+def released(promise: NoiseAssumptions, roster: int) -> Fraction:
     """The variance in the total when nobody drops out, as a multiple of the target."""
     honest = roster - promise.dropouts - promise.colluders
     return Fraction(roster - promise.dropouts if promise.removable and promise.dropouts else roster, honest)
@@ -101,7 +100,7 @@ BOUNDS = st.one_of(
 def test_bits_needed_are_those_of_two_standard_deviations(
     bound: Bound, scale: int, variance: Fraction, size: int, removable: bool, clients: int
 ) -> None:
-    promise = Promise(clients=clients, dropouts=30, colluders=10, removable=removable)
+    promise = NoiseAssumptions(clients=clients, dropouts=30, colluders=10, removable=removable)
     asked = spec(bound, scale=scale, variance=variance, size=size, promise=promise)
     assert needed(asked, clients) == bits_by_oracle(asked, clients)
 
@@ -116,7 +115,7 @@ def test_bits_are_those_of_the_clients_that_noise_is_planned_for() -> None:
 @pytest.mark.parametrize("removable", [False, True])
 def test_the_least_roster_is_the_first_that_leaves_room(bound: Bound, removable: bool, spare: int) -> None:
     """Room for five standard deviations, or for as many whole ones as the planned roster leaves."""
-    promise = Promise(clients=100, dropouts=30, colluders=10, removable=removable)
+    promise = NoiseAssumptions(clients=100, dropouts=30, colluders=10, removable=removable)
     loose = spec(bound, scale=4.0, variance=Fraction(10**8), promise=promise)
     bits = needed(loose, 100) + spare
     asked = spec(bound, scale=4.0, variance=Fraction(10**8), bits=bits, promise=promise)
@@ -143,7 +142,7 @@ def test_removable_noise_needs_no_more_bits_than_what_is_left_of_it() -> None:
             LInf(1.0),
             scale=1.0,
             variance=Fraction(10**12),
-            promise=Promise(clients=100, dropouts=90, colluders=0, removable=removable),
+            promise=NoiseAssumptions(clients=100, dropouts=90, colluders=0, removable=removable),
         )
         for removable in (False, True)
     )
@@ -185,7 +184,7 @@ def test_with_the_least_bits_a_total_rarely_wraps(bound: Bound) -> None:
 
     Two standard deviations are exceeded with 4.6 % on both sides, and the bits are rounded up.
     """
-    promise, size = Promise(clients=10, dropouts=0, colluders=0), 1 << 13
+    promise, size = NoiseAssumptions(clients=10, dropouts=0, colluders=0), 1 << 13
     variance = Fraction(100**2)
     bits = needed(spec(bound, scale=32.0, variance=variance, size=size, promise=promise), 10)
     code = Encoding(

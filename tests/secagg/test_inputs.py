@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.codes import checked
 from secagg.encoding import Encoding
 from secagg.errors import InputError
-from secagg.inputs import checked
 from secagg.masks import KeyStream
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec
 from tests.secagg.encodings import encode_one, encoding, stream, total_of

@@ -12,19 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
-from secagg.noise.gaussian import discrete_gaussian
-from secagg.noise.layers import Layers
-from secagg.noise.promise import Noise, Promise
+from secagg.noise.gaussian import Layers, discrete_gaussian
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.ring import Residues
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
 from tests.secagg.encodings import stream
 
 VARIANCE = Fraction(10_000)
 CLIENTS = 20
-PROMISE = Promise(clients=CLIENTS, dropouts=6, colluders=2, removable=True)
+PROMISE = NoiseAssumptions(clients=CLIENTS, dropouts=6, colluders=2, removable=True)
 
 
-def spec(promise: Promise = PROMISE) -> SumSpec:
+def spec(promise: NoiseAssumptions = PROMISE) -> SumSpec:
     """Parts with noise and without, of every width of word, the third padded from 5 elements to 8."""
     return SumSpec(
         parts=(

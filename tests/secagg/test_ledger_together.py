@@ -36,7 +36,7 @@ from secagg.ledger import ClientLedger, read_ledger
 from secagg.ledger.seal import seal_path
 from secagg.memory import Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency, rho_of
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.question import content_digest, query_digest
 from secagg.spec import Table
 from secagg.thresholds import Trust
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 # --- machines --------------------------------------------------------------------------------------
 
-SPEC = replace(NOISY, promise=Promise(clients=10, dropouts=2, colluders=1))
+SPEC = replace(NOISY, promise=NoiseAssumptions(clients=10, dropouts=2, colluders=1))
 VALUES = {"loss": np.array([1, 0, 0, 0], np.uint64), "update": np.zeros(5)}
 EVERYONE = range(5)
 

@@ -48,7 +48,7 @@ from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
 from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import rho_of
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.seeded import SeededRandom, seeded_identity
 from secagg.server import ServerMachine
@@ -266,7 +266,9 @@ def test_members_have_ids_of_their_own() -> None:
 def noisy_table() -> Table:
     noise = Noise(scale=64, variance=Fraction(64**2))
     part = Part(name="x", size=3, bits=24, bound=Count(1, 1), noise=noise)
-    return Table({"vote": SumSpec(parts=(part,), promise=Promise(clients=CLIENTS, dropouts=0, colluders=0))})
+    return Table(
+        {"vote": SumSpec(parts=(part,), promise=NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0))}
+    )
 
 
 def test_ledgers_of_clients_and_server_agree_on_what_was_spent(tmp_path: Path) -> None:
@@ -355,7 +357,7 @@ def test_noise_that_cannot_be_accounted_for_is_refused(removable: bool) -> None:
     """On the grid of the counts themselves, everybody adds a variance of a sixth, or less."""
     noise = Noise(scale=1, variance=Fraction(1, 2))
     part = Part(name="x", size=3, bits=8, bound=Count(1, 1), noise=noise)
-    promise = Promise(clients=CLIENTS, dropouts=2, colluders=0, removable=removable)
+    promise = NoiseAssumptions(clients=CLIENTS, dropouts=2, colluders=0, removable=removable)
     with pytest.raises(SpecError, match="finer than its grid"):
         local_machines(
             table=Table({"vote": SumSpec(parts=(part,), promise=promise)}),

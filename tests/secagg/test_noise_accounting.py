@@ -34,7 +34,7 @@ from secagg.noise.accounting import (
 )
 from secagg.noise.conversion import epsilon, rho_for
 from secagg.noise.goal import Orders
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Count, LInf, Part, SumSpec
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "noise-parameters.json"
@@ -90,7 +90,7 @@ def test_small_components_are_not_what_the_theorem_is_about(components: list[flo
 
 
 def test_what_is_removable_may_be_too_small_as_well() -> None:
-    promise = Promise(clients=10, dropouts=3, colluders=0, removable=True)
+    promise = NoiseAssumptions(clients=10, dropouts=3, colluders=0, removable=True)
     stays, *removable = promise.components(10)
     # Seven honest clients stay at least: whatever is added later meets seven times as much.
     enough = Fraction(8, 28) / min(removable)
@@ -101,14 +101,16 @@ def test_what_is_removable_may_be_too_small_as_well() -> None:
 
 
 @st.composite
-def promises(draw: st.DrawFn) -> Promise:
+def promises(draw: st.DrawFn) -> NoiseAssumptions:
     clients = draw(st.integers(2, 40))
     dropouts = draw(st.integers(0, clients - 1))
     colluders = draw(st.integers(0, clients - 1 - dropouts))
-    return Promise(clients=clients, dropouts=dropouts, colluders=colluders, removable=draw(st.booleans()))
+    return NoiseAssumptions(
+        clients=clients, dropouts=dropouts, colluders=colluders, removable=draw(st.booleans())
+    )
 
 
-def kept(promise: Promise, roster: int, dropped: int) -> list[Fraction]:
+def kept(promise: NoiseAssumptions, roster: int, dropped: int) -> list[Fraction]:
     """All components that honest clients leave in the total."""
     removed = promise.surplus(roster, roster - dropped)
     shares = [share for index, share in enumerate(promise.components(roster)) if index not in removed]
@@ -117,7 +119,7 @@ def kept(promise: Promise, roster: int, dropped: int) -> list[Fraction]:
 
 @given(promises(), st.data(), st.floats(0.5, 1e5))
 def test_promised_tau_covers_every_number_of_drop_outs(
-    promise: Promise, data: st.DataObject, target: float
+    promise: NoiseAssumptions, data: st.DataObject, target: float
 ) -> None:
     roster = data.draw(st.integers(promise.least_roster, promise.clients))
     variance = Fraction(target)
@@ -133,7 +135,7 @@ def test_promised_tau_covers_every_number_of_drop_outs(
 
 
 def test_promised_tau_is_not_far_from_the_worst() -> None:
-    promise = Promise(clients=100, dropouts=30, colluders=5, removable=True)
+    promise = NoiseAssumptions(clients=100, dropouts=30, colluders=5, removable=True)
     for target in (2e4, 5e4, 1e5):
         exact = max(tau(share * Fraction(target) for share in kept(promise, 100, n)) for n in range(31))
         assert promised_tau(promise, 100, Fraction(target)) < 2 * (promise.seeds + 1) * exact
@@ -244,7 +246,7 @@ def test_l1_norm_of_a_whole_vector(vector: list[int]) -> None:
 
 # --- what a sum costs -------------------------------------------------------------------------------
 
-PROMISE = Promise(clients=20, dropouts=5, colluders=2)
+PROMISE = NoiseAssumptions(clients=20, dropouts=5, colluders=2)
 
 
 def noisy(
@@ -437,9 +439,9 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_core_does_without_the_extra() -> None:
     script = (
         "import sys; sys.modules['dp_accounting'] = sys.modules['scipy'] = None\n"
-        "from secagg import Adjacency, Goal, Noise, Promise, calibrate_counts, calibrate_elements\n"
+        "from secagg import Adjacency, Goal, Noise, NoiseAssumptions, calibrate_counts, calibrate_elements\n"
         "from secagg import Orders, Plan, SumSpec, calibrate_vector, sum_rho\n"
-        "promise, goal = Promise(clients=9, dropouts=0, colluders=0), Goal(rho=0.5)\n"
+        "promise, goal = NoiseAssumptions(clients=9, dropouts=0, colluders=0), Goal(rho=0.5)\n"
         "plan = calibrate_vector(promise=promise, goal=goal, size=4, clip=1.0)\n"
         "rho = sum_rho(SumSpec(parts=(plan.part('x'),), promise=promise), roster=9)\n"
         "print(round(rho, 3))"

@@ -19,7 +19,7 @@ from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal, Orders
 from secagg.noise.levels import calibrate_counts, calibrate_elements
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import L2, Count, LInf, SumSpec
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "noise-parameters.json"
@@ -28,8 +28,8 @@ ZERO_OUT, ADD_REMOVE, REPLACE = Adjacency
 DELTA = 1e-5
 
 
-def everyone(clients: int) -> Promise:
-    return Promise(clients=clients, dropouts=0, colluders=0)
+def everyone(clients: int) -> NoiseAssumptions:
+    return NoiseAssumptions(clients=clients, dropouts=0, colluders=0)
 
 
 def spec_of(plan: Plan) -> SumSpec:
@@ -242,7 +242,7 @@ def test_a_ring_may_be_larger_than_a_grid_can_use() -> None:
         *(({"stddevs": k}, "deviations of room must be a number") for k in (0.0, math.inf, "6", True, None)),
         *(({"clip": clip}, "the clip must be a number") for clip in (0.0, math.nan, "1", True, None)),
         *(({"bits": b}, "^bits must be a whole number from 1 to 64") for b in (65, 0, -1, "12", 10**4, True)),
-        ({"promise": None}, "must be a Promise"),
+        ({"promise": None}, "must be NoiseAssumptions"),
         ({"goal": 1.0}, "must be a Goal"),
     ],
 )
@@ -273,11 +273,13 @@ def test_requests_by_numbers_of_numpy() -> None:
 
 
 @st.composite
-def promises(draw: st.DrawFn) -> Promise:
+def promises(draw: st.DrawFn) -> NoiseAssumptions:
     clients = draw(st.integers(1, 300))
     dropouts = draw(st.integers(0, clients - 1))
     colluders = draw(st.integers(0, clients - 1 - dropouts))
-    return Promise(clients=clients, dropouts=dropouts, colluders=colluders, removable=draw(st.booleans()))
+    return NoiseAssumptions(
+        clients=clients, dropouts=dropouts, colluders=colluders, removable=draw(st.booleans())
+    )
 
 
 goals = st.builds(
@@ -285,7 +287,7 @@ goals = st.builds(
 )
 
 
-def left_in_total(promise: Promise) -> Fraction:
+def left_in_total(promise: NoiseAssumptions) -> Fraction:
     """The variance that nobody's dropping out leaves in the total, as a multiple of the promised one."""
     n, dropouts, colluders = promise.clients, promise.dropouts, promise.colluders
     return Fraction(n - dropouts if promise.removable else n, n - dropouts - colluders)
@@ -303,7 +305,7 @@ def check_equations(plan: Plan, clip: float) -> None:
 
 @settings(max_examples=60)
 @given(promises(), goals, st.integers(1, 5000), st.floats(1e-3, 1e3), st.integers(0, 6))
-def test_vector_plans(promise: Promise, goal: Goal, size: int, clip: float, more: int) -> None:
+def test_vector_plans(promise: NoiseAssumptions, goal: Goal, size: int, clip: float, more: int) -> None:
     least = calibrate_vector(promise=promise, goal=goal, size=size, clip=clip)
     plan = calibrate_vector(promise=promise, goal=goal, size=size, clip=clip, bits=least.bits + more)
 
@@ -335,7 +337,7 @@ def test_the_fewest_bits_of_a_fine_grid(size: int, clients: int) -> None:
 @settings(max_examples=60)
 @given(promises(), st.floats(-6, 6), st.integers(1, 300), st.integers(0, 30), st.sampled_from(Adjacency))
 def test_nothing_that_is_planned_is_charged_beyond_its_goal(
-    promise: Promise, exponent: float, size: int, more: int, adjacency: Adjacency
+    promise: NoiseAssumptions, exponent: float, size: int, more: int, adjacency: Adjacency
 ) -> None:
     goal = Goal(rho=10**exponent, adjacency=adjacency)
     least = calibrate_vector(promise=promise, goal=goal, size=size, clip=1.0)
@@ -358,7 +360,7 @@ def test_how_long_noise_is() -> None:
 
 
 def test_least_roster() -> None:
-    promise = Promise(clients=100, dropouts=10, colluders=5)
+    promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     plan = calibrate_vector(promise=promise, goal=Goal(rho=0.1), size=100, clip=1.0)
 
     assert plan.least_roster == spec_of(plan).least_roster
@@ -368,7 +370,7 @@ def test_least_roster() -> None:
 @settings(max_examples=30)
 @given(promises(), goals, st.integers(1, 64), st.data())
 def test_what_is_planned_for_all_holds_for_fewer(
-    promise: Promise, goal: Goal, size: int, data: st.DataObject
+    promise: NoiseAssumptions, goal: Goal, size: int, data: st.DataObject
 ) -> None:
     plan = calibrate_vector(promise=promise, goal=goal, size=size, clip=1.0)
     roster = data.draw(st.integers(promise.least_roster, promise.clients))
@@ -389,7 +391,7 @@ def test_coarse_grids(
     clients: int, size: int, rho: float, bits: int, adjacency: Adjacency, removable: bool
 ) -> None:
     """Small rings, in which tau costs a part of the goal or all of it."""
-    promise = Promise(clients=clients, dropouts=clients // 4, colluders=0, removable=removable)
+    promise = NoiseAssumptions(clients=clients, dropouts=clients // 4, colluders=0, removable=removable)
     goal = Goal(rho=rho, adjacency=adjacency)
 
     def plan_with(bits: int) -> Plan:
@@ -459,12 +461,12 @@ def test_counts(row: dict[str, float], adjacency: Adjacency) -> None:
         # A local sigma of 0.40 on the grid of the counts.
         (everyone(100), 16, 12),
         (everyone(1000), 32, 16),
-        (Promise(clients=100, dropouts=30, colluders=0), 16, 12),
+        (NoiseAssumptions(clients=100, dropouts=30, colluders=0), 16, 12),
         # Components are as small as 0.023.
-        (Promise(clients=100, dropouts=30, colluders=0, removable=True), 256, 16),
+        (NoiseAssumptions(clients=100, dropouts=30, colluders=0, removable=True), 256, 16),
     ],
 )
-def test_scale_of_counts(promise: Promise, scale: int, bits: int) -> None:
+def test_scale_of_counts(promise: NoiseAssumptions, scale: int, bits: int) -> None:
     plan = calibrate_counts(promise=promise, goal=Goal(epsilon=1, delta=DELTA), bins=64, total=1)
 
     assert (plan.scale, plan.bits) == (scale, bits)
@@ -474,7 +476,7 @@ def test_scale_of_counts(promise: Promise, scale: int, bits: int) -> None:
 
 @settings(max_examples=60)
 @given(promises(), goals, st.integers(1, 100), st.integers(1, 9), st.none() | st.integers(0, 20))
-def test_count_plans(promise: Promise, goal: Goal, bins: int, limit: int, more: int | None) -> None:
+def test_count_plans(promise: NoiseAssumptions, goal: Goal, bins: int, limit: int, more: int | None) -> None:
     total = None if more is None else limit + more
     plan = calibrate_counts(promise=promise, goal=goal, bins=bins, limit=limit, total=total)
 
@@ -496,7 +498,7 @@ def test_count_plans(promise: Promise, goal: Goal, bins: int, limit: int, more: 
         *(({"limit": limit}, "the limit must be a whole") for limit in (0, 1.0, "1", True, 1 << 64)),
         *(({"total": total}, "the total must be a whole number from 1") for total in (0, 1.0, "1", True)),
         ({"stddevs": "6"}, "deviations of room must be a number"),
-        ({"promise": None}, "must be a Promise"),
+        ({"promise": None}, "must be NoiseAssumptions"),
         ({"goal": 1.0}, "must be a Goal"),
     ],
 )
@@ -520,7 +522,7 @@ def test_counts_too_large_for_a_part() -> None:
 
 
 def test_noise_too_small_for_any_grid() -> None:
-    promise = Promise(clients=1 << 20, dropouts=1, colluders=0, removable=True)
+    promise = NoiseAssumptions(clients=1 << 20, dropouts=1, colluders=0, removable=True)
 
     with pytest.raises(SpecError, match="no grid is fine enough; lower epsilon"):
         calibrate_counts(promise=promise, goal=Goal(rho=1e6), bins=1)
@@ -531,7 +533,7 @@ def test_noise_too_small_for_any_grid() -> None:
 
 @settings(max_examples=60)
 @given(promises(), goals, st.integers(1, 100), st.floats(1e-6, 1e6))
-def test_element_plans(promise: Promise, goal: Goal, size: int, limit: float) -> None:
+def test_element_plans(promise: NoiseAssumptions, goal: Goal, size: int, limit: float) -> None:
     plan = calibrate_elements(promise=promise, goal=goal, size=size, limit=limit)
     levels = round(plan.scale * limit)
 
@@ -553,7 +555,7 @@ def test_element_plans(promise: Promise, goal: Goal, size: int, limit: float) ->
         ({"size": 1.0}, "number of elements must be a whole"),
         *(({"limit": limit}, "the limit must be a number") for limit in (0.0, "1", True, None)),
         ({"stddevs": "6"}, "deviations of room must be a number"),
-        ({"promise": None}, "must be a Promise"),
+        ({"promise": None}, "must be NoiseAssumptions"),
         ({"goal": 1.0}, "must be a Goal"),
     ],
 )

@@ -20,7 +20,7 @@ from secagg.finder import GraphChoice
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.seeded import SeededRandom
 from secagg.thresholds import Trust
@@ -32,7 +32,7 @@ KIND, PART = "step", "update"
 def planned(
     clients: int, size: int, *, dropouts: int = 0, removable: bool = False, bits: int | None = None
 ) -> Plan:
-    promise = Promise(clients=clients, dropouts=dropouts, colluders=0, removable=removable)
+    promise = NoiseAssumptions(clients=clients, dropouts=dropouts, colluders=0, removable=removable)
     goal = Goal(epsilon=10.0, delta=1e-5)
     return calibrate_vector(promise=promise, goal=goal, size=size, clip=1.0, bits=bits)
 

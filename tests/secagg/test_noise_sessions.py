@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from secagg.errors import CohortChanged, ParameterError, SumFailed, TooFewClients
 from secagg.events import Asked, SumReleased
 from secagg.local import LocalSession, Stage
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.server import ServerMachine
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.testing import wire as schedules
@@ -53,7 +53,7 @@ def noisy_parts(bits: int) -> tuple[Part, ...]:
 BARE = Part(name="bare", size=2, bits=7, bound=Residue())
 
 
-def make_table(one: Promise, other: Promise, *, bits: int = 24) -> Table:
+def make_table(one: NoiseAssumptions, other: NoiseAssumptions, *, bits: int = 24) -> Table:
     """A kind with noise everywhere, one that lacks it in a part, one without; and two that form a group."""
     parts = noisy_parts(bits)
     return Table(
@@ -91,7 +91,7 @@ class Plan:
 
     trust: Trust
     members: tuple[int, ...]
-    promises: tuple[Promise, Promise]
+    promises: tuple[NoiseAssumptions, NoiseAssumptions]
     absences: frozenset[tuple[int, Stage, int]] = frozenset()
     questions: tuple[Question, ...] = ()
     corrupt: int = 1
@@ -122,9 +122,9 @@ class Plan:
         )
 
 
-def any_promise(rng: Random, clients: int, colluders: int) -> Promise:
+def any_promise(rng: Random, clients: int, colluders: int) -> NoiseAssumptions:
     most = (clients - colluders - 1) // 2
-    return Promise(
+    return NoiseAssumptions(
         clients=clients,
         dropouts=rng.choice((0, 1, most, most)),
         colluders=colluders,
@@ -205,7 +205,7 @@ class Model:
         return result
 
     def _sum(
-        self, index: int, roster: frozenset[int], promise: Promise | None, *, later: bool
+        self, index: int, roster: frozenset[int], promise: NoiseAssumptions | None, *, later: bool
     ) -> tuple[Result, bool]:
         survivors = self.survivors
         stay = len(roster) - promise.dropouts if promise else 0
@@ -328,8 +328,8 @@ def test_any_pattern_of_absences_removes_the_surplus_or_aborts_cleanly_at_length
 # --- by hand ----------------------------------------------------------------------------------------
 
 SEVEN = tuple(range(10, 17))
-REMOVABLE = Promise(clients=7, dropouts=2, colluders=1, removable=True)
-FIXED = Promise(clients=7, dropouts=1, colluders=1)
+REMOVABLE = NoiseAssumptions(clients=7, dropouts=2, colluders=1, removable=True)
+FIXED = NoiseAssumptions(clients=7, dropouts=1, colluders=1)
 
 
 def away(stage: Stage, sum_index: int, count: int) -> set[tuple[int, Stage, int]]:
@@ -339,7 +339,9 @@ def away(stage: Stage, sum_index: int, count: int) -> set[tuple[int, Stage, int]
 @BOTH
 @pytest.mark.parametrize("promises", [(REMOVABLE, FIXED), (FIXED, REMOVABLE)])
 @pytest.mark.parametrize("dropped", [0, 1, 2])
-def test_every_number_of_drop_outs(trust: Trust, promises: tuple[Promise, Promise], dropped: int) -> None:
+def test_every_number_of_drop_outs(
+    trust: Trust, promises: tuple[NoiseAssumptions, NoiseAssumptions], dropped: int
+) -> None:
     """Two sums, with each of the promises; while a threshold is left, survivors may vanish too."""
     absences = away(Stage.MASK, 0, dropped) | away(Stage.MASK, 1, dropped)
     absences |= {(16, Stage.REVEAL, 0)} if dropped < 2 else set()
@@ -352,7 +354,7 @@ def test_every_number_of_drop_outs(trust: Trust, promises: tuple[Promise, Promis
 @pytest.mark.parametrize("promise", [REMOVABLE, FIXED])
 @pytest.mark.parametrize("absent", [3, 7])
 def test_too_many_drop_outs_release_nothing_and_the_session_goes_on(
-    trust: Trust, promise: Promise, absent: int
+    trust: Trust, promise: NoiseAssumptions, absent: int
 ) -> None:
     """Also if nobody at all is left of the sum."""
     questions = (Question("noisy", 0, b"0"), Question("noisy", 1, b"1"))
@@ -372,8 +374,8 @@ def test_the_later_sums_of_a_group_draw_noise_for_a_smaller_roster(trust: Trust)
 @BOTH
 def test_a_group_that_shrank_too_far_for_its_noise_is_not_asked_again(trust: Trust) -> None:
     """Five of seven stay, and the noise of the next sum needs a roster of six."""
-    wide = Promise(clients=7, dropouts=2, colluders=1)
-    narrow = Promise(clients=7, dropouts=4, colluders=1, removable=True)
+    wide = NoiseAssumptions(clients=7, dropouts=2, colluders=1)
+    narrow = NoiseAssumptions(clients=7, dropouts=4, colluders=1, removable=True)
     questions = (Question("first", 0, b"0"), Question("second", 0, b"1"), Question("noisy", 1, b"2"))
     plan = Plan(trust, SEVEN, (wide, narrow), frozenset(away(Stage.MASK, 0, 2)), questions)
     assert run_plan(plan) == 2
@@ -381,7 +383,7 @@ def test_a_group_that_shrank_too_far_for_its_noise_is_not_asked_again(trust: Tru
 
 def test_thirty_drop_outs_are_tolerated_and_one_more_is_not() -> None:
     """The sum that lost too many fails cleanly, and the next one is released."""
-    promise = Promise(clients=64, dropouts=30, colluders=1, removable=True)
+    promise = NoiseAssumptions(clients=64, dropouts=30, colluders=1, removable=True)
     part = Part(name="x", size=2, bits=24, bound=LInf(1.0), noise=Noise(scale=64, variance=Fraction(10**6)))
     table = Table({"sum": SumSpec(parts=(part,), promise=promise)})
     server, clients = seeded_machines(

@@ -16,14 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from secagg.clipping import Real
+from secagg.codes import Real
 from secagg.encoding import Encoding
 from secagg.errors import InputError
 from secagg.masks import KeyStream
 from secagg.noise import codes
-from secagg.noise.codes import NoisyReals, _sum_of_squares
-from secagg.noise.promise import Noise
-from secagg.noise.rotation import Rotation
+from secagg.noise.codes import NoisyReals, Rotation, _sum_of_squares
+from secagg.noise_assumptions import Noise
 from secagg.spec import L2, Bound, Count, LInf, Part
 from tests.secagg.chance import biased_coin_is_plausible
 from tests.secagg.encodings import encode_one, noisy, signed, stream, total_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
 from secagg.noise.codes import NoisyCounts
-from secagg.noise.promise import Noise
+from secagg.noise_assumptions import Noise
 from secagg.spec import Count, Part
 from tests.secagg.encodings import encode_one, noisy, signed, total_of
 

@@ -8,10 +8,8 @@ import pickle
 import pytest
 
 from secagg.encoding import Encoding
-from secagg.envelope import Channel
-from secagg.keys import Agreement
+from secagg.keys import Agreement, EnvelopeCipher, OneTime
 from secagg.masks import KeyStream
-from secagg.onetime import OneTime
 from secagg.seeded import SeededRandom
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust
@@ -22,7 +20,7 @@ from tests.attacks.rig import Rig
 def holders() -> list[OneTime]:
     spec = SumSpec(parts=(Part(name="x", size=1, bits=8, bound=Count(1)),))
     encoded = Encoding(spec, cohort=2).encode({"x": [1]}, KeyStream(bytes(32)))
-    channel = Channel(bytes(32), session=bytes(32), owner=1)
+    channel = EnvelopeCipher(bytes(32), session=bytes(32), owner=1)
     vault = Vault(owner=1, sums=1, random=SeededRandom(b"v"))
     return [vault, encoded, Rig(2, Trust.CURIOUS).machines[0], Agreement(bytes(32)), channel]
 

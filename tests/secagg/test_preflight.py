@@ -12,7 +12,7 @@ from secagg.encoding import Encoding
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
@@ -221,7 +221,7 @@ def test_bytes_are_those_of_the_protocols_worked_example(trust: Trust, setup: in
 def noisy_table(*, bits: int = 24) -> Table:
     noise = Noise(scale=1000.0, variance=Fraction(10**6))
     vector = Part(name="update", size=100, bits=bits, bound=L2(1.0), noise=noise)
-    promise = Promise(clients=20, dropouts=3, colluders=1, removable=True)
+    promise = NoiseAssumptions(clients=20, dropouts=3, colluders=1, removable=True)
     return Table(
         {"step": SumSpec(parts=(vector, Part(name="w", size=1, bits=8, bound=Count(1))), promise=promise)}
     )

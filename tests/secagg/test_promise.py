@@ -12,17 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from secagg.errors import SpecError
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 
 MOST_CLIENTS = 1 << 20
 
 
-def promise(clients: int, dropouts: int, colluders: int, *, removable: bool = True) -> Promise:
-    return Promise(clients=clients, dropouts=dropouts, colluders=colluders, removable=removable)
+def promise(clients: int, dropouts: int, colluders: int, *, removable: bool = True) -> NoiseAssumptions:
+    return NoiseAssumptions(clients=clients, dropouts=dropouts, colluders=colluders, removable=removable)
 
 
 @st.composite
-def promises(draw: st.DrawFn, most: int = 200) -> Promise:
+def promises(draw: st.DrawFn, most: int = 200) -> NoiseAssumptions:
     clients = draw(st.integers(1, most))
     dropouts = draw(st.integers(0, clients - 1))
     colluders = draw(st.integers(0, clients - 1 - dropouts))
@@ -30,13 +30,13 @@ def promises(draw: st.DrawFn, most: int = 200) -> Promise:
 
 
 @st.composite
-def rosters(draw: st.DrawFn) -> tuple[Promise, int]:
+def rosters(draw: st.DrawFn) -> tuple[NoiseAssumptions, int]:
     """A promise, and the size of a roster that it allows."""
     made = draw(promises())
     return made, draw(st.integers(made.least_roster, made.clients))
 
 
-def kept(made: Promise, roster: int, survivors: int) -> Fraction:
+def kept(made: NoiseAssumptions, roster: int, survivors: int) -> Fraction:
     """What one survivor's noise leaves in the total, as a part of the target."""
     removed = made.surplus(roster, survivors)
     shares = made.components(roster)
@@ -50,7 +50,9 @@ def kept(made: Promise, roster: int, survivors: int) -> Fraction:
 @given(rosters())
 @example((promise(MOST_CLIENTS, MOST_CLIENTS // 2, MOST_CLIENTS // 4), MOST_CLIENTS))
 @example((promise(100, 30, 0), 31))
-def test_components_add_up_to_what_those_who_surely_stay_must_bring(case: tuple[Promise, int]) -> None:
+def test_components_add_up_to_what_those_who_surely_stay_must_bring(
+    case: tuple[NoiseAssumptions, int],
+) -> None:
     made, roster = case
     shares = made.components(roster)
     assert sum(shares) == Fraction(1, roster - made.dropouts - made.colluders)
@@ -63,7 +65,7 @@ def test_components_add_up_to_what_those_who_surely_stay_must_bring(case: tuple[
 @example((promise(100, 30, 10), 41))
 @example((promise(2, 1, 0), 2))
 def test_honest_survivors_keep_at_least_the_target_for_every_number_of_drop_outs(
-    case: tuple[Promise, int],
+    case: tuple[NoiseAssumptions, int],
 ) -> None:
     made, roster = case
     for dropped in range(made.dropouts + 1):
@@ -76,7 +78,7 @@ def test_honest_survivors_keep_at_least_the_target_for_every_number_of_drop_outs
 @example(promise(MOST_CLIENTS, 200, MOST_CLIENTS // 2))
 @example(promise(200, 199, 0))
 @example(promise(100, 30, 0))
-def test_at_the_planned_roster_the_surplus_is_below_half_a_percent(made: Promise) -> None:
+def test_at_the_planned_roster_the_surplus_is_below_half_a_percent(made: NoiseAssumptions) -> None:
     """Of what the total holds, against what it must hold if all colluders stayed."""
     honest = Fraction(made.clients - made.dropouts, made.clients - made.dropouts - made.colluders)
     for dropped in range(made.dropouts + 1):
@@ -97,7 +99,7 @@ def test_half_a_percent_needs_units_that_are_fine_enough() -> None:
 
 
 @given(rosters())
-def test_without_drop_outs_exactly_the_first_component_stays(case: tuple[Promise, int]) -> None:
+def test_without_drop_outs_exactly_the_first_component_stays(case: tuple[NoiseAssumptions, int]) -> None:
     made, roster = case
     assert made.surplus(roster, roster) == tuple(range(1, 1 + made.seeds))
     if made.seeds:
@@ -106,13 +108,13 @@ def test_without_drop_outs_exactly_the_first_component_stays(case: tuple[Promise
 
 
 @given(rosters())
-def test_at_the_most_drop_outs_nothing_is_removed(case: tuple[Promise, int]) -> None:
+def test_at_the_most_drop_outs_nothing_is_removed(case: tuple[NoiseAssumptions, int]) -> None:
     made, roster = case
     assert made.surplus(roster, roster - made.dropouts) == ()
 
 
 @given(rosters())
-def test_the_fewer_stay_the_less_is_removed_from_each(case: tuple[Promise, int]) -> None:
+def test_the_fewer_stay_the_less_is_removed_from_each(case: tuple[NoiseAssumptions, int]) -> None:
     made, roster = case
     left = [kept(made, roster, roster - dropped) for dropped in range(made.dropouts + 1)]
     assert left == sorted(left)
@@ -156,13 +158,13 @@ def test_seeds_are_logarithmic_in_the_tolerance(clients: int, dropouts: int, see
 def test_numbers_are_whole(field: str, wrong: Any) -> None:
     fields: dict[str, Any] = {"clients": 10, "dropouts": 1, "colluders": 1}
     with pytest.raises(SpecError, match="must be whole numbers from 0 on"):
-        Promise(**{**fields, field: wrong})
+        NoiseAssumptions(**{**fields, field: wrong})
 
 
 def test_removable_is_yes_or_no() -> None:
     one: Any = 1
     with pytest.raises(SpecError, match="removable must be True or False"):
-        Promise(clients=2, dropouts=0, colluders=0, removable=one)
+        NoiseAssumptions(clients=2, dropouts=0, colluders=0, removable=one)
 
 
 @pytest.mark.parametrize(("clients", "dropouts", "colluders"), [(0, 0, 0), (1, 1, 0), (1, 0, 1), (10, 5, 5)])

@@ -16,7 +16,7 @@ from secagg.hashing import digest
 from secagg.keys import hkdf, mask_context, noise_info
 from secagg.messages import Query
 from secagg.noise.codes import NoisyReals
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.question import Question, content_digest, query_digest
 from secagg.records import Advert
 from secagg.spec import L2, LInf, Part, Residue, SumSpec
@@ -107,7 +107,7 @@ def test_the_grid_depends_on_the_cohort_and_not_on_the_roster() -> None:
 
 # --- noise -----------------------------------------------------------------------------------------
 
-PROMISE = Promise(clients=3, dropouts=1, colluders=0, removable=True)
+PROMISE = NoiseAssumptions(clients=3, dropouts=1, colluders=0, removable=True)
 NOISY = SumSpec(
     parts=(Part(name="x", size=2, bits=24, bound=L2(1.0), noise=Noise(scale=64, variance=Fraction(9999))),),
     promise=PROMISE,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from secagg import shamir
 from secagg.errors import CorruptDealer
-from secagg.reconstruction import Reconstruction
 from secagg.seeded import SeededRandom
+from secagg.tally import Reconstruction
 
 SECRET = b"\x2a" * 32
 DEALER = 9

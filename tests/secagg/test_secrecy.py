@@ -11,21 +11,19 @@ import pytest
 from secagg import messages as m
 from secagg.client import Answer
 from secagg.encoding import Encoding
-from secagg.envelope import Channel
 from secagg.errors import SecaggError
 from secagg.events import Asked, ClientStep, Outgoing, ServerStep
 from secagg.expansion import OneProcess
-from secagg.graph import CompleteGraph
-from secagg.keys import Agreement, Identity
+from secagg.keys import Agreement, EnvelopeCipher, Identity
 from secagg.local import LocalSession, local_machines
 from secagg.masks import KeyStream
 from secagg.params import SessionParams
-from secagg.reconstruction import Reconstruction
 from secagg.records import Parcel
 from secagg.seeded import SeededRandom
 from secagg.spec import LInf, Part, SumSpec
-from secagg.tally import Tally
+from secagg.tally import Reconstruction, Tally
 from secagg.thresholds import Trust
+from secagg.topology import CompleteGraph
 from secagg.vault import Vault
 from tests.attacks.rig import Rig, residue_table
 
@@ -80,7 +78,7 @@ def test_keys_and_vaults() -> None:
         vault,
         Agreement(SECRET),
         KeyStream(SECRET),
-        Channel(SECRET, session=bytes(32), owner=1),
+        EnvelopeCipher(SECRET, session=bytes(32), owner=1),
         Reconstruction(2, corrupt=0),
         SeededRandom(SECRET),
     ):

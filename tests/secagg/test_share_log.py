@@ -11,7 +11,7 @@ from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.errors import SERVER
 from secagg.local import Stage
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.testing.share_log import Kind, Released
@@ -95,7 +95,7 @@ def test_frames_of_other_kinds_are_no_shares(ring: bool) -> None:
 
 # --- noise -------------------------------------------------------------------------------------------
 
-PROMISE = Promise(clients=5, dropouts=2, colluders=0, removable=True)
+PROMISE = NoiseAssumptions(clients=5, dropouts=2, colluders=0, removable=True)
 
 
 def noisy() -> tuple[Wire, Witness]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
 from secagg.errors import SpecError
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import (
     L2,
     MAX_ELEMENTS,
@@ -42,7 +42,7 @@ def spec(**changes: Any) -> SumSpec:
 
 
 NOISE = Noise(scale=4.0, variance=Fraction(100))
-PROMISE = Promise(clients=10, dropouts=3, colluders=2, removable=True)
+PROMISE = NoiseAssumptions(clients=10, dropouts=3, colluders=2, removable=True)
 
 
 def noisy_spec(**changes: Any) -> SumSpec:
@@ -239,7 +239,7 @@ def test_noise_needs_a_promise_and_a_promise_noise() -> None:
     for parts, promise in (((part(),), PROMISE), ((part(noise=NOISE),), None)):
         with pytest.raises(SpecError, match="needs a promise if one of its parts has noise, and only then"):
             spec(parts=parts, promise=promise)
-    with pytest.raises(SpecError, match="the promise of a spec must be a Promise"):
+    with pytest.raises(SpecError, match="the promise of a spec must be NoiseAssumptions"):
         spec(parts=(part(noise=NOISE),), promise=(10, 3, 2))
 
 

@@ -16,12 +16,12 @@ from secagg.encoding import Encoding
 from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, TooFewClients, Unrecoverable
 from secagg.events import WrongShares
 from secagg.expansion import OneProcess
-from secagg.graph import CompleteGraph
-from secagg.noise.layers import Layers
-from secagg.noise.promise import Promise
+from secagg.noise.gaussian import Layers
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from secagg.tally import Tally
 from secagg.thresholds import Trust
+from secagg.topology import CompleteGraph
 from tests.attacks.attackers.noise_attacks import LIMIT, noise_table
 from tests.attacks.rig import PART, Rig, residue_table
 from tests.secagg.noisy import Witness, same
@@ -34,7 +34,7 @@ class Table:
     """Honest clients who have answered one query, and the tally that counts them."""
 
     def __init__(
-        self, *survivors: int, corrupt: int = 1, bits: int = 32, promise: Promise | None = None
+        self, *survivors: int, corrupt: int = 1, bits: int = 32, promise: NoiseAssumptions | None = None
     ) -> None:
         table = residue_table(bits=bits) if promise is None else noise_table(promise)
         self.rig = Rig(CLIENTS, Trust.CURIOUS, table=table)
@@ -283,7 +283,7 @@ def noted(patch: pytest.MonkeyPatch, owner: type, name: str, calls: list[str]) -
 
 # --- removable noise -------------------------------------------------------------------------------
 
-PROMISE = Promise(clients=CLIENTS, dropouts=2, colluders=1, removable=True)
+PROMISE = NoiseAssumptions(clients=CLIENTS, dropouts=2, colluders=1, removable=True)
 FOUR = (0, 1, 2, 4)
 SURPLUS = PROMISE.surplus(len(ROSTER), len(FOUR))
 

@@ -8,14 +8,13 @@ import pytest
 
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
-from secagg.graph import CompleteGraph, RingGraph
 from secagg.params import SessionParams
 from secagg.seeded import SeededRandom
 from secagg.thresholds import Trust
-from secagg.topology import Plan, Topology, lay_out, plan
+from secagg.topology import CompleteGraph, GraphPlan, RingGraph, Topology, lay_out, plan
 
 
-def planned(clients: int, **changes: Any) -> Plan:
+def planned(clients: int, **changes: Any) -> GraphPlan:
     settings: dict[str, Any] = {"trust": Trust.CURIOUS, "corrupt": clients // 10, "dropout": 0.1}
     return plan(clients, SessionParams(**{**settings, **changes}))
 
@@ -35,7 +34,7 @@ def test_under_a_malicious_server_everybody_shares_with_everybody(clients: int) 
 
 
 def test_a_complete_graph_spares_all_but_a_threshold() -> None:
-    assert planned(50) == Plan(False, 49, 26, 26, 24)
+    assert planned(50) == GraphPlan(False, 49, 26, 26, 24)
 
 
 def test_a_ring_has_the_finders_parameters() -> None:

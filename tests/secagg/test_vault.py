@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from secagg import shamir
-from secagg.envelope import shares_bytes
 from secagg.errors import SecretReused
-from secagg.keys import noise_commitment, public_key, seed_commitment
+from secagg.keys import noise_commitment, public_key, seed_commitment, shares_bytes
 from secagg.seeded import SeededRandom
 from secagg.shamir import SHARE_BYTES
 from secagg.vault import Vault

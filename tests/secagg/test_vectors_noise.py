@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from scripts.vectors.describe import describe_part, vars_of
-from secagg.noise.promise import Noise, Promise
-from secagg.noise.rotation import Rotation
+from secagg.noise.codes import Rotation
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Bound, Count, LInf, Part
 from tests import verifier_noise as second
 from tests.verifier_tools import digest, u32
@@ -34,13 +34,15 @@ def variance_of(case: Case) -> str:
 # --- who adds how much -------------------------------------------------------------------------------
 
 
-def promises() -> Iterator[Promise]:
+def promises() -> Iterator[NoiseAssumptions]:
     for clients, dropouts, colluders, removable in product((4, 9, 60, 1000), range(4), range(3), (0, 1)):
         if dropouts + colluders < clients:
-            yield Promise(clients=clients, dropouts=dropouts, colluders=colluders, removable=bool(removable))
+            yield NoiseAssumptions(
+                clients=clients, dropouts=dropouts, colluders=colluders, removable=bool(removable)
+            )
 
 
-def rosters(promise: Promise) -> set[int]:
+def rosters(promise: NoiseAssumptions) -> set[int]:
     least, most = promise.least_roster, promise.clients
     return {least, (least + most) // 2, most}
 
@@ -69,7 +71,7 @@ def test_as_much_stays_as_is_needed() -> None:
     assert tried > 100
 
 
-def no_unit_more_can_go(promise: Promise, roster: int, survivors: int) -> bool:
+def no_unit_more_can_go(promise: NoiseAssumptions, roster: int, survivors: int) -> bool:
     """With one unit less, a survivor would have less than its part of what is needed."""
     shares = second.components(vars_of(promise), roster)
     removed = second.surplus(vars_of(promise), roster, survivors)

@@ -19,10 +19,10 @@ from secagg.bitmap import pack_positions, unpack_positions
 from secagg.codec import Reader, encode_fields
 from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.encoding import Encoding
-from secagg.envelope import Channel
 from secagg.hashing import digest, framed
 from secagg.keys import (
     Agreement,
+    EnvelopeCipher,
     Identity,
     envelope_info,
     hkdf,
@@ -224,8 +224,8 @@ def test_envelope(case: Case) -> None:
     session, text, sealed, key = unhex(case["session"], case["plaintext"], case["envelope"], case["key"])
     (sender, receiver), ids = unhex(*case["secrets"]), case["ids"]
     info = envelope_info(*ids)
-    theirs = Channel(receiver, session=session, owner=ids[1])
-    ours = Channel(sender, session=session, owner=ids[0])
+    theirs = EnvelopeCipher(receiver, session=session, owner=ids[1])
+    ours = EnvelopeCipher(sender, session=session, owner=ids[0])
 
     assert Agreement(sender).derive(public_key(receiver), salt=session, info=info) == key
     assert AESGCM(key).decrypt(bytes(12), sealed, session + info) == text

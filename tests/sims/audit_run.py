@@ -21,7 +21,7 @@ from protocols.run import Run
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from sims.records import RunDirectory
 from sims.records.directory import LinesFile
 from sims.records.signing import SignedHead, write_head
@@ -44,7 +44,7 @@ def noisy(
 ) -> FedAvg:
     """Federated averaging with noise on everything, for so many rounds."""
     privacy = PrivacyBudget(
-        promise=Promise(clients=clients, dropouts=dropouts, colluders=0, removable=removable),
+        promise=NoiseAssumptions(clients=clients, dropouts=dropouts, colluders=0, removable=removable),
         goal=Goal(epsilon=epsilon, delta=DELTA),
         rounds=rounds,
     )

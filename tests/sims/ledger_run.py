@@ -23,7 +23,7 @@ from secagg.events import Asked
 from secagg.ledger import ClientLedger, ServerLedger
 from secagg.local import LocalSession, local_machines
 from secagg.noise.accounting import Adjacency
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.spec import Count, Part, SumSpec, Table
 from secagg.thresholds import Trust
@@ -40,7 +40,7 @@ SPEC = SumSpec(
             noise=Noise(scale=16, variance=Fraction(2560)),
         ),
     ),
-    promise=Promise(clients=len(MEMBERS), dropouts=1, colluders=1),
+    promise=NoiseAssumptions(clients=len(MEMBERS), dropouts=1, colluders=1),
 )
 TABLE = Table({KIND: SPEC})
 SUMS = 3  # of a session

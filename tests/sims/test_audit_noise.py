@@ -18,7 +18,7 @@ from scipy.stats import norm
 from secagg.errors import SpecError
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Count, Part, SumSpec
 from sims.cli import main
 from sims.noise_audit.statistical_tests import conform, gaussian_epsilon, judge, lower_bound
@@ -29,8 +29,10 @@ ALARM = 1e-4
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 
 
-def promise(clients: int, dropouts: int = 0, *, colluders: int = 0, removable: bool = False) -> Promise:
-    return Promise(clients=clients, dropouts=dropouts, colluders=colluders, removable=removable)
+def promise(
+    clients: int, dropouts: int = 0, *, colluders: int = 0, removable: bool = False
+) -> NoiseAssumptions:
+    return NoiseAssumptions(clients=clients, dropouts=dropouts, colluders=colluders, removable=removable)
 
 
 # --- conformance ---------------------------------------------------------------------------------------

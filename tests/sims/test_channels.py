@@ -33,7 +33,7 @@ from secagg.errors import (
 from secagg.local import Stage
 from secagg.noise.accounting import Adjacency, rho_of
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
@@ -68,7 +68,9 @@ class Voting(Algorithm[ModelState, Votes]):
     dropouts: int = 0
 
     def sums(self) -> tuple[Sum, ...]:
-        promise = Promise(clients=CLIENTS, dropouts=self.dropouts, colluders=0) if self.noise else None
+        promise = (
+            NoiseAssumptions(clients=CLIENTS, dropouts=self.dropouts, colluders=0) if self.noise else None
+        )
         noise = Noise(scale=64, variance=Fraction(64**2)) if self.noise else None
         part = Part(name="x", size=1, bits=24, bound=Count(1, 1), noise=noise)
         spec = SumSpec(parts=(part,), times=self.steps, group="votes", promise=promise)
@@ -586,7 +588,7 @@ def test_without_a_seed_rounding_differs_and_the_mean_is_the_same(make: Make, tr
 
 
 def private_fedavg(**goal: Any) -> FedAvg:
-    promise = Promise(clients=CLIENTS, dropouts=1, colluders=0)
+    promise = NoiseAssumptions(clients=CLIENTS, dropouts=1, colluders=0)
     budget = PrivacyBudget(promise=promise, goal=Goal(rho=1.0, **goal), rounds=2)
     return FedAvg(dim=DIM, clients=CLIENTS, clip=1.0, weighted=False, privacy=budget)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from secagg.net.settings import Capacity, Deadlines, Patience
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.thresholds import Trust
@@ -241,7 +241,7 @@ def test_a_complete_table(tmp_path: Path) -> None:
         Part(name="people", size=1, bits=32, bound=Count(7)),
         Part(name="parity", size=3, bits=1, bound=Residue()),
     )
-    promise = Promise(clients=20, dropouts=2, colluders=1, removable=True)
+    promise = NoiseAssumptions(clients=20, dropouts=2, colluders=1, removable=True)
     expected = Table(
         {
             "update": SumSpec(parts=noisy, times=3, group="model", promise=promise),

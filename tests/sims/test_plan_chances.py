@@ -23,7 +23,7 @@ from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.goal import Goal
-from secagg.noise.promise import Promise
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.thresholds import Trust
 from sims.cli import main
@@ -75,7 +75,7 @@ def test_the_noise_that_is_told_is_that_of_the_plan(capsys: pytest.CaptureFixtur
     )
     found = planned(capsys, *arguments, "--set", "clip=3", "--set", "weighted=no")
     (part,) = found["sums"][0]["parts"]
-    promise = Promise(clients=40, dropouts=8, colluders=0)
+    promise = NoiseAssumptions(clients=40, dropouts=8, colluders=0)
     plan = calibrate_vector(promise=promise, goal=Goal(rho=1.0), size=100, clip=3.0)
     assert part["sigma_total"] == pytest.approx(plan.sigma_released)
     assert part["sigma_mean"] == pytest.approx(plan.sigma_released / 40)
@@ -293,7 +293,7 @@ def test_rounds_with_noise_fail_as_seldom_as_planned() -> None:
     """150 rounds, with noise for a tenth of clients that are lost on average, and with the margin."""
     lost = Fraction(1, 10)
     for dropouts, least in ((4, 0.6), (dropouts_to_plan_for(40, lost), 0.99)):
-        promise = Promise(clients=40, dropouts=dropouts, colluders=0)
+        promise = NoiseAssumptions(clients=40, dropouts=dropouts, colluders=0)
         privacy = PrivacyBudget(promise=promise, goal=Goal(rho=1.0), rounds=300)
         algorithm = FedAvg(dim=2, clients=40, clip=1.0, weighted=False, privacy=privacy)
         conditions = Conditions(dropout_training=lost)

@@ -25,7 +25,7 @@ from secagg.codes import levels
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError
 from secagg.masks import KeyStream
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.ring import Residues
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Total
 from secagg.thresholds import Trust
@@ -238,7 +238,7 @@ def test_a_median_falls_as_a_mean_does() -> None:
 
 
 def spec_of(bound: Bound, noise: Noise | None = None, size: int = 3, bits: int = 40) -> SumSpec:
-    promise = None if noise is None else Promise(clients=CLIENTS, dropouts=0, colluders=0)
+    promise = None if noise is None else NoiseAssumptions(clients=CLIENTS, dropouts=0, colluders=0)
     return SumSpec(parts=(Part(name="x", size=size, bits=bits, bound=bound, noise=noise),), promise=promise)
 
 

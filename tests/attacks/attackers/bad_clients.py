@@ -15,9 +15,8 @@ from secagg import messages as m
 from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.client import Answer, ClientMachine
-from secagg.envelope import envelope_bytes
 from secagg.events import ClientStep
-from secagg.keys import self_mask_seed
+from secagg.keys import envelope_bytes, self_mask_seed
 from secagg.masks import add_mask, subtract_mask
 from secagg.question import Question
 from secagg.records import Advert

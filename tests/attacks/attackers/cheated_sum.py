@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from secagg import messages as m
 from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
-from secagg.graph import CompleteGraph, Graph
 from secagg.keys import public_key, seed_commitment
 from secagg.records import encode_signatures
 from secagg.ring import Residues
 from secagg.shamir import SHARE_BYTES, share_from_bytes
 from secagg.thresholds import Trust
+from secagg.topology import CompleteGraph, Graph
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from secagg import shamir
 from secagg.cohort import Cohort, invitation_digest
-from secagg.envelope import Channel, shares_bytes
+from secagg.keys import EnvelopeCipher, shares_bytes
 from secagg.question import Question
 from secagg.records import Advert, Parcel
 from secagg.seeded import SeededRandom
@@ -52,7 +52,7 @@ class Colluder:
         self.mask_keys = {k: self._vault.take_mask_secrets(k)[0] for k in range(self._sums)}
         return envelopes, self._sign("key list", cohort.session)
 
-    def _channel(self, cohort: Cohort) -> Channel:
+    def _channel(self, cohort: Cohort) -> EnvelopeCipher:
         return self._vault.channel(cohort.session)
 
     def open(self, cohort: Cohort, parcels: Iterable[Parcel]) -> None:

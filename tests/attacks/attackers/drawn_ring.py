@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id
-from secagg.graph import RingGraph
 from secagg.messages import Neighbours
 from secagg.records import Advert, Parcel, encode_neighbours
+from secagg.topology import RingGraph
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig
 

@@ -12,9 +12,8 @@ from typing import Final
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.cohort import Cohort
-from secagg.envelope import Channel
 from secagg.events import ClientStep
-from secagg.keys import Agreement, hkdf, pair_info
+from secagg.keys import Agreement, EnvelopeCipher, hkdf, pair_info
 from secagg.records import Advert, Format, parse_advert
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder, set_up_with
@@ -56,7 +55,7 @@ class LowOrderColluder(Colluder):
         channel_key, *mask_keys = self._keys
         return replace(super().advert(invitation), channel_key=channel_key, mask_keys=tuple(mask_keys))
 
-    def _channel(self, cohort: Cohort) -> Channel:
+    def _channel(self, cohort: Cohort) -> EnvelopeCipher:
         channel = super()._channel(cohort)
         channel._agreement = ConstantAgreement(bytes(32))
         return channel

@@ -17,7 +17,7 @@ from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
 from secagg.keys import noise_commitment
 from secagg.masks import KeyStream
-from secagg.noise.promise import Noise, Promise
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import shares_from_bytes
 from secagg.spec import Count, Part, SumSpec, Table
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
@@ -31,7 +31,7 @@ Views: TypeAlias = Mapping[int, frozenset[int]]  # client -> the survivors it is
 _SELF_MASK, _MASK_KEY = 0, 1  # in the order in which secrets are dealt; layer k of the noise is 1 + k
 
 
-def noise_table(promise: Promise, *, bare: bool = False, **settings: Any) -> Table:
+def noise_table(promise: NoiseAssumptions, *, bare: bool = False, **settings: Any) -> Table:
     """One kind of sum over counts up to `LIMIT`, with noise; and `bare` with a part that has none."""
     noise = Noise(scale=SCALE, variance=Fraction(10**6))
     parts = [Part(name=PART, size=4, bits=32, bound=Count(LIMIT), noise=noise)]

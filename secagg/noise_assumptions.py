@@ -9,11 +9,13 @@ revealed, and what is left adds up to the target again, never to less.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil
-from typing import Any, Final
+from math import ceil, floor, isqrt
+from typing import Any, Final, Protocol
 
 from secagg.errors import SpecError
 
@@ -56,7 +58,7 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class NoiseAssumptions:
     """For whom noise is planned.
 
     `clients`    most clients in the roster of a sum.
@@ -66,7 +68,7 @@ class Promise:
 
     Raises `SpecError` if nobody honest would be sure to stay.
 
-    >>> Promise(clients=20, dropouts=3, colluders=1, removable=True).least_roster
+    >>> NoiseAssumptions(clients=20, dropouts=3, colluders=1, removable=True).least_roster
     5
     """
 
@@ -142,3 +144,97 @@ class Promise:
         """What everyone who stays must have added at least, if `dropped` others do not."""
         honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
         return honest / (roster - dropped)
+
+
+LEAST_STDDEVS: Final = 2.0
+# What a smaller roster has to leave, or as much of it as the planned one does.
+_SMALLER_ROSTER: Final = (5.0, 4.0, 3.0, LEAST_STDDEVS)
+_EXACT: Final = 1 - 1e-9  # a plan that fills its ring to the last is not refused for an error of rounding
+
+
+class NoisyPart(Protocol):
+    """What the room for noise depends on: a `secagg.spec.Part`, which is built on this module."""
+
+    @property
+    def bits(self) -> int: ...
+    @property
+    def bound(self) -> object: ...
+    @property
+    def noise(self) -> Noise | None: ...
+    @property
+    def is_rotated(self) -> bool: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def counts(self) -> bool: ...
+
+
+def bits_for_noise(
+    part: NoisyPart, noise: Noise, promise: NoiseAssumptions, clients: int, *, stddevs: float = LEAST_STDDEVS
+) -> int:
+    """The least bits with which so many honest clients are so many standard deviations away from wrapping."""
+    variance = clients * promise.left(clients) * noise.variance
+    reach = clients * float(getattr(part.bound, "limit", 0)) * noise.scale
+    if part.is_rotated:
+        # A rotated total is nearly Gaussian; so is what rounding adds, at most a quarter for each client.
+        flat = reach / math.sqrt(part.width)
+        return 1 + _bits(stddevs * math.sqrt(flat**2 + variance + clients / 4))
+    spread = stddevs * math.sqrt(variance)
+    if part.counts:
+        return _bits(reach + 2 * spread)
+    return 1 + _bits(reach + clients + spread)
+
+
+def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int:
+    """The least roster whose total is five standard deviations away from wrapping.
+
+    Where the planned one leaves no room for five, it is as many as that one leaves, but for a fraction.
+    """
+    noisy = [(part, part.noise) for part in parts if part.noise is not None]
+
+    def fits(clients: int, stddevs: float) -> bool:
+        return all(
+            bits_for_noise(part, noise, promise, clients, stddevs=stddevs) <= part.bits
+            for part, noise in noisy
+        )
+
+    low, high = promise.least_roster, promise.clients
+    room = next((each for each in _SMALLER_ROSTER if fits(high, each)), LEAST_STDDEVS)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle, room) else (middle + 1, high)
+    return low
+
+
+def _bits(most: float) -> int:
+    """The bits of whole numbers up to `most`."""
+    return math.floor(most * _EXACT).bit_length()
+
+
+_FINE: Final = 1 << 64
+
+
+def rounded_norm2(norm: Fraction, size: int) -> int:
+    """The square of the largest norm of a rounded vector; before rounding, it is at most `norm`."""
+    return floor(min(_at_random(norm, size), (norm + _root(Fraction(size))) ** 2))
+
+
+def rounded_norm2_of_elements(limit: Fraction, size: int) -> int:
+    """The same for a vector whose elements are at most `limit`, each for itself."""
+    return min(rounded_norm2(_root(size * limit**2), size), size * ceil(limit) ** 2)
+
+
+def counts_norm2(limit: int, total: int | None, size: int) -> int:
+    """For whole numbers from 0 to `limit` that add up to at most `total`: as many as possible are large."""
+    most = size * limit if total is None else min(total, size * limit)
+    full, rest = divmod(most, limit)
+    return full * limit**2 + rest**2
+
+
+def _at_random(norm: Fraction, size: int) -> Fraction:
+    return norm**2 + Fraction(size, 4) + norm + _root(Fraction(size)) / 2
+
+
+def _root(value: Fraction) -> Fraction:
+    """The square root, from below; both sides compute the same one."""
+    return Fraction(isqrt(value.numerator * value.denominator * _FINE**2), value.denominator * _FINE)
