@@ -161,10 +161,10 @@ def _swept(
     from sims.sweep import run_sweep
     from sims.sweep.cell_runs import run_task
     from sims.sweep.run import shown_progress, stopped_by_signals
-    from sims.sweep.tasks import Stopping
+    from sims.sweep.tasks import StopRequest
     from sims.text_format import counted
 
-    own, stopping = scenario.variants, Stopping()
+    own, stopping = scenario.variants, StopRequest()
     kept = any(task.directory is not None for task in tasks.values())
     try:
         with (

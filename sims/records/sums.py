@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, Self, TypeAlias, TypedDict
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict
 
-from secagg.errors import PeerError
+from secagg.errors import SecaggError
 from secagg.local import Stage
 from sims.config_problems import ConfigError
 
@@ -30,6 +30,18 @@ class CountsByStage(TypedDict):
     bytes_down: ByStage
     frames_up: ByStage
     frames_down: ByStage
+
+
+class Refusal(NamedTuple):
+    """A client left a session because of a message of the server."""
+
+    member: int
+    error: str  # the name of the error's class
+    reason: str
+
+    @classmethod
+    def of(cls, member: int, error: SecaggError) -> Refusal:
+        return cls(member, type(error).__name__, str(error))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +127,7 @@ class SumRecord(TrafficCounts):
     `around`          rows (asked, survived, clients): how many revealing clients had that many neighbours
                       asked and that many surviving. Empty where nothing is sent.
     `failure`         why no total was released, or None.
-    `refusals`        member, error class and message of every refusal.
+    `refusals`        the clients that refused, and why.
     `part`, `training_round`  as in `SessionRecord`.
     """
 
@@ -130,7 +142,7 @@ class SumRecord(TrafficCounts):
     masked: int
     revealed: int
     around: tuple[tuple[int, ...], ...] = ()
-    refusals: tuple[tuple[int, str, str], ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     part: str = TRAINING
     training_round: int = 0
 
@@ -160,7 +172,7 @@ class SumRecord(TrafficCounts):
         names = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
         found = _chosen(line, (*names, "refusals", *_COUNTS), ("seconds", "part"))
         found["index"] = found.pop("sum")
-        found["refusals"] = tuple((row[0], row[1], row[2]) for row in found["refusals"])
+        found["refusals"] = tuple(Refusal(*row) for row in found["refusals"])
         around = tuple(tuple(row) for row in line.get("around") or ())
         return cls(**found, around=around)
 
@@ -292,11 +304,7 @@ class SumStats:
     masked: int = 0
     revealed: int = 0
     around: tuple[tuple[int, ...], ...] = ()
-    refusals: list[tuple[int, PeerError]] = field(default_factory=list)
-
-    def refused(self) -> tuple[tuple[int, str, str], ...]:
-        """Return the refusals as a record has them."""
-        return tuple((member, type(error).__name__, str(error)) for member, error in self.refusals)
+    refusals: list[Refusal] = field(default_factory=list)
 
 
 class TrafficCounter(Protocol):

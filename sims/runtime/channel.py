@@ -147,7 +147,7 @@ class SessionChannel:
                 masked=stats.masked,
                 revealed=stats.revealed,
                 around=stats.around,
-                refusals=stats.refused(),
+                refusals=tuple(stats.refusals),
                 **meter.counts(),
             )
             if total is not None or failure is not None:

@@ -33,7 +33,7 @@ from secagg.seeded import insecure_rounding
 from secagg.spec import SumSpec, Total
 from secagg.thresholds import Trust
 from secagg.topology import plan
-from sims.records.sums import SessionGraph, SumStats
+from sims.records.sums import Refusal, SessionGraph, SumStats
 from sims.runtime.channel import SessionChannel
 from sims.runtime.session import SessionPlan
 from sims.runtime.setting import Setting
@@ -174,7 +174,7 @@ class PlainSession:
 
     def _leave(self, position: int, error: PeerError) -> None:
         self._gone.add(position)
-        self.stats.refusals.append((self._cohort[position], error))
+        self.stats.refusals.append(Refusal.of(self._cohort[position], error))
 
     def _check_question(self, adding: _Adding, member: int) -> None:
         query, memory = adding.query, self._plan.memories[member]

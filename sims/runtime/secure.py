@@ -16,7 +16,7 @@ from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.seeded import seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Total
-from sims.records.sums import SessionGraph, SumStats
+from sims.records.sums import Refusal, SessionGraph, SumStats
 from sims.runtime.channel import SessionChannel
 from sims.runtime.session import SessionPlan
 from sims.runtime.setting import Setting
@@ -68,7 +68,7 @@ class ObservedSession(LocalSession):
         self.stats.revealed += kind is Reveal
 
     def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
-        self.stats.refusals.append((member, error))
+        self.stats.refusals.append(Refusal.of(member, error))
         return super()._refuse(member, error)
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:

@@ -17,7 +17,7 @@ from sims.records.directory import FINISHED
 from sims.records.run_paths import CHECKPOINT, RESULT
 from sims.scenario.scenario import Variant
 from sims.sweep.results import Results
-from sims.sweep.tasks import Explained, Stopped, Tell
+from sims.sweep.tasks import ReportProgress, TaskError, TaskStopped
 
 if TYPE_CHECKING:
     from sims.simulation.progress import Progress
@@ -136,8 +136,8 @@ def _planned(
 # --- run one ---
 
 
-def run_task(task: CellTask, tell: Tell, *, root: Path) -> dict[str, Any]:
-    """Simulate one cell and return its result. Raises `Stopped` after the current round if asked to stop."""
+def run_task(task: CellTask, tell: ReportProgress, *, root: Path) -> dict[str, Any]:
+    """Simulate one cell and return its result. Raises `TaskStopped` after a round if asked to stop."""
     from sims.simulation.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 
@@ -155,15 +155,15 @@ def run_task(task: CellTask, tell: Tell, *, root: Path) -> dict[str, Any]:
             stop=reporter.stop,
         )
     except SimulationStopped as error:
-        raise Stopped(str(error)) from None
+        raise TaskStopped(str(error)) from None
     except SimulationError as error:
-        raise Explained(str(error)) from None
+        raise TaskError(str(error)) from None
 
 
 class _ProgressReporter:
     """Reports the progress of a simulation, at most every `_INTERVAL` seconds within a round."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: ReportProgress) -> None:
         self._tell = tell
         self._last = 0.0
         self._done = -1

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from sims.console import OnProgress, bar, quiet
 from sims.scenario.scenario import Variant
 from sims.sweep.results import Record, Results
-from sims.sweep.tasks import Function, Stopping, run_tasks
+from sims.sweep.tasks import Function, StopRequest, run_tasks
 from sims.text_format import counted
 
 OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, and why)
@@ -61,7 +61,7 @@ def run_sweep(
     on_failure: OnFailure = _no_op,
     prune: bool = False,
     task: Callable[[Variant], Any] = settings_of,
-    stopping: Stopping | None = None,
+    stopping: StopRequest | None = None,
 ) -> SweepSummary:
     """Run the cells without a result with `function`, and keep every result as it arrives.
 
@@ -150,7 +150,7 @@ class ProgressLines:
 
 
 @contextmanager
-def stopped_by_signals(stopping: Stopping, say: Callable[[], None]) -> Iterator[None]:
+def stopped_by_signals(stopping: StopRequest, say: Callable[[], None]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM: the first one stops after the round and calls `say`, the next interrupts."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:

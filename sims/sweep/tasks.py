@@ -1,7 +1,9 @@
-"""Tasks in several processes: one that fails, or dies, costs nobody else anything.
+"""Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others.
 
-A pool of the standard library would do most of this; but none of them can end what is running when somebody
-interrupts, and go on without a worker that was killed.
+A `ProcessPoolExecutor` cannot do this: it fails as a whole when a worker is killed
+(test_workers_fail_alike_and_one_that_is_killed_is_replaced), and it cannot end a running task on an interrupt
+(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` cannot do it either: its fork server
+allows numerical libraries one thread, but the results of a task must equal those in this process.
 """
 
 from __future__ import annotations
@@ -20,24 +22,24 @@ from typing import Any, Final, Self, TypeAlias
 
 from sims.workers import os_processes
 
-Tell: TypeAlias = Callable[[Any], bool]  # how far a task has come; answers whether it should stop
-Function: TypeAlias = Callable[[Any, Tell], Any]  # must be importable, and its argument and result picklable
-Watch: TypeAlias = Callable[[int, Any], None]  # (task, how far it has come)
+ReportProgress: TypeAlias = Callable[[Any], bool]  # reports progress; returns whether the task should stop
+Function: TypeAlias = Callable[[Any, ReportProgress], Any]  # importable; argument and result are picklable
+OnProgress: TypeAlias = Callable[[int, Any], None]  # (task, progress)
 
-_IGNORED: Final = (signal.SIGINT, signal.SIGTERM)  # both may be sent to everybody; whoever started us decides
-
-
-class Explained(Exception):
-    """A failure whose text is all that needs to be known; others are told with their traceback."""
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM)  # sent to all processes; the parent decides
 
 
-class Stopped(Exception):
-    """A task was asked to stop, and can go on later from where it is."""
+class TaskError(Exception):
+    """A failure that is reported by its text. Other failures are reported with a traceback."""
+
+
+class TaskStopped(Exception):
+    """A task was asked to stop and can be resumed later."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What became of the task at `index`: a result, why there is none, or that it can go on later."""
+class TaskOutcome:
+    """The outcome of the task at `index`: a result, a failure, or that it was stopped and can be resumed."""
 
     index: int
     result: Any = None
@@ -52,27 +54,27 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Stop:
-    """To a worker: the task should stop when it can go on from there later."""
+    """Sent to a worker: the task should stop as soon as it can be resumed."""
 
 
-class Stopping:
-    """Somebody wants tasks to stop. To be told from a signal handler: it wakes up whoever waits for tasks."""
+class StopRequest:
+    """A request to stop tasks. A signal handler may call `want`, which wakes up `run_tasks`."""
 
     def __init__(self) -> None:
         self.wanted = False
-        self._heard, self._told = Pipe(duplex=False)
+        self._receiver, self._sender = Pipe(duplex=False)
 
     def want(self) -> None:
         self.wanted = True
-        self._told.send_bytes(b"stop")
+        self._sender.send_bytes(b"stop")
 
     @property
-    def line(self) -> Connection:
-        """Has something to read from then on."""
-        return self._heard
+    def connection(self) -> Connection:
+        """Return a connection that is readable once a stop is wanted."""
+        return self._receiver
 
 
-def nobody_watches(_index: int, _steps: int) -> None:
+def no_op(_index: int, _steps: int) -> None:
     pass
 
 
@@ -80,51 +82,51 @@ def run_tasks(
     function: Function,
     tasks: Sequence[Any],
     jobs: int,
-    watch: Watch = nobody_watches,
-    stopping: Stopping | None = None,
-) -> Iterator[Done]:
-    """What becomes of every task, as it comes. With one job, everything happens in this process.
+    on_progress: OnProgress = no_op,
+    stopping: StopRequest | None = None,
+) -> Iterator[TaskOutcome]:
+    """Yield the outcome of every task as it arrives. With one job, the tasks run in this process.
 
-    With `stopping`, no further task begins once that is wanted, and tasks hear of it when they next tell how
-    far they are.
+    Once `stopping` is wanted, no further task begins, and a running task learns of it when it next reports
+    its progress.
     """
-    stopping = stopping or Stopping()
+    stopping = stopping or StopRequest()
     if jobs == 1:
         for index, task in enumerate(tasks):
             if stopping.wanted:
                 return
-            yield _attempt(function, index, task, partial(_watched, watch, stopping, index))
+            yield _attempt(function, index, task, partial(_report, on_progress, stopping, index))
         return
-    with _Crew(function, min(jobs, len(tasks)), stopping) as crew:
-        yield from crew.run(tasks, watch)
+    with _TaskPool(function, min(jobs, len(tasks)), stopping) as pool:
+        yield from pool.run(tasks, on_progress)
 
 
-def _watched(watch: Watch, stopping: Stopping, index: int, steps: Any) -> bool:
-    watch(index, steps)
+def _report(on_progress: OnProgress, stopping: StopRequest, index: int, steps: Any) -> bool:
+    on_progress(index, steps)
     return stopping.wanted
 
 
-def _attempt(function: Function, index: int, task: Any, tell: Tell) -> Done:
+def _attempt(function: Function, index: int, task: Any, report: ReportProgress) -> TaskOutcome:
     try:
-        return Done(index, function(task, tell))
-    except Stopped:
-        return Done(index, stopped=True)
-    except Explained as error:
-        return Done(index, failure=str(error))
+        return TaskOutcome(index, function(task, report))
+    except TaskStopped:
+        return TaskOutcome(index, stopped=True)
+    except TaskError as error:
+        return TaskOutcome(index, failure=str(error))
     except Exception:
-        return Done(index, failure=traceback.format_exc())
+        return TaskOutcome(index, failure=traceback.format_exc())
 
 
-class _Crew:
-    """Some workers, each with one task at a time."""
+class _TaskPool:
+    """Worker processes, each with one task at a time."""
 
-    def __init__(self, function: Function, size: int, stopping: Stopping) -> None:
+    def __init__(self, function: Function, size: int, stopping: StopRequest) -> None:
         self._function = function
         self._stopping = stopping
-        self._idle: list[_Worker] = []
-        self._busy: dict[Connection, _Worker] = {}
+        self._idle: list[_TaskWorker] = []
+        self._busy: dict[Connection, _TaskWorker] = {}
         self._size = size
-        self._told = False  # that tasks are to stop
+        self._stop_sent = False  # whether the workers were asked to stop
 
     def __enter__(self) -> Self:
         return self
@@ -135,54 +137,54 @@ class _Crew:
         for worker in self._idle:
             worker.end()
 
-    def run(self, tasks: Sequence[Any], watch: Watch) -> Iterator[Done]:
+    def run(self, tasks: Sequence[Any], on_progress: OnProgress) -> Iterator[TaskOutcome]:
         waiting = deque(enumerate(tasks))
         while waiting or self._busy:
             while waiting and not self._stopping.wanted and len(self._busy) < self._size:
-                worker = self._idle.pop() if self._idle else _Worker(self._function)
-                self._busy[worker.line] = worker
+                worker = self._idle.pop() if self._idle else _TaskWorker(self._function)
+                self._busy[worker.connection] = worker
                 worker.take(*waiting.popleft())
             if not self._busy:
                 return
-            for line in wait([*self._busy, *self._stop_line()]):
-                assert isinstance(line, Connection)
-                if line is self._stopping.line:
+            for connection in wait([*self._busy, *self._stop_connection()]):
+                assert isinstance(connection, Connection)
+                if connection is self._stopping.connection:
                     self._stop()
                     continue
-                news = self._news(self._busy[line])
-                if isinstance(news, _Step):
-                    watch(self._busy[line].index, news.steps)
+                message = self._receive(self._busy[connection])
+                if isinstance(message, _Step):
+                    on_progress(self._busy[connection].index, message.steps)
                 else:
-                    yield news
+                    yield message
 
-    def _stop_line(self) -> tuple[Connection, ...]:
-        """Nobody has to be woken up twice."""
-        return () if self._told else (self._stopping.line,)
+    def _stop_connection(self) -> tuple[Connection, ...]:
+        """Return the connection to wait for, until the request has been read."""
+        return () if self._stop_sent else (self._stopping.connection,)
 
     def _stop(self) -> None:
-        self._told = True
+        self._stop_sent = True
         for worker in self._busy.values():
             worker.stop()
 
-    def _news(self, worker: _Worker) -> Done | _Step:
+    def _receive(self, worker: _TaskWorker) -> TaskOutcome | _Step:
         try:
-            news = worker.line.recv()
+            message = worker.connection.recv()
         except (EOFError, OSError):
-            del self._busy[worker.line]
-            return Done(worker.index, failure=f"its process ended with status {worker.kill()}")
-        if isinstance(news, Done):
-            self._idle.append(self._busy.pop(worker.line))
-        assert isinstance(news, Done | _Step)
-        return news
+            del self._busy[worker.connection]
+            return TaskOutcome(worker.index, failure=f"its process ended with status {worker.kill()}")
+        if isinstance(message, TaskOutcome):
+            self._idle.append(self._busy.pop(worker.connection))
+        assert isinstance(message, TaskOutcome | _Step)
+        return message
 
 
-class _Worker:
-    """A process that does one task after another."""
+class _TaskWorker:
+    """A process that runs one task after another."""
 
     def __init__(self, function: Function) -> None:
-        # A copy of this process would have the locks of torch's threads, and not the threads.
+        # A fork would copy the locks of torch's threads, but not the threads.
         context = get_context("spawn")
-        self.line, far_end = context.Pipe()
+        self.connection, far_end = context.Pipe()
         self.index = -1
         self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, function), daemon=True)
         _start(self._process)
@@ -190,32 +192,32 @@ class _Worker:
 
     def take(self, index: int, task: Any) -> None:
         self.index = index
-        with suppress(OSError):  # a worker that is dead by now is noticed when it is listened to
-            self.line.send((index, task))
+        with suppress(OSError):  # A dead worker is noticed when its connection is read.
+            self.connection.send((index, task))
 
     def stop(self) -> None:
-        """Its task hears of it when it next tells how far it is."""
+        """Ask the task to stop when it next reports its progress."""
         with suppress(OSError):
-            self.line.send(_Stop())
+            self.connection.send(_Stop())
 
     def end(self) -> None:
-        """It has nothing to do, and ends once it sees that nothing will come."""
-        self.line.close()
+        """End an idle worker by closing its connection."""
+        self.connection.close()
         self._process.join()
 
     def kill(self) -> int | None:
         self._process.kill()
         self._process.join()
-        self.line.close()
+        self.connection.close()
         return self._process.exitcode
 
 
 def _start(process: SpawnProcess) -> None:
-    """Start a process that hears of no signal before it is told which ones to ignore: see `_serve`.
+    """Start a process with signals blocked until `_serve` ignores them.
 
-    It takes seconds to import what it needs, and a Ctrl-C goes to everybody. Ours waits for a moment.
+    Its imports take seconds, and Ctrl-C is sent to all processes. Signals of this process wait meanwhile.
     """
-    resource_tracker.ensure_running()  # or the start would do that, and let signals through again
+    resource_tracker.ensure_running()  # Otherwise `start` would do it and unblock signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
         process.start()
@@ -223,28 +225,28 @@ def _start(process: SpawnProcess) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(line: Connection, function: Function) -> None:
+def _serve(connection: Connection, function: Function) -> None:
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     os_processes.signal_on_death_of_parent(signal.SIGKILL)
     with suppress(EOFError, OSError):
         while True:
-            order = line.recv()
-            if not isinstance(order, _Stop):  # else it came when the task was over
-                index, task = order
-                line.send(_attempt(function, index, task, _Steps(line).tell))
+            message = connection.recv()
+            if not isinstance(message, _Stop):  # Otherwise the task was already over.
+                index, task = message
+                connection.send(_attempt(function, index, task, _ProgressReporter(connection).report))
 
 
-class _Steps:
-    """What a task tells, on its way to whoever started this process."""
+class _ProgressReporter:
+    """Sends the progress of a task to the parent process."""
 
-    def __init__(self, line: Connection) -> None:
-        self._line = line
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._stop = False
 
-    def tell(self, steps: Any) -> bool:
-        self._line.send(_Step(steps))
-        if not self._stop and self._line.poll():
-            self._stop = isinstance(self._line.recv(), _Stop)
+    def report(self, steps: Any) -> bool:
+        self._connection.send(_Step(steps))
+        if not self._stop and self._connection.poll():
+            self._stop = isinstance(self._connection.recv(), _Stop)
         return self._stop

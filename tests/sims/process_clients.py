@@ -85,7 +85,7 @@ def channel_of(
         Setting(**{"sums": 4, **more}),
         clients=clients,
         workers=workers,
-        tell=([] if told is None else told).append,
+        on_worker_event=([] if told is None else told).append,
     )
 
 

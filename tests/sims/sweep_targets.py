@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sims.scenario.settings import Settings
-from sims.sweep.tasks import Explained
+from sims.sweep.tasks import TaskError
 
 Tell = Callable[[int], bool]
 
@@ -19,7 +19,7 @@ def work(task: Any, tell: Tell) -> Any:
     """Square a number, or fail as the task says."""
     match task:
         case "explained":
-            raise Explained("this cannot be")
+            raise TaskError("this cannot be")
         case "broken":
             raise ZeroDivisionError("a mistake of the program")
         case "killed":
@@ -37,6 +37,6 @@ def rate_of(settings: Settings, tell: Tell, *, log: Path | None = None) -> dict[
         with log.open("a") as file:
             file.write(f"{settings.seed}\n")
     if settings.seed == 13:
-        raise Explained("13 brings bad luck")
+        raise TaskError("13 brings bad luck")
     tell(settings.rounds)
     return {"seed": settings.seed, "rate": settings.training.rate}

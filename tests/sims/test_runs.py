@@ -25,7 +25,7 @@ from sims.simulation.progress import Progress
 from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationStopped
 from sims.sweep.run import ProgressLines, stopped_by_signals
-from sims.sweep.tasks import Stopping
+from sims.sweep.tasks import StopRequest
 from tests.sims.small_runs import DOCUMENT, PRIVATE, SECURE, model, settings
 
 
@@ -297,7 +297,7 @@ def test_the_first_signal_finishes_the_round_and_leaves_nobody_behind(scenario: 
 
 
 def test_the_second_signal_interrupts_at_once() -> None:
-    stopping, said = Stopping(), []
+    stopping, said = StopRequest(), []
     before = signal.getsignal(signal.SIGTERM)
     with stopped_by_signals(stopping, lambda: said.append("stopping")):
         signal.raise_signal(signal.SIGINT)

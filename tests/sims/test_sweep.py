@@ -17,7 +17,7 @@ from sims.scenario.scenario import Scenario, Variant
 from sims.scenario.settings import Settings
 from sims.sweep import Results, read_records, run_sweep
 from sims.sweep.summary_view import as_json, in_vain, lines, remarks, rows, table, troubles
-from sims.sweep.tasks import Done, _Worker, run_tasks
+from sims.sweep.tasks import TaskOutcome, _TaskWorker, run_tasks
 from tests.sims.sweep_targets import rate_of, work
 
 
@@ -174,7 +174,7 @@ def test_where_nothing_can_be_kept_nothing_is_run(tmp_path: Path) -> None:
 # --- tasks ---
 
 
-def done_by_index(tasks: list[Any], jobs: int) -> tuple[list[Done], list[tuple[int, int]]]:
+def done_by_index(tasks: list[Any], jobs: int) -> tuple[list[TaskOutcome], list[tuple[int, int]]]:
     steps: list[tuple[int, int]] = []
     done = run_tasks(work, tasks, jobs, lambda *each: steps.append(each))
     return sorted(done, key=lambda each: each.index), sorted(steps)
@@ -210,13 +210,13 @@ def test_an_interruption_ends_what_is_running() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_everybody_leaves_a_worker_alone_that_has_hardly_begun(number: signal.Signals) -> None:
     before = set(multiprocessing.active_children())
-    worker = _Worker(work)
+    worker = _TaskWorker(work)
     (process,) = set(multiprocessing.active_children()) - before
     assert process.pid is not None
     os.kill(process.pid, number)
     worker.take(0, 3)
-    worker.line.recv()  # how far it is
-    assert worker.line.recv() == Done(0, 9)
+    worker.connection.recv()  # how far it is
+    assert worker.connection.recv() == TaskOutcome(0, 9)
     worker.end()
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 

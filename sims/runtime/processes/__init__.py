@@ -1,6 +1,6 @@
-"""Sums among real worker processes, over TLS.
+"""Sums among worker processes over TLS.
 
-clients = Clients(make, shared, owned)  # `make(shared, owned of some)` makes the learners of a worker
+clients = ClientFactory(make, shared, owned)  # `make(shared, owned)` makes the clients of a worker
 channel = processes_sum(algorithm, learners, Setting(), clients=clients, workers=4)
 """
 

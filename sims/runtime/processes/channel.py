@@ -1,12 +1,12 @@
-"""Sums through real processes: every client behind a socket of its own, over TLS, and mortal.
+"""A channel whose clients run in worker processes and connect over TLS.
 
-Numbers are those of the other channels, to the last bit under a seed. What differs is how clients go missing:
-whoever drops out loses its connection, and is gone until the next session; after a round that somebody left,
-there is one. A worker process that is killed is a drop-out of all of its clients. Before the next round it is
-started again, and its clients go on from where they were between two rounds.
+Under a seed, the numbers equal those of the other channels to the last bit. Only drop-outs differ: a client
+that drops out loses its connection until the next session, and after a round with drop-outs a new session
+begins. If a worker process is killed, all of its clients drop out. It is restarted before the next round, and
+its clients continue from their state after the last finished round.
 
-In this process there is a shadow of every client: its state between two rounds, as its worker told it. It
-answers nothing, and is what an observer looks at.
+This process keeps a copy of the state of every client between rounds, as reported by its worker. The copy
+answers no query. It is for observers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from sims.runtime.channel import SessionChannel
 from sims.runtime.client_state import restore_clients, save_clients
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
-from sims.runtime.processes.supervisor import Tell, WorkerSupervisor
+from sims.runtime.processes.supervisor import OnWorkerEvent, WorkerSupervisor
 from sims.runtime.session import SessionPlan
 from sims.runtime.setting import Setting
 
 _logger: Final = logging.getLogger("sims.workers")
 
 
-def to_log(line: str) -> None:
-    """By default, what happens to processes goes to the log, and from there to standard error."""
-    _logger.warning("%s", line)
+def log_worker_event(text: str) -> None:
+    """Log what happens to worker processes. This is the default of `processes_sum`."""
+    _logger.warning("%s", text)
 
 
 def processes_sum(
@@ -44,15 +44,15 @@ def processes_sum(
     *,
     clients: ClientFactory,
     workers: int = 0,
-    tell: Tell = to_log,
+    on_worker_event: OnWorkerEvent = log_worker_event,
 ) -> ProcessesChannel:
-    """A channel to clients in `workers` processes; in one for each client, if 0.
+    """Return a channel to clients in `workers` processes, or in one process per client if 0.
 
-    `clients` makes them there; `learners` are their likes in this process, which never train. `tell` hears
-    what happens to processes, in a few words. Processes are started with the first round, and end when the
-    channel is closed or this program ends, however it does.
+    `clients` makes the clients in the workers; `learners` are their copies in this process and never train.
+    `on_worker_event` receives a text when a worker ends or is restarted. The processes start with the first
+    round and end when the channel is closed or this program ends in any way.
     """
-    return ProcessesChannel(algorithm, learners, setting, clients, workers, tell)
+    return ProcessesChannel(algorithm, learners, setting, clients, workers, on_worker_event)
 
 
 class ProcessesChannel(SessionChannel):
@@ -65,33 +65,33 @@ class ProcessesChannel(SessionChannel):
         setting: Setting,
         clients: ClientFactory,
         workers: int,
-        tell: Tell,
+        on_worker_event: OnWorkerEvent,
     ) -> None:
         super().__init__(algorithm, learners, setting, self._process_session)
         if setting.insecure_replay:
-            raise ParameterError("clients in other processes forget nothing: a round cannot be repeated")
+            raise ParameterError("clients in other processes keep their state: a round cannot be repeated")
         if clients.owned.keys() != learners.keys():
-            raise ParameterError("the clients of the workers are others than the learners")
+            raise ParameterError("the clients of the workers differ from the learners")
         self._clients = clients
-        self._tell_what_happens = tell
+        self._on_worker_event = on_worker_event
         self._groups_of_clients = _groups(tuple(learners), workers)
         self._place = {k: place for place, some in enumerate(self._groups_of_clients) for k in some}
         self._supervisor: WorkerSupervisor | None = None
-        self._begun = False  # whether clients have a state that a worker has to be told
+        self._begun = False  # whether a new worker has to restore the state of its clients
 
-    # --- what a run calls ---
+    # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
         supervisor = self._running()
         if supervisor.call(supervisor.restart_workers):
-            self._end_session()  # in which nobody would know the new ones
+            self._end_session()  # The new workers do not take part in it.
         alone = self._invited(round_info) if self._algorithm.table is None else ()
-        self._order(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
+        self._command(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
         super().begin(round_info)
 
     def _tell(self, round_info: RoundInfo) -> None:
-        """Workers have their clients hear it, and say how they are now."""
-        replies = self._order(lambda _some: FinishRound(round_info))
+        """Finish the round in all workers, and take over the state of their clients."""
+        replies = self._command(lambda _some: FinishRound(round_info))
         for place, some in enumerate(self._groups_of_clients):
             reply = replies.get(place)
             if isinstance(reply, RoundFinished):
@@ -101,7 +101,7 @@ class ProcessesChannel(SessionChannel):
         self._begun = True
 
     def finish(self, round_info: RoundInfo) -> None:
-        """After a round that somebody left, the next one begins with a new session, and with everybody."""
+        """After a round with drop-outs, the next one begins with a new session of all clients."""
         super().finish(round_info)
         if isinstance(self._session, ProcessSession) and self._session.lost:
             self._end_session()
@@ -111,7 +111,7 @@ class ProcessesChannel(SessionChannel):
         self._begun = True
 
     def close(self) -> None:
-        """End the session, if there is one, and all processes."""
+        """End the session and all processes."""
         if self._supervisor is None:
             return
         try:
@@ -124,12 +124,12 @@ class ProcessesChannel(SessionChannel):
 
     @property
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Of every worker, those that have ended too, by its place among the workers; for an observer."""
+        """Return the process ids of each worker slot, including ended processes. For observers."""
         return () if self._supervisor is None else self._supervisor.pids()
 
     @property
     def fork_server_pid(self) -> int:
-        """Of the process that starts workers."""
+        """Return the process id of the fork server."""
         return self._running().pool.fork_server_pid
 
     def _running(self) -> WorkerSupervisor:
@@ -143,37 +143,37 @@ class ProcessesChannel(SessionChannel):
                 self._groups_of_clients,
                 trust=Trust.parse(self._setting.trust),
                 insecure_seed=self._setting.insecure_seed,
-                tell=self._tell_what_happens,
+                on_worker_event=self._on_worker_event,
                 saved=saved,
             )
             self._supervisor.start()
         return self._supervisor
 
-    def _order(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
-        """To all workers, each for the clients that it hosts."""
+    def _command(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
+        """Send a command to every worker, made for its clients. Return the replies."""
         supervisor = self._running()
         orders = {place: make(some) for place, some in enumerate(self._groups_of_clients)}
-        return supervisor.call(supervisor.order, orders)
+        return supervisor.call(supervisor.command, orders)
 
     def _process_session(self, plan: SessionPlan) -> ProcessSession:
         return ProcessSession(plan, self._running(), self._place.__getitem__, self._missing)
 
-    # --- shadows ---
+    # --- copies of the clients' state ---
 
     def _saved(self, some: tuple[int, ...]) -> dict[int, bytes]:
         return save_clients({k: self.participants[k] for k in some}, self._memories, self._setting.tamper)
 
     def _take(self, some: tuple[int, ...], reply: RoundFinished) -> None:
-        shadows = {member: self.participants[member] for member in some}
-        restore_clients(reply.saved, shadows, self._memories, self._setting.tamper)
+        copies = {member: self.participants[member] for member in some}
+        restore_clients(reply.saved, copies, self._memories, self._setting.tamper)
         for member in reply.silent:
-            # What `sims.simulation.observers` would have seen here, had it answered here.
+            # `sims.simulation.observers` would have set this if the client had answered here.
             setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
 
     def _take_answered(self, place: int) -> None:
-        """Of clients whose worker was killed, what they are known to have answered is not forgotten.
+        """Record the answers of clients whose worker was killed.
 
-        Nor is it paid for twice: if the next worker is killed as well, some of it is known here already.
+        An answer is charged once. Some are already recorded if the previous worker was killed too.
         """
         for member, entries in self._running().slots[place].answered.items():
             memory = self._memories[member]
@@ -183,6 +183,6 @@ class ProcessesChannel(SessionChannel):
 
 
 def _groups(members: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
-    """The clients of each worker."""
+    """Return the clients of each worker."""
     share = math.ceil(len(members) / (min(workers, len(members)) or len(members)))
     return [members[start : start + share] for start in range(0, len(members), share)]

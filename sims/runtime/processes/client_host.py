@@ -1,9 +1,8 @@
-"""A worker's duty: to host clients of a channel, each with an identity and a connection of its own.
+"""The clients of a channel, hosted in a worker process, each with its own identity and connection.
 
-A client that is to drop out loses its connection in the midst of everything, as if its process had been
-killed: the server sees a connection end and nothing else. It connects anew when the next session begins, as a
-device does that is back on the network. What clients compute, they compute one at a time and in a thread, so
-that the others of the worker go on talking meanwhile.
+A client that drops out loses its connection at once, as if its process had been killed: the server only sees
+the connection end. It connects again when the next session begins. The clients of a worker compute one at a
+time, in a thread, so that the connections of the others stay alive.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from secagg.net.events import (
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
+from sims.records.sums import Refusal
 from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
 from sims.runtime.processes.messages import (
     AnswerRecorded,
@@ -50,7 +50,6 @@ from sims.runtime.processes.messages import (
     CommandDone,
     FinishRound,
     JoinSession,
-    Refusal,
     RestoreState,
     RoundFinished,
     ScheduleDropouts,
@@ -62,26 +61,28 @@ from sims.runtime.tampering import Tamper, client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 
-async def host_clients(config: WorkerConfig, line: MessagePipe) -> None:
-    """Until the line is closed."""
+async def host_clients(config: WorkerConfig, pipe: MessagePipe) -> None:
+    """Run the clients of a worker until the pipe is closed."""
     owned: dict[int, Any] = {}
-    while isinstance(order := await line.receive(), ClientData):
-        owned[order.member] = order.content
-    assert isinstance(order, RestoreState)
+    while isinstance(command := await pipe.receive(), ClientData):
+        owned[command.member] = command.content
+    assert isinstance(command, RestoreState)
     worker_clients = config.make(config.shared, owned)
     async with trio.open_nursery() as nursery:
-        worker = _Host(config, line, worker_clients, nursery)
-        worker.settle(order)
-        await line.send(CommandDone())
+        worker = _Host(config, pipe, worker_clients, nursery)
+        worker.restore(command)
+        await pipe.send(CommandDone())
         while True:
-            await line.send(await worker.obey(await line.receive()))
+            await pipe.send(await worker.execute(await pipe.receive()))
 
 
 class _Host:
+    """The clients of this worker, and their common state."""
+
     def __init__(
-        self, config: WorkerConfig, line: MessagePipe, worker_clients: WorkerClients, nursery: trio.Nursery
+        self, config: WorkerConfig, pipe: MessagePipe, worker_clients: WorkerClients, nursery: trio.Nursery
     ) -> None:
-        self._line = line
+        self._pipe = pipe
         self._worker_clients = worker_clients
         self._nursery = nursery
         self.algorithm: AnyAlgorithm = pickle.loads(config.algorithm)  # noqa: S301  # from this program
@@ -89,65 +90,65 @@ class _Host:
             member: SimulatedParticipant(self.algorithm, learner, trust=config.trust, member=member)
             for member, learner in worker_clients.learners.items()
         }
-        self._memories = {member: _TellingMemory(member, line) for member in self.participants}
-        self._guests = {member: _Guest(member, config, line, self) for member in self.participants}
+        self._memories = {member: _ReportingMemory(member, pipe) for member in self.participants}
+        self._hosted = {member: _HostedClient(member, config, pipe, self) for member in self.participants}
         self._silent: set[int] = set()
         self.worker_clients = worker_clients
         self.memories: Mapping[int, SimulatedMemory] = self._memories
         self.session: JoinSession | None = None
         self.dropouts: dict[int, Stage] = {}
-        self.slot = trio.Lock()  # of whoever computes
+        self.computing = trio.Lock()  # of the client that computes
 
-    def settle(self, order: RestoreState) -> None:
-        if order.saved is not None:
-            restore_clients(order.saved, self.participants, self.memories, self._worker_clients.tamper)
-        for member, entries in order.answered.items():
+    def restore(self, command: RestoreState) -> None:
+        if command.saved is not None:
+            restore_clients(command.saved, self.participants, self.memories, self._worker_clients.tamper)
+        for member, entries in command.answered.items():
             for entry in entries:
                 SimulatedMemory.take_answer(self._memories[member], entry)
 
-    async def obey(self, order: object) -> WorkerReply:
-        match order:
+    async def execute(self, command: object) -> WorkerReply:
+        match command:
             case BeginRound():
-                await self._begin(order)
+                await self._begin(command)
             case JoinSession():
-                await self._enter(order)
+                await self._join(command)
             case ScheduleDropouts(at):
                 self.dropouts = dict(at)
             case FinishRound():
-                return await self._finish(order)
+                return await self._finish(command)
         return CommandDone()
 
-    async def _begin(self, order: BeginRound) -> None:
+    async def _begin(self, command: BeginRound) -> None:
         self._silent.clear()
         self.dropouts.clear()
         if self._worker_clients.begin_round is not None:
-            self._worker_clients.begin_round(order.round_info.number)
-        for member in order.alone:
-            await self._compute(partial(self.participants[member].open, order.round_info))
+            self._worker_clients.begin_round(command.round_info.number)
+        for member in command.alone:
+            await self._compute(partial(self.participants[member].open, command.round_info))
 
-    async def _enter(self, order: JoinSession) -> None:
-        """Have all clients of the session connected, those of an earlier one anew if they were cut off."""
-        self.session = order
+    async def _join(self, command: JoinSession) -> None:
+        """Connect the clients of the session that are not connected."""
+        self.session = command
         async with trio.open_nursery() as nursery:
-            for member in order.members:
-                nursery.start_soon(self._guests[member].be_connected, self._nursery)
+            for member in command.members:
+                nursery.start_soon(self._hosted[member].connect, self._nursery)
 
-    async def _finish(self, order: FinishRound) -> RoundFinished:
+    async def _finish(self, command: FinishRound) -> RoundFinished:
         for participant in self.participants.values():
-            await self._compute(partial(participant.apply_history, order.round_info))
+            await self._compute(partial(participant.apply_history, command.round_info))
         saved = save_clients(self.participants, self.memories, self._worker_clients.tamper)
         return RoundFinished(saved, tuple(sorted(self._silent)))
 
     async def _compute(self, work: Any) -> Any:
-        """In a thread, and nobody else of this worker meanwhile."""
-        async with self.slot:
+        """Run `work` in a thread, one client at a time."""
+        async with self.computing:
             try:
                 return await trio.to_thread.run_sync(work)
             except FLError as error:
                 await self.fail(str(error))
 
-    async def work_out(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        """What a client answers; None if it has nothing to say."""
+    async def compute_answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        """Return the answer of a client, or None if it declines."""
         answer = partial(
             self.participants[member].answer,
             asked.kind,
@@ -161,39 +162,39 @@ class _Host:
         return values
 
     async def fail(self, text: str) -> None:
-        """Tell the office, which ends everything."""
-        await self._line.send(ClientFailure(text))
+        """Report an error of the simulation to the supervisor, which ends the run."""
+        await self._pipe.send(ClientFailure(text))
         await trio.sleep_forever()
 
 
-class _Guest:
-    """One client: who it is, and its current connection."""
+class _HostedClient:
+    """One client: its identity and its current connection."""
 
-    def __init__(self, member: int, config: WorkerConfig, line: MessagePipe, host_clients: _Host) -> None:
+    def __init__(self, member: int, config: WorkerConfig, pipe: MessagePipe, host: _Host) -> None:
         credentials = config.credentials[member]
         self._member = member
         self._config = config
-        self._line = line
-        self._host = host_clients
+        self._pipe = pipe
+        self._host = host
         self._identity = Identity.from_secret(credentials.secret)
         self._context = client_context(self._identity, credentials.certificate, config.server)
         self._registry = Registry(0, config.keys)
-        self._answering = -1  # the sum that it was asked last
+        self._answering = -1  # the index of the last query
         self._scope: trio.CancelScope | None = None
         self._connected = trio.Event()
-        self._is_up = False
+        self._is_connected = False
 
-    async def be_connected(self, nursery: trio.Nursery) -> None:
-        if self._is_up:
+    async def connect(self, nursery: trio.Nursery) -> None:
+        if self._is_connected:
             return
         if self._scope is not None:
             self._scope.cancel()
         self._scope, self._connected = trio.CancelScope(), trio.Event()
-        nursery.start_soon(self._stay, self._scope)
+        nursery.start_soon(self._stay_connected, self._scope)
         await self._connected.wait()
 
-    async def _stay(self, scope: trio.CancelScope) -> None:
-        """One process of this client, as the server sees it."""
+    async def _stay_connected(self, scope: trio.CancelScope) -> None:
+        """Take part until the client drops out or its scope is cancelled."""
         try:
             with scope:
                 async with self._client() as client:
@@ -202,11 +203,11 @@ class _Guest:
             pass
         finally:
             if self._scope is scope:
-                self._scope, self._is_up = None, False
+                self._scope, self._is_connected = None, False
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
-        """Unlike `open_client`, nobody says goodbye here: whoever goes is gone."""
+        """Open a client that, unlike `open_client`, does not say goodbye to the server."""
         config = self._config
         dial = ServerConnector(
             config.address, member=self._member, context=self._context, patience=config.patience
@@ -229,7 +230,7 @@ class _Guest:
 
     def _machine(self) -> ClientMachine:
         session, table = self._host.session, self._host.algorithm.table
-        assert session is not None  # nobody connects before
+        assert session is not None  # set before a client connects
         assert table is not None
         signed = session.policy.trust is Trust.MALICIOUS
         return make_client(
@@ -255,14 +256,14 @@ class _Guest:
         async for asked in client:
             self._answering = asked.sum_index
             try:
-                values = await self._host.work_out(self._member, asked)
+                values = await self._host.compute_answer(self._member, asked)
                 if values is None:
                     await client.decline(asked)
                 else:
                     await client.answer(asked, values)
                     await client.flush()
-            except PeerError as error:  # what it was asked is not what it would answer
-                self._tell_refused(error)
+            except PeerError as error:  # The client refuses the query.
+                self._report_refusal(error)
                 await client.close()
                 return
             except SecaggError as error:
@@ -275,28 +276,28 @@ class _Guest:
             case Abandoned(sum_index) if self._answering == sum_index:
                 self._host.participants[self._member].abandoned()
             case ServerConnected():
-                self._is_up = True
+                self._is_connected = True
                 self._connected.set()
             case ServerDisconnected() | ServerUnreachable() | ClientDismissed():
-                self._is_up = False
+                self._is_connected = False
             case SessionRefused(error):
-                self._tell_refused(error)
+                self._report_refusal(error)
 
-    def _tell_refused(self, error: SecaggError) -> None:
-        self._line.send_sync(Refusal(self._member, type(error).__name__, str(error)))
+    def _report_refusal(self, error: SecaggError) -> None:
+        self._pipe.send_sync(Refusal.of(self._member, error))
 
 
-class _TellingMemory(SimulatedMemory):
-    """Every answer is known outside of this process before it leaves, as if it were written to a disk."""
+class _ReportingMemory(SimulatedMemory):
+    """Reports every answer to the supervisor before it is sent, like a durable write."""
 
-    def __init__(self, member: int, line: MessagePipe) -> None:
+    def __init__(self, member: int, pipe: MessagePipe) -> None:
         super().__init__()
         self._member = member
-        self._line = line
+        self._pipe = pipe
 
     def take_answer(self, answer: AnswerEntry) -> None:
         super().take_answer(answer)
-        self._line.send_sync(AnswerRecorded(self._member, replace(answer, facts=None)))
+        self._pipe.send_sync(AnswerRecorded(self._member, replace(answer, facts=None)))
 
 
 _STAGES: Final[dict[type[m.Message], Stage]] = {
@@ -309,7 +310,7 @@ _STAGES: Final[dict[type[m.Message], Stage]] = {
 
 
 class ClientDroppedOut(Exception):
-    """The client drops out now, without a word to the server."""
+    """The client drops out now. The server only sees its connection end."""
 
 
 def make_client(

@@ -1,7 +1,7 @@
-"""What the office of a channel and its worker processes tell each other, over lines that no client sees.
+"""Messages between the supervisor of a channel and its worker processes.
 
-This is the simulation's own business and no part of the protocol: who is to sit where, when a round begins,
-who is to drop out, and what an observer wants to know. Sums go over sockets, as everywhere.
+They control the simulation and are not part of the protocol: which clients a worker hosts, when a round
+begins, which clients drop out, and what an observer needs. The sums themselves go over sockets.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sims.runtime.tampering import Tamper
 
 @dataclass(frozen=True)
 class WorkerClients:
-    """What a worker makes of its clients.
+    """The clients of a worker.
 
-    `learners`     by their ids.
-    `tamper`       what those of them do that do not keep to the protocol.
+    `learners`     by client id.
+    `tamper`       the behaviour of clients that violate the protocol.
     `begin_round`  is called with the number of every round.
     """
 
@@ -39,17 +39,17 @@ class WorkerClients:
     begin_round: Callable[[int], None] | None = None
 
 
-# (what all workers are told, what each of its clients owns): both travel pickled.
+# (data shared by all workers, data of each client): both are pickled.
 MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 
 @dataclass(frozen=True)
 class ClientFactory:
-    """The clients of a channel, as plain data: `make(shared, owned of some)` makes those of a worker.
+    """Makes the clients of a channel: `make(shared, owned)` returns those of one worker.
 
-    `make`     a function of an importable module: its name is what crosses the border.
-    `owned`    what belongs to each client alone, such as its samples.
-    `preload`  modules that are imported once, before workers are forked.
+    `make`     a function of an importable module; its name is pickled.
+    `owned`    the data of each client, such as its samples.
+    `preload`  modules to import before workers are forked.
     """
 
     make: MakeWorkerClients
@@ -59,14 +59,14 @@ class ClientFactory:
 
 
 def pack_algorithm(algorithm: AnyAlgorithm) -> bytes:
-    """For the worker's end of a line: `pickle.loads` makes an equal one of it."""
+    """Pickle an algorithm. `pickle.loads` returns an equal one."""
     packed = io.BytesIO()
     _Pickler(packed).dump(algorithm)
     return packed.getvalue()
 
 
 class _Pickler(pickle.Pickler):
-    """Also knows mappings that cannot be changed, of which algorithms have some."""
+    """Also pickles read-only mappings, which algorithms hold."""
 
     dispatch_table = {  # noqa: RUF012
         **copyreg.dispatch_table,
@@ -83,7 +83,7 @@ def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
 
 @dataclass(frozen=True)
 class Credentials:
-    """By which a client is known, to the server and to others. A restarted worker's clients keep theirs."""
+    """The identity of a client. It is kept when the worker is restarted."""
 
     secret: bytes = field(repr=False)
     certificate: bytes
@@ -91,7 +91,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Whom a worker hosts, and where the server is."""
+    """Which clients a worker hosts, and where the server is."""
 
     algorithm: bytes = field(repr=False)
     trust: Trust
@@ -100,14 +100,14 @@ class WorkerConfig:
     credentials: Mapping[int, Credentials]
     address: Address
     server: bytes  # its certificate
-    keys: Mapping[int, bytes]  # of everybody, for a registry
+    keys: Mapping[int, bytes]  # of all clients, for a registry
     patience: Patience
     insecure_seed: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """What belongs to one client. A worker is handed everybody's after its seat, and then `RestoreState`."""
+    """The data of one client. A worker receives one for each client, then `RestoreState`."""
 
     member: int
     content: Any = field(repr=False)
@@ -115,7 +115,7 @@ class ClientData:
 
 @dataclass(frozen=True)
 class RestoreState:
-    """Make everything; go on from `saved`, where there is something, and from what was answered since."""
+    """Make the clients and restore them from `saved`, if any, and from the answers given since."""
 
     saved: Mapping[int, bytes] | None = field(repr=False)
     answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
@@ -123,7 +123,7 @@ class RestoreState:
 
 @dataclass(frozen=True)
 class BeginRound:
-    """`alone` are clients that open the round without being asked anything."""
+    """A round begins. The clients in `alone` train without a query."""
 
     round_info: RoundInfo
     alone: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ class BeginRound:
 
 @dataclass(frozen=True)
 class JoinSession:
-    """Be connected: a session begins, the `number` of which decides what seeded clients draw."""
+    """Connect the clients for a session. Its `number` is part of the seed of seeded clients."""
 
     number: int
     members: tuple[int, ...]
@@ -140,14 +140,14 @@ class JoinSession:
 
 @dataclass(frozen=True)
 class ScheduleDropouts:
-    """Who drops out at which stage of what comes next, and nobody else."""
+    """Which clients drop out at which stage of the next sum or set-up. Replaces an earlier schedule."""
 
     at: Mapping[int, Stage]
 
 
 @dataclass(frozen=True)
 class FinishRound:
-    """Hear what became of it."""
+    """A round is over."""
 
     round_info: RoundInfo
 
@@ -160,12 +160,12 @@ SupervisorCommand: TypeAlias = RestoreState | BeginRound | JoinSession | Schedul
 
 @dataclass(frozen=True)
 class CommandDone:
-    """An order was carried out."""
+    """A command was carried out."""
 
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """The clients between two rounds (see `clientstate`), and who of them had nothing to say in the last."""
+    """The state of the clients after a round, and the clients that declined to answer in it."""
 
     saved: Mapping[int, bytes] = field(repr=False)
     silent: tuple[int, ...]
@@ -173,24 +173,15 @@ class RoundFinished:
 
 @dataclass(frozen=True)
 class AnswerRecorded:
-    """An answer is about to leave: what a client must not forget, even if its worker is killed."""
+    """An answer is about to be sent. The client must remember it even if its worker is killed."""
 
     member: int
     entry: AnswerEntry = field(repr=False)
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A client has left a session because of what it was sent."""
-
-    member: int
-    error: str  # the class of it
-    reason: str
-
-
-@dataclass(frozen=True)
 class ClientFailure:
-    """A client's own work has failed, which is no drop-out but a mistake in the simulation."""
+    """A client's own computation failed. This is an error of the simulation, not a drop-out."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""One session with clients in other processes, with the face that a channel expects of any session."""
+"""One session with clients in worker processes. Same interface as `LocalSession`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 import trio
 
-from secagg import Registry, Trust, errors
+from secagg import Registry, Trust
 from secagg import messages as m
-from secagg.errors import Departed, PeerError, TooFewClients
+from secagg.errors import Departed, TooFewClients
 from secagg.events import Confirmed, Excluded, ServerEvent, SessionReady
 from secagg.hooks import ServerHooks
 from secagg.local import STAGE_OF, Stage
@@ -24,33 +24,33 @@ from secagg.server import ServerMachine
 from secagg.spec import Total
 from secagg.transitions import ServerState
 from sims.records.sums import SessionGraph, SumStats
-from sims.runtime.processes.messages import JoinSession, Refusal, ScheduleDropouts
+from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
 from sims.runtime.session import SessionPlan
 from sims.runtime.tampering import server_hooks
 
-# A stage ends when everybody has answered or is known to be gone. Only what hangs takes so long.
+# A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
-_EXPLAINING: Final = 2.0  # seconds for clients that left to say why
+_EXPLAINING: Final = 2.0  # seconds to wait for the reasons of clients that left
 _SET_UP: Final = (Stage.ADVERTISE, Stage.SHARE)
 _IN_A_SUM: Final = (Stage.MASK, Stage.CONFIRM, Stage.REVEAL)
 _IN_A_SUM_UNSIGNED: Final = (Stage.MASK, Stage.REVEAL)
 
-Place: TypeAlias = Callable[[int], int]  # the desk of a client
+SlotOf: TypeAlias = Callable[[int], int]  # the worker slot of a client
 Missing: TypeAlias = Callable[[int, Stage], bool]  # whether a client is to drop out at a stage
 
 
 class ProcessSession:
-    """Everything here waits for the office's event loop; a session is opened, used and ended in turn."""
+    """A session that runs in the event loop of the supervisor. Its methods block until the loop is done."""
 
     is_plain = False
 
     def __init__(
-        self, plan: SessionPlan, supervisor: WorkerSupervisor, place: Place, missing: Missing
+        self, plan: SessionPlan, supervisor: WorkerSupervisor, slot: SlotOf, missing: Missing
     ) -> None:
         self._plan = plan
         self._supervisor = supervisor
-        self._place = place
+        self._slot = slot
         self._missing = missing
         self._stack = AsyncExitStack()
         self._session: Session | None = None
@@ -60,7 +60,7 @@ class ProcessSession:
         self._machine = _server(plan, supervisor.keys, observed)
         self._departed: set[int] = set()  # in the current sum
         self._refusers: set[int] = set()
-        self.dropped: set[int] = set()  # who was told to drop out, and did
+        self.dropped: set[int] = set()  # clients that dropped out on schedule
         self.stats = SumStats()
         self.graph: SessionGraph | None = None
         self.bytes_up: Counter[Stage] = Counter()
@@ -74,7 +74,7 @@ class ProcessSession:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody was lost on the way. Who has refused something stays away of its own accord."""
+        """Return whether a client was lost. Clients that refused a message are not counted."""
         return bool(set(self._plan.members) - set(self._machine.members) - self._refusers)
 
     def open(self) -> None:
@@ -89,11 +89,11 @@ class ProcessSession:
     # --- in the event loop ---
 
     async def _open(self) -> None:
-        plan, places = self._plan, dict[int, list[int]]()
+        plan, slots = self._plan, dict[int, list[int]]()
         for member in plan.members:
-            places.setdefault(self._place(member), []).append(member)
-        await self._supervisor.order(
-            {place: JoinSession(plan.number, tuple(some), plan.policy) for place, some in places.items()}
+            slots.setdefault(self._slot(member), []).append(member)
+        await self._supervisor.command(
+            {slot: JoinSession(plan.number, tuple(some), plan.policy) for slot, some in slots.items()}
         )
         self._stage_begins(Stage.ADVERTISE)
         dropouts = await self._schedule_dropouts(_SET_UP)
@@ -115,19 +115,19 @@ class ProcessSession:
             self.dropped |= dropouts - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
-        """What is counted is the session's own, also if its set-up fails."""
+        """Take the counters of the session, even if its set-up fails later."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
     async def _schedule_dropouts(self, stages: tuple[Stage, ...]) -> set[int]:
-        """Tell the workers of those who go missing at one of these stages, and wait until they know."""
+        """Send the drop-outs at these stages to the workers, and return the clients that drop out."""
         dropouts: dict[int, dict[int, Stage]] = {}
         for member in set(self._plan.members) - self.dropped:
             for stage in stages:
                 if self._missing(member, stage):
-                    dropouts.setdefault(self._place(member), {})[member] = stage
+                    dropouts.setdefault(self._slot(member), {})[member] = stage
                     break
-        await self._supervisor.order({place: ScheduleDropouts(at) for place, at in dropouts.items()})
+        await self._supervisor.command({slot: ScheduleDropouts(at) for slot, at in dropouts.items()})
         return {member for at in dropouts.values() for member in at}
 
     async def _ask(self, kind: str, payload: bytes, round_number: int) -> Total:
@@ -137,42 +137,42 @@ class ProcessSession:
         self._departed.clear()
         self._supervisor.refused.clear()
         with trio.CancelScope() as scope:
-            self._supervisor.on_trouble = scope.cancel
+            self._supervisor.on_client_failure = scope.cancel
             try:
                 total = await self._session.ask(kind, payload, round_number=round_number)
-                self._hear(len(self._session.contributors))
+                self._confirm(len(self._session.contributors))
                 return total
             finally:
-                self._supervisor.on_trouble = lambda: None
+                self._supervisor.on_client_failure = lambda: None
                 self.dropped |= dropouts - set(self._machine.members)
                 await self._cancel_dropouts(dropouts - self.dropped)
                 if self._machine.sums_asked > before:
-                    await self._note()
-        self._supervisor.raise_trouble()
-        raise AssertionError("nobody else cancels")
+                    await self._record_stats()
+        self._supervisor.raise_client_failure()
+        raise AssertionError("only a failure of a client cancels")
 
     @property
     def _signed(self) -> bool:
         return self._plan.policy.trust is Trust.MALICIOUS
 
     async def _cancel_dropouts(self, members: set[int]) -> None:
-        """Their stage was never reached, and the next sum has fates of its own."""
-        await self._supervisor.order({self._place(member): ScheduleDropouts({}) for member in members})
+        """Cancel drop-outs whose stage was not reached. The next sum has its own."""
+        await self._supervisor.command({self._slot(member): ScheduleDropouts({}) for member in members})
 
-    def _hear(self, contributors: int) -> None:
-        """Whoever has revealed knows that it is in the sum."""
+    def _confirm(self, contributors: int) -> None:
+        """Report `Confirmed` for each client that has revealed its shares."""
         for member in sorted(self._counts.revealed):
             self._plan.listener(member, Confirmed(self._machine.sums_asked - 1, contributors))
 
-    async def _note(self) -> None:
-        """What became of the sum, for the log."""
+    async def _record_stats(self) -> None:
+        """Fill in the statistics of the sum."""
         stats, machine, counts = self.stats, self._machine, self._counts
         stats.index, stats.invited = machine.sums_asked - 1, counts.invited
         stats.masked, stats.revealed = counts.masked, len(counts.revealed)
         stats.around = tuple((*around, clients) for around, clients in sorted(machine.around.items()))
         with trio.move_on_after(_EXPLAINING):
             await self._supervisor.wait_for_refusals(self._departed)
-        stats.refusals = [(each.member, _error(each)) for each in self._supervisor.refused.values()]
+        stats.refusals = list(self._supervisor.refused.values())
 
     def _observe(self, event: ServerEvent) -> None:
         if self._session is None and (live := self._supervisor.server.live) is not None:
@@ -193,7 +193,7 @@ class ProcessSession:
             self._stage_begins(STAGE_OF[state])
 
     def _stage_begins(self, stage: Stage) -> None:
-        """Nobody is asked for here: fates were told before. But who is asked tells the log."""
+        """Report the stage to the log, through the drop-out law. The drop-outs are already scheduled."""
         self._plan.absent(self._plan.members[0], stage, self._machine.sums_asked - 1)
 
 
@@ -202,7 +202,7 @@ class ProcessSession:
 
 @dataclass
 class _SumCounts:
-    """Who was asked, masked and revealed in the current sum."""
+    """How many clients were asked and masked, and which revealed, in the current sum."""
 
     invited: int = 0
     masked: int = 0
@@ -217,7 +217,7 @@ class _SumCounts:
 
 
 def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
-    """The one that `sims.runtime.secure` would make for the same session."""
+    """Return the machine that `sims.runtime.secure` would make for the same session."""
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
         table=plan.table,
@@ -230,11 +230,3 @@ def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) ->
         registry=Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
         hooks=hooks,
     )
-
-
-def _error(refused: Refusal) -> PeerError:
-    """The refusal as its client raised it, for whoever asks for its class and its sentence."""
-    kind = getattr(errors, refused.error, PeerError)
-    error: PeerError = kind.__new__(kind)
-    error.args = (refused.reason,)
-    return error

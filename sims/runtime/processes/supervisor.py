@@ -1,8 +1,7 @@
-"""Where a channel meets its workers: a thread with an event loop, in which the server and the crew live.
+"""Runs the server and the worker pool of a channel in a thread with an event loop.
 
-The algorithm's own thread stays synchronous, and waits here for what it asks. The event loop's thread does
-not keep the program alive: if the main thread ends without a word, so does everything, and workers with it
-(see `sims.workers.os_processes`).
+The algorithm's thread stays synchronous and waits for the event loop. The event loop's thread is a daemon: if
+the main thread ends, the program and its workers end too (see `sims.workers.os_processes`).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import make_certificate, server_context
 from secagg.seeded import seeded_identity
+from sims.records.sums import Refusal
 from sims.runtime.processes.client_host import host_clients
 from sims.runtime.processes.messages import (
     AnswerRecorded,
@@ -34,7 +34,6 @@ from sims.runtime.processes.messages import (
     ClientFailure,
     CommandDone,
     Credentials,
-    Refusal,
     RestoreState,
     RoundFinished,
     WorkerConfig,
@@ -54,34 +53,34 @@ from sims.workers.os_processes import raise_open_file_limit
 
 T = TypeVar("T")
 
-# A connection on one machine does not break unless its process has: whoever is gone has left at once. All
-# else is generous, since only what hangs takes so long.
+# A local connection breaks only if its process ends, so a client that is gone has left at once. The other
+# times are long, since only a hanging client reaches them.
 PATIENCE: Final = Patience(handshake=120, silence=600, grace=0.05)
 _CAPACITY: Final = Capacity(uploads=8, strangers=4096)
 _DESCRIPTORS: Final = 128  # files, besides some for each client and worker
 _ATTEMPTS: Final = 3  # to start a worker that is killed each time
 _PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", host_clients.__module__)
 
-Tell = Callable[[str], None]
+OnWorkerEvent = Callable[[str], None]
 
 
 class WorkersFailed(SecaggError):
-    """The clients' processes cannot work, which is no drop-out: it would happen again."""
+    """The worker processes cannot continue. Unlike a drop-out, this would happen again."""
 
 
 @dataclass
 class WorkerSlot:
-    """One worker's place: whom it hosts, and the process that sits there now."""
+    """A group of clients, and the worker process that hosts it now."""
 
     members: tuple[int, ...]
-    indices: list[int] = field(default_factory=list)  # in the crew, of all who have sat here
-    gone: WorkerExited | None = None
-    settled: bool = False
-    failed_starts: int = 0  # workers in a row that did not live to be settled
+    indices: list[int] = field(default_factory=list)  # in the pool, of all workers of this slot so far
+    exited: WorkerExited | None = None
+    ready: bool = False
+    failed_starts: int = 0  # in a row
     reply: WorkerReply | None = None
-    saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # personal models among it
-    answered: dict[int, list[AnswerEntry]] = field(default_factory=dict, repr=False)  # since then
-    causes: list[str] = field(default_factory=list)  # of its earlier deaths, unless it was killed
+    saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # includes personal models
+    answered: dict[int, list[AnswerEntry]] = field(default_factory=dict, repr=False)  # since `saved`
+    causes: list[str] = field(default_factory=list)  # of earlier exits other than by a signal
 
     @property
     def index(self) -> int:
@@ -89,7 +88,7 @@ class WorkerSlot:
 
 
 class WorkerSupervisor:
-    """Server, crew, and the thread that they live in. To be started once and stopped once."""
+    """The server, the worker pool and their thread. Start it once and stop it once."""
 
     def __init__(
         self,
@@ -99,17 +98,17 @@ class WorkerSupervisor:
         *,
         trust: Trust,
         insecure_seed: bytes | None,
-        tell: Tell,
+        on_worker_event: OnWorkerEvent,
         saved: Mapping[int, Mapping[int, bytes]] | None = None,
     ) -> None:
         self._algorithm = pack_algorithm(algorithm)
         self._clients = clients
         self._trust = trust
         self._seed = insecure_seed
-        self._tell = tell
+        self._on_worker_event = on_worker_event
         self.slots = [WorkerSlot(tuple(members)) for members in groups]
-        for place, state in (saved or {}).items():
-            self.slots[place].saved = state
+        for slot_index, state in (saved or {}).items():
+            self.slots[slot_index].saved = state
         self._identity = Identity.generate()
         self._certificate = make_certificate(self._identity, now=int(time.time()))
         self._credentials = {member: self._make_credentials(member) for member in clients.owned}
@@ -122,26 +121,26 @@ class WorkerSupervisor:
         self._changed: trio.Event
         self.pool: WorkerPool
         self.server: Server
-        self.trouble: str | None = None
+        self.client_failure: str | None = None
         self.refused: dict[int, Refusal] = {}
-        self.on_trouble: Callable[[], None] = lambda: None
+        self.on_client_failure: Callable[[], None] = lambda: None
 
     def _make_credentials(self, member: int) -> Credentials:
-        """It stays the same for as long as there is this office, whatever happens to workers."""
+        """Make the credentials of a client, which it keeps when its worker is restarted."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
         return Credentials(key.secret(), make_certificate(key, now=int(time.time())))
 
-    # --- the algorithm's thread ---
+    # --- called from the algorithm's thread ---
 
     def start(self) -> None:
-        """Raises `WorkersFailed`, naming what a worker said."""
+        """Start the thread. Raises `WorkersFailed` with the cause that a worker reported."""
         raise_open_file_limit(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
         self._thread.start()
         self._started.wait()
         self._raise_failure()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Have the event loop do something, and wait for it."""
+        """Run an async function in the event loop and return its result."""
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
@@ -149,7 +148,7 @@ class WorkerSupervisor:
             raise WorkersFailed("the clients' processes were ended") from None
 
     def stop(self) -> None:
-        """End all workers, and wait until they have ended."""
+        """End all workers and wait for them."""
         if self._thread.is_alive():
             with suppress(trio.RunFinishedError):
                 trio.from_thread.run_sync(self._stopping.set, trio_token=self._token)
@@ -164,7 +163,7 @@ class WorkerSupervisor:
             case _:
                 raise self._failure
 
-    # --- the event loop's thread ---
+    # --- in the event loop's thread ---
 
     def _run(self) -> None:
         try:
@@ -200,7 +199,7 @@ class WorkerSupervisor:
             for index, slot in enumerate(self.slots):
                 slot.indices.append(index)
             nursery.start_soon(self._listen)
-            await self._set_up(self.slots)
+            await self._prepare(self.slots)
             self._started.set()
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
@@ -220,103 +219,105 @@ class WorkerSupervisor:
         )
 
     def _on_event(self, event: ServerNetworkEvent) -> None:
-        if isinstance(event, ClientExcluded):  # which no client of a simulation should be
-            self._tell(str(render(event)))
+        if isinstance(event, ClientExcluded):  # does not happen to honest clients
+            self._on_worker_event(str(render(event)))
 
     # --- workers ---
 
-    async def _set_up(self, slots: list[WorkerSlot]) -> None:
-        """Hand over what belongs to clients, and wait until everything is made. Raises `WorkersFailed`."""
+    async def _prepare(self, slots: list[WorkerSlot]) -> None:
+        """Send the clients' data and wait until the clients are made. Raises `WorkersFailed`."""
         for slot in slots:
             with suppress(WorkerUnavailable):
                 for member in slot.members:
                     await self.pool.send(slot.index, ClientData(member, self._clients.owned[member]))
-        await self.order({self.slots.index(slot): RestoreState(slot.saved, slot.answered) for slot in slots})
+        await self.command(
+            {self.slots.index(slot): RestoreState(slot.saved, slot.answered) for slot in slots}
+        )
         for slot in slots:
             self._check_start(slot)
 
     def _check_start(self, slot: WorkerSlot) -> None:
-        """Who is killed while it starts is not there in the next round. More than so often is no accident."""
-        slot.settled = slot.gone is None
-        slot.failed_starts = 0 if slot.gone is None else slot.failed_starts + 1
-        if slot.gone is not None and (slot.gone.signal is None or slot.failed_starts == _ATTEMPTS):
-            raise WorkersFailed(f"{_named(slot)} did not start: {slot.gone.cause}")
+        """Raise `WorkersFailed` if a worker failed to start, or was killed `_ATTEMPTS` times in a row."""
+        slot.ready = slot.exited is None
+        slot.failed_starts = 0 if slot.exited is None else slot.failed_starts + 1
+        if slot.exited is not None and (slot.exited.signal is None or slot.failed_starts == _ATTEMPTS):
+            raise WorkersFailed(f"{_named(slot)} did not start: {slot.exited.cause}")
 
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """The processes that have sat at every desk, the last one last."""
+        """Return the process ids of each slot, the current one last."""
         known = self.pool.pids()
         return tuple(tuple(known[index] for index in slot.indices) for slot in self.slots)
 
     async def restart_workers(self) -> bool:
-        """Put a new worker in the place of each that has ended; whether there was any.
+        """Restart the workers that have ended. Return whether there were any.
 
-        Raises `WorkersFailed` for one that ends in the same way again.
+        Raises `WorkersFailed` if a worker ended twice for the same cause.
         """
-        dead = [slot for slot in self.slots if slot.gone is not None]
+        dead = [slot for slot in self.slots if slot.exited is not None]
         for slot in dead:
-            assert slot.gone is not None
-            self._check_cause(slot, slot.gone)
-            self._tell(f"{_named(slot)} is started again: it was {slot.gone.cause}")
-            slot.gone, slot.settled = None, False
+            assert slot.exited is not None
+            self._check_cause(slot, slot.exited)
+            self._on_worker_event(f"{_named(slot)} is started again: it was {slot.exited.cause}")
+            slot.exited, slot.ready = None, False
             try:
                 slot.indices.append(await self.pool.spawn(self._config(slot)))
             except WorkerStartError as error:
                 raise WorkersFailed(f"{_named(slot)} cannot be started again: {error}") from None
         if dead:
-            await self._set_up(dead)
+            await self._prepare(dead)
         return bool(dead)
 
     def _check_cause(self, slot: WorkerSlot, ended: WorkerExited) -> None:
-        """To be killed is a drop-out. To fail at the same place twice is a mistake, and would go on."""
+        """Raise `WorkersFailed` if the worker failed with the same error before, unless it was killed."""
         if ended.signal is None:
             if ended.cause in slot.causes:
                 raise WorkersFailed(f"{_named(slot)} has ended twice in the same way: {ended.cause}")
             slot.causes.append(ended.cause)
 
-    async def order(self, orders: Mapping[int, object]) -> dict[int, WorkerReply]:
-        """Give orders, by place, and wait until each was carried out or its worker has ended."""
-        for place, message in orders.items():
-            slot = self.slots[place]
+    async def command(self, commands: Mapping[int, object]) -> dict[int, WorkerReply]:
+        """Send a command to each slot. Return the replies of those whose worker has not ended."""
+        for slot_index, message in commands.items():
+            slot = self.slots[slot_index]
             slot.reply = None
-            with suppress(WorkerUnavailable):  # which the news tell
+            with suppress(WorkerUnavailable):  # `WorkerExited` reports it.
                 await self.pool.send(slot.index, message)
-        slots = {place: self.slots[place] for place in orders}
-        while any(slot.reply is None and slot.gone is None for slot in slots.values()):
+        slots = {slot_index: self.slots[slot_index] for slot_index in commands}
+        while any(slot.reply is None and slot.exited is None for slot in slots.values()):
             await self._change()
-        return {place: slot.reply for place, slot in slots.items() if slot.reply is not None}
+        return {slot_index: slot.reply for slot_index, slot in slots.items() if slot.reply is not None}
 
     async def wait_for_refusals(self, members: set[int]) -> None:
-        """Clients that have left say why, if not at once."""
+        """Wait until the clients that left have given their reasons or have no worker."""
         while not members <= self.refused.keys() | self._without_worker():
             await self._change()
 
     def _without_worker(self) -> set[int]:
-        return {member for slot in self.slots if slot.gone is not None for member in slot.members}
+        return {member for slot in self.slots if slot.exited is not None for member in slot.members}
 
     async def _change(self) -> None:
         await self._changed.wait()
-        self.raise_trouble()
+        self.raise_client_failure()
 
-    def raise_trouble(self) -> None:
-        if self.trouble is not None:
-            raise WorkersFailed(self.trouble)
+    def raise_client_failure(self) -> None:
+        if self.client_failure is not None:
+            raise WorkersFailed(self.client_failure)
 
     async def _listen(self) -> None:
-        async for events in self.pool.events():
-            self._hear(events)
+        async for event in self.pool.events():
+            self._on_worker(event)
             self._changed.set()
             self._changed = trio.Event()
 
-    def _hear(self, events: WorkerEvent) -> None:
-        slot = next((slot for slot in self.slots if slot.index == events.index), None)
+    def _on_worker(self, event: WorkerEvent) -> None:
+        slot = next((slot for slot in self.slots if slot.index == event.index), None)
         if slot is None:
-            return  # of one that was replaced
-        if isinstance(events, WorkerExited):
-            slot.gone = events
-            if slot.settled:
-                self._tell(f"{_named(slot)} has ended: {events.cause}")
+            return  # of a worker that was replaced
+        if isinstance(event, WorkerExited):
+            slot.exited = event
+            if slot.ready:
+                self._on_worker_event(f"{_named(slot)} has ended: {event.cause}")
             return
-        match events.message:
+        match event.message:
             case CommandDone() as done:
                 slot.reply = done
             case RoundFinished() as finished:
@@ -326,8 +327,8 @@ class WorkerSupervisor:
             case Refusal() as refused:
                 self.refused[refused.member] = refused
             case ClientFailure(text):
-                self.trouble = text
-                self.on_trouble()
+                self.client_failure = text
+                self.on_client_failure()
 
 
 def _named(slot: WorkerSlot) -> str:
