@@ -1,9 +1,9 @@
 """Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others.
 
-A `ProcessPoolExecutor` cannot do this: it fails as a whole when a worker is killed
-(test_workers_fail_alike_and_one_that_is_killed_is_replaced), and it cannot end a running task on an interrupt
-(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` cannot do it either: its fork server
-allows numerical libraries one thread, but the results of a task must equal those in this process.
+In a `ProcessPoolExecutor`, killing one worker fails all tasks
+(test_workers_fail_alike_and_one_that_is_killed_is_replaced), and a running task cannot be ended
+(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` limits numerical libraries to one
+thread, and torch gives other last bits then: a task must give the same numbers here and in the main process.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ from sims.workers.message_pipe import MessagePipe, PipeClosed
 _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
-def main(control: int, lifeline_end: int) -> None:
+def main(control: int, owner_pipe: int) -> None:
     """Serve the pool at the other end of `control` until it is closed."""
-    _set_up(control, lifeline_end)
+    _set_up(control, owner_pipe)
     sock = socket.socket(fileno=control)
     pipe = MessagePipe(sock)
     with suppress(PipeClosed):
@@ -56,10 +56,10 @@ def main(control: int, lifeline_end: int) -> None:
         failure = _preload(setup.preload)
         pipe.send_sync(ForkServerReady() if failure is None else ForkFailed(failure))
         if failure is None:
-            ForkServer(sock, pipe, setup.target, lifeline_end).serve()
+            ForkServer(sock, pipe, setup.target, owner_pipe).serve()
 
 
-def _set_up(control: int, lifeline_end: int) -> None:
+def _set_up(control: int, owner_pipe: int) -> None:
     # The terminal sends SIGINT to all processes. The pool decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -68,7 +68,7 @@ def _set_up(control: int, lifeline_end: int) -> None:
     # A core file would hold secrets.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.set_inheritable(control, False)
-    os.set_inheritable(lifeline_end, False)
+    os.set_inheritable(owner_pipe, False)
     os.dup2(2, 1)  # The main program may be writing JSON to standard output.
 
 
@@ -92,11 +92,11 @@ def _preload(modules: tuple[str, ...]) -> str | None:
 class ForkServer:
     """Forks, kills and reaps the workers of one pool."""
 
-    def __init__(self, sock: socket.socket, pipe: MessagePipe, target: bytes, lifeline_end: int) -> None:
+    def __init__(self, sock: socket.socket, pipe: MessagePipe, target: bytes, owner_pipe: int) -> None:
         self._sock = sock
         self._pipe = pipe
         self._target = target
-        self._lifeline = lifeline_end
+        self._owner_pipe = owner_pipe
         self._workers: dict[int, int] = {}  # index by pid, until they are reaped
         self._terminated = False
         self._alarm, self._alarm_end = socket.socketpair()
@@ -167,7 +167,7 @@ class ForkServer:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
             for sock in (self._sock, self._alarm, self._alarm_end):
                 sock.close()
-            run_worker(self._target, pipe, self._lifeline, parent)
+            run_worker(self._target, pipe, self._owner_pipe, parent)
         finally:
             os._exit(1)
 
@@ -205,11 +205,11 @@ class WorkerFailure:
     text: str
 
 
-def run_worker(target: bytes, sock: socket.socket, lifeline_end: int, parent: int) -> NoReturn:
+def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int) -> NoReturn:
     """Run the target and exit, without running any exception handler of the fork server."""
     code = 1
     try:
-        _set_up_worker(lifeline_end, parent)
+        _set_up_worker(owner_pipe, parent)
         code = _work(target, MessagePipe(sock))
         sys.stdout.flush()
         sys.stderr.flush()
@@ -222,11 +222,11 @@ def describe(error: BaseException) -> str:
     return ", ".join(dict.fromkeys(map(_describe_leaf, _leaves(error))))
 
 
-def _set_up_worker(lifeline_end: int, parent: int) -> None:
+def _set_up_worker(owner_pipe: int, parent: int) -> None:
     os_processes.signal_on_death_of_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    os_processes.exit_with(lifeline_end)
+    os_processes.exit_at_end_of(owner_pipe)
     sys.unraisablehook = _unraisable
     threading.excepthook = _thread_failed
     if "numpy.random" in sys.modules:  # The fork seeds Python's own generator anew.

@@ -106,15 +106,15 @@ class ForkServerProcess:
         self._environment_entry = f"{_VARIABLE}={secrets.token_hex(8)}"
         self._control, far = socket.socketpair()
         self.pipe = MessagePipe(self._control)
-        far_lifeline, self._lifeline = os.pipe()
+        far_owner_pipe, self._owner_pipe = os.pipe()
         try:
-            self._process = _execute(far.fileno(), far_lifeline, _environment(self._environment_entry))
+            self._process = _execute(far.fileno(), far_owner_pipe, _environment(self._environment_entry))
         except BaseException:
             self._close()
             raise
         finally:
             far.close()
-            os.close(far_lifeline)
+            os.close(far_owner_pipe)
         self.process = ProcessId.of(self._process.pid)
 
     async def command(self, command: ForkCommand) -> None:
@@ -153,16 +153,16 @@ class ForkServerProcess:
 
     def _close(self) -> None:
         self.pipe.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        if self._owner_pipe >= 0:
+            os.close(self._owner_pipe)
+            self._owner_pipe = -1
 
 
-def _execute(control: int, lifeline: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+def _execute(control: int, owner_pipe: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     # The fork server finds modules on the same path. It does not import the main program.
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; "
-        f"from sims.workers.fork_server import main; main({control}, {lifeline})"
+        f"from sims.workers.fork_server import main; main({control}, {owner_pipe})"
     )
     # SIGINT stays blocked until the fork server ignores it. Otherwise it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -170,7 +170,7 @@ def _execute(control: int, lifeline: int, variables: dict[str, str]) -> subproce
         return subprocess.Popen(  # noqa: S603  # This interpreter, and the program above.
             [sys.executable, "-c", program],
             stdin=subprocess.DEVNULL,
-            pass_fds=(control, lifeline),
+            pass_fds=(control, owner_pipe),
             env=os.environ | variables,
         )
     finally:

@@ -8,8 +8,8 @@ cancelled wait leaves no thread behind that could consume the next message. Byte
 received stay in the pipe's buffers, so that cancelling a call never splits a message: a message whose `send`
 was cancelled goes out whole with the next one.
 
-A `multiprocessing.Connection` cannot do this: its calls block a thread and cannot be cancelled between two
-bytes (test_cancelled_send_does_not_break_a_message, test_cancelled_receive_loses_nothing).
+A `multiprocessing.Connection` blocks a thread while it waits, and a call cannot be cancelled within a message
+(test_cancelled_send_does_not_break_a_message, test_cancelled_receive_loses_nothing).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Three mechanisms end the processes of a pool, each sufficient where it exists:
 
 * The fork server holds one end of a socket. Only the pool has the other end. At end of file the fork server
   kills and reaps every process below it, and exits.
-* The lifeline is a pipe. Only the pool has its writing end. A thread in each worker reads it, and end of file
+* The owner pipe: only the pool has its writing end. A thread in each worker reads it, and end of file
   ends the worker. This needs neither a kernel feature nor a working fork server, but it does need a moment
   without a C call that holds Python's lock.
 * On Linux, the kernel sends a signal to a process when its parent dies: SIGTERM to the fork server, which
@@ -32,7 +32,7 @@ _STATE: Final = 0
 _START_TIME: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_LIFELINE_CUT: Final = 70  # the exit code of a worker whose pool has died
+_OWNER_GONE: Final = 70  # the exit code of a worker whose pool has died
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ def adopt_descendants() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def exit_with(lifeline: int) -> None:
-    """End this process at the end of file of the lifeline."""
-    threading.Thread(target=_wait_and_exit, args=(lifeline,), name="lifeline", daemon=True).start()
+def exit_at_end_of(owner_pipe: int) -> None:
+    """End this process at the end of file of the owner pipe."""
+    threading.Thread(target=_wait_and_exit, args=(owner_pipe,), name="owner pipe", daemon=True).start()
 
 
-def _wait_and_exit(lifeline: int) -> None:
-    os.read(lifeline, 1)  # Nothing is ever written to it.
-    os._exit(_LIFELINE_CUT)
+def _wait_and_exit(owner_pipe: int) -> None:
+    os.read(owner_pipe, 1)  # Nothing is ever written to it.
+    os._exit(_OWNER_GONE)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -14,12 +14,11 @@ start more workers later (`spawn`), for example to replace one that died.
 A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
 side consists of tasks in the caller's event loop. `os_processes` lists why no process outlives the caller.
 
-The standard library does not replace this. With `multiprocessing.get_context("forkserver")`, a worker inside
-a long C call survives when its parent is killed (test_workers_end_with_a_process_that_is_killed), processes
-that a worker starts survive (test_what_a_worker_leaves_behind_ends_with_the_pool), and a module that cannot
-be preloaded is not reported (test_a_pool_that_cannot_be_started_says_why). Besides, every worker imports the
-main program again. A `ProcessPoolExecutor` fails as a whole when one of its workers is killed
-(test_workers_fail_alike_and_one_that_is_killed_is_replaced).
+The standard library does not replace this. In a trial of `multiprocessing.get_context("forkserver")`, a
+worker inside a long C call outlived its killed parent (test_workers_end_with_a_process_that_is_killed), a
+process started by a worker outlived the program (test_what_a_worker_leaves_behind_ends_with_the_pool), and a
+module that cannot be preloaded was not reported (test_a_pool_that_cannot_be_started_says_why). Besides, every
+worker imports the main program again.
 """
 
 from __future__ import annotations

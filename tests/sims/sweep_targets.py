@@ -12,10 +12,10 @@ from typing import Any
 from sims.scenario.settings import Settings
 from sims.sweep.tasks import TaskError
 
-Tell = Callable[[int], bool]
+ReportProgress = Callable[[int], bool]
 
 
-def work(task: Any, tell: Tell) -> Any:
+def work(task: Any, report: ReportProgress) -> Any:
     """Square a number, or fail as the task says."""
     match task:
         case "explained":
@@ -25,18 +25,18 @@ def work(task: Any, tell: Tell) -> Any:
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         case "endless":
-            tell(1)
+            report(1)
             threading.Event().wait()
-    tell(1)
+    report(1)
     return task**2
 
 
-def rate_of(settings: Settings, tell: Tell, *, log: Path | None = None) -> dict[str, Any]:
+def rate_of(settings: Settings, report: ReportProgress, *, log: Path | None = None) -> dict[str, Any]:
     """In place of a simulation: its seed, and its learning rate; a seed of 13 fails."""
     if log is not None:
         with log.open("a") as file:
             file.write(f"{settings.seed}\n")
     if settings.seed == 13:
         raise TaskError("13 brings bad luck")
-    tell(settings.rounds)
+    report(settings.rounds)
     return {"seed": settings.seed, "rate": settings.training.rate}

@@ -366,7 +366,7 @@ def test_what_cannot_work_is_said_before_anything_is_started() -> None:
 def test_answers_of_workers_that_are_killed_in_a_row_are_paid_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A desk keeps what its clients answered until a worker lives to the end of a round."""
+    """A slot keeps what its clients answered until a worker lives to the end of a round."""
     channel = channel_of(FEDAVG, **USUAL)
     slot = WorkerSlot(tuple(learners()))
     monkeypatch.setattr(channel, "_running", lambda: SimpleNamespace(slots=[slot]))

@@ -103,7 +103,7 @@ def test_interrupt_from_the_terminal_is_the_programs_own_affair() -> None:
         assert survivors(pool) == []
 
 
-def test_end_of_the_lifeline_is_enough() -> None:
+def test_end_of_the_owner_pipe_is_enough() -> None:
     with program("refuse to die with the parent") as (process, (forks, worker)):
         os.kill(forks.pid, signal.SIGKILL)
         assert survivors([forks]) == []

@@ -311,7 +311,7 @@ def test_worker_has_only_its_own_descriptors_and_leaves_no_core_file() -> None:
                 assert listed.pop(0) == "/dev/null"
                 assert listed.pop(1) == listed.pop(2)
                 sockets.add(listed.pop(line))
-                assert [kind.partition(":")[0] for kind in listed.values()] == ["pipe"]  # the lifeline
+                assert [kind.partition(":")[0] for kind in listed.values()] == ["pipe"]  # the owner pipe
                 assert core == 0
             assert len(sockets) == 3
 

@@ -25,7 +25,7 @@ SECRET = "the-input-of-a-client"
 
 
 async def echo(config: object, pipe: MessagePipe) -> None:
-    """Give back the seat, then every message."""
+    """Send back the config, then every message."""
     await pipe.send((config, os.getpid()))
     while True:
         await pipe.send(await pipe.receive())

@@ -45,11 +45,11 @@ from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, res
 from sims.runtime.processes.messages import (
     AnswerRecorded,
     BeginRound,
-    ClientData,
     ClientFailure,
     CommandDone,
     FinishRound,
     JoinSession,
+    LoadClientData,
     RestoreState,
     RoundFinished,
     ScheduleDropouts,
@@ -64,7 +64,7 @@ from sims.workers.message_pipe import MessagePipe
 async def host_clients(config: WorkerConfig, pipe: MessagePipe) -> None:
     """Run the clients of a worker until the pipe is closed."""
     owned: dict[int, Any] = {}
-    while isinstance(command := await pipe.receive(), ClientData):
+    while isinstance(command := await pipe.receive(), LoadClientData):
         owned[command.member] = command.content
     assert isinstance(command, RestoreState)
     worker_clients = config.make(config.shared, owned)

@@ -82,7 +82,7 @@ def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
 
 
 @dataclass(frozen=True)
-class Credentials:
+class SimulatedCredentials:
     """The identity of a client. It is kept when the worker is restarted."""
 
     secret: bytes = field(repr=False)
@@ -97,7 +97,7 @@ class WorkerConfig:
     trust: Trust
     make: MakeWorkerClients
     shared: Any = field(repr=False)
-    credentials: Mapping[int, Credentials]
+    credentials: Mapping[int, SimulatedCredentials]
     address: Address
     server: bytes  # its certificate
     keys: Mapping[int, bytes]  # of all clients, for a registry
@@ -106,7 +106,7 @@ class WorkerConfig:
 
 
 @dataclass(frozen=True)
-class ClientData:
+class LoadClientData:
     """The data of one client. A worker receives one for each client, then `RestoreState`."""
 
     member: int

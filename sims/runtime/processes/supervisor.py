@@ -29,13 +29,13 @@ from sims.records.sums import Refusal
 from sims.runtime.processes.client_host import host_clients
 from sims.runtime.processes.messages import (
     AnswerRecorded,
-    ClientData,
     ClientFactory,
     ClientFailure,
     CommandDone,
-    Credentials,
+    LoadClientData,
     RestoreState,
     RoundFinished,
+    SimulatedCredentials,
     WorkerConfig,
     WorkerReply,
     pack_algorithm,
@@ -125,10 +125,10 @@ class WorkerSupervisor:
         self.refused: dict[int, Refusal] = {}
         self.on_client_failure: Callable[[], None] = lambda: None
 
-    def _make_credentials(self, member: int) -> Credentials:
+    def _make_credentials(self, member: int) -> SimulatedCredentials:
         """Make the credentials of a client, which it keeps when its worker is restarted."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
-        return Credentials(key.secret(), make_certificate(key, now=int(time.time())))
+        return SimulatedCredentials(key.secret(), make_certificate(key, now=int(time.time())))
 
     # --- called from the algorithm's thread ---
 
@@ -229,7 +229,7 @@ class WorkerSupervisor:
         for slot in slots:
             with suppress(WorkerUnavailable):
                 for member in slot.members:
-                    await self.pool.send(slot.index, ClientData(member, self._clients.owned[member]))
+                    await self.pool.send(slot.index, LoadClientData(member, self._clients.owned[member]))
         await self.command(
             {self.slots.index(slot): RestoreState(slot.saved, slot.answered) for slot in slots}
         )
