@@ -1,4 +1,4 @@
-"""An algorithm: what its server asks, what its clients answer, and what either of them keeps.
+"""An algorithm: the server's queries, the clients' answers, and the state that each side keeps.
 
 The two sides hold the same frozen value. Its table says which sums there are, with which bounds and how often
 in a round; clients refuse everything else. The server's state and a client's memory are records, so both can
@@ -37,7 +37,7 @@ _MOST_BITS: Final = 64
 
 @dataclass(frozen=True)
 class NoMemory:
-    """Of clients that keep nothing from round to round."""
+    """The memory of clients that keep nothing from round to round."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Sum:
 
 
 class ClientRound(ABC, Generic[M]):
-    """One client in one round. It lives as long as the round; its fields are its notes."""
+    """One client in one round. The object lives as long as the round; its fields are scratch state."""
 
     @abstractmethod
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        """The values of every part of the sum that `query` asks for."""
+        """Return the values of every part of the sum that `query` asks for."""
 
     def memory(self) -> M:
-        """What to keep if the round is completed and all that was answered is in its sums: here, nothing."""
+        """Return what to keep if the round completes and all answers are in its sums; nothing by default."""
         return cast(M, NoMemory())
 
 
@@ -151,19 +151,19 @@ class Algorithm(ABC, Generic[S, M]):
 
     @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
-        """All sums there are. None at all means that clients work alone."""
+        """Return all sums of the algorithm. An empty tuple means that clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """The server's state before the first round; to be written where it is more than a model."""
+        """Return the state before the first round. Override it where the state is more than a model."""
         state: S = self.state_type(as_vector(model))
         return state
 
     def model(self, state: S) -> Vector:
-        """The common model."""
+        """Return the common model."""
         return cast(ModelState, state).model
 
     def with_model(self, state: S, model: Vector) -> S:
-        """`state` with another common model: for who moves it otherwise than a round does.
+        """Return `state` with another common model, for code that moves it otherwise than a round does.
 
         Raises `ParameterError` where a round does not go on from one common model, whatever that is.
         """
@@ -176,26 +176,26 @@ class Algorithm(ABC, Generic[S, M]):
 
     @abstractmethod
     def round(self, state: S) -> Round[S]:
-        """The server's side of one round."""
+        """Run the server's side of one round, as a generator."""
 
     @abstractmethod
     def client(self, learner: Learner, memory: M) -> ClientRound[M]:
-        """A client's side of one round."""
+        """Return a client's side of one round."""
 
     def first_memory(self) -> M:
-        """Of a client that has never taken part."""
+        """Return the memory of a client that has never taken part."""
         memory: M = self.memory_type()
         return memory
 
     def personal(self, memory: M, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """The model that this client would use: the common one, unless it has its own."""
+        """Return the model that this client would use: the common one, unless it has its own."""
         return model
 
     # --- what follows from the sums ---
 
     @cached_property
     def table(self) -> Table | None:
-        """All that a server can ever ask for, or None if it asks for nothing."""
+        """All sums that a server can ask for, or None if there are none."""
         sums = {each.query.kind: each.spec for each in self.sums()}
         return Table(sums) if sums else None
 
@@ -211,7 +211,7 @@ class Algorithm(ABC, Generic[S, M]):
 
     @property
     def budget(self) -> PrivacyBudget | None:
-        """What noise is planned for, if every sum has noise; None otherwise."""
+        """The budget that noise is planned with, if every sum has noise; None otherwise."""
         privacy: PrivacyBudget | None = getattr(self, "privacy", None)
         sums = () if self.table is None else tuple(self.table.values())
         return privacy if sums and all(spec.is_private for spec in sums) else None
@@ -240,7 +240,7 @@ class Algorithm(ABC, Generic[S, M]):
 
 
 def rho_of_round(table: Table, clients: int, privacy: PrivacyBudget) -> float:
-    """What one round costs, with a little more for what is rounded."""
+    """Return what one round costs, with a margin for rounding."""
     adjacency = privacy.goal.adjacency
     costs = (
         spec.times * (sum_rho(spec, roster=clients, adjacency=adjacency) or 0.0) for spec in table.values()

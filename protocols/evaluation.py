@@ -243,7 +243,7 @@ class Evaluation(Algorithm[ModelState, NoMemory]):
     def check(self) -> None:
         if self.measures.personal:
             raise ParameterError(
-                "personal models belong to the algorithm that makes them: evaluate it with Evaluated"
+                "personal models belong to the algorithm that makes them: evaluate it with WithEvaluation"
             )
 
     @property

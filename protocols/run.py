@@ -33,7 +33,7 @@ class SumChannel(Protocol):
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What became of a round. Every number in it comes from totals.
+    """The outcome of a round. Every number in it comes from totals.
 
     `sums`     queries that were answered, by kind.
     `clients`  how many were in its last sum.
@@ -93,7 +93,7 @@ class Run(Generic[S]):
         return self._algorithm.model(self.state)
 
     def round(self) -> RoundReport:
-        """One round. If a sum fails and the algorithm has no use for less, everything stays as it was."""
+        """Run one round. If a sum fails and the algorithm does not handle it, the state stays as it was."""
         round_info, log = self.round_info, _Log(self._channel)
         self.round_info = round_info.next(completed=False)  # whatever happens, this number is used
         try:
@@ -120,7 +120,7 @@ class Run(Generic[S]):
         self._check_state(outcome.state)
 
     def _check_state(self, state: S) -> None:
-        """What could not be saved, or asked about, should be noticed before it is too late."""
+        """Raise for a state that could not be saved or queried about."""
         kind = self._algorithm.state_type
         if not isinstance(state, kind):
             raise TypeError(f"a state must be a {kind.__name__}, the algorithm's state_type; see its start()")
@@ -131,14 +131,14 @@ class Run(Generic[S]):
             )
 
     def save(self) -> bytes:
-        """Between two rounds: all that a restart needs."""
+        """Return all that a restart needs; call it between two rounds."""
         return pack(_Saved(self.round_info, pack(self.state)))
 
     @classmethod
     def resume(
         cls, algorithm: Algorithm[S, Any], channel: SumChannel, saved: bytes, *, interrupted: bool = False
     ) -> Self:
-        """Go on from what `save` gave.
+        """Continue from the result of `save`.
 
         `interrupted` says that another round may have begun since. Its number is then left out: clients
         answer no query twice, and would take an honest repetition for an attempt at differencing.
@@ -149,7 +149,7 @@ class Run(Generic[S]):
 
 
 class _Log:
-    """Counts what a round asks."""
+    """Counts the sums of a round."""
 
     def __init__(self, channel: SumChannel) -> None:
         self._channel = channel

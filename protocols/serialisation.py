@@ -31,7 +31,7 @@ _WHOLE: Final = 1 << 63  # with the sign, what 64 bits hold
 
 
 class RecordError(LocalError):
-    """Bytes that are not the record they should be, or a value that no record can hold."""
+    """Bytes do not decode as the expected record, or a value cannot be serialised."""
 
 
 def as_vector(values: ArrayLike) -> Vector:
@@ -46,7 +46,7 @@ def as_vector(values: ArrayLike) -> Vector:
 
 
 def pack(record: object) -> bytes:
-    """The bytes of a record. Raises `RecordError` where a value is not what its declaration says.
+    """Serialise a record. Raises `RecordError` where a value is not what its declaration says.
 
     >>> from protocols.algorithm import ModelState
     >>> len(pack(ModelState(as_vector([1.0, 2.0]))))
@@ -58,7 +58,7 @@ def pack(record: object) -> bytes:
 
 
 def unpack(kind: type[T], data: bytes) -> T:
-    """The record of type `kind` that has these bytes. Raises `RecordError` if they are something else.
+    """Decode a record of type `kind`. Raises `RecordError` if the bytes are something else.
 
     >>> from protocols.algorithm import ModelState
     >>> unpack(ModelState, pack(ModelState(as_vector([1.0, 2.0])))).model
@@ -73,7 +73,7 @@ def unpack(kind: type[T], data: bytes) -> T:
 
 
 def vectors_of(record: object) -> dict[str, Vector]:
-    """All vectors in a record, by name, however deep."""
+    """Return all vectors in a record by name, at any depth."""
     return dict(_vectors(record, ""))
 
 
@@ -90,7 +90,7 @@ def is_finite(record: object) -> bool:
 
 
 def largest_of(record: object) -> float:
-    """The largest absolute value among the floats and vectors of a record."""
+    """Return the largest absolute value among the floats and vectors of a record."""
     if is_dataclass(record):
         return max((largest_of(value) for value in _values(record).values()), default=0.0)
     match record:

@@ -97,14 +97,14 @@ class WeightedMean:
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
-        """What a client adds. It is clipped here as well, so that its weight cannot widen the bound."""
+        """Return what a client adds. It is clipped here too, so that its weight cannot widen the bound."""
         if self.cap == 1:
             return {UPDATE: update}
         weighted = clipped(update, self.limit) * self.weight(samples)
         return {UPDATE: weighted, WEIGHT: np.array([min(samples, self.cap)], np.uint64)}
 
     def mean(self, total: Total) -> Vector:
-        """The mean that a total says."""
+        """Return the mean that a total gives."""
         weight = total.count if self.cap == 1 else int(total[WEIGHT][0]) / self.cap
         if weight <= 0:
             raise CorruptTotal("the clients of this sum have no samples at all")
@@ -130,7 +130,7 @@ def clipped(vector: Vector, limit: float) -> Vector:
     """`vector`, scaled down to the norm `limit` if it is longer."""
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0.0 < largest < math.inf:
-        return vector  # of a model that diverged, nothing can be made
+        return vector  # the model diverged
     length = float(np.linalg.norm(vector / largest))
     return vector if length <= limit / largest else vector / largest * (limit / length)
 

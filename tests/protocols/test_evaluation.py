@@ -370,7 +370,7 @@ def test_noisy_results_are_near_the_exact_ones() -> None:
         ({"percentiles": (0.5,)}, "percentile"),
         ({"privacy": private(6, ratio=1.0)}, "ratio below 1"),
         ({"privacy": private(5)}, "set the promise's clients to 6"),
-        ({"personal": True}, "evaluate it with Evaluated"),
+        ({"personal": True}, "evaluate it with WithEvaluation"),
     ],
 )
 def test_wrong_parameters_are_errors_that_say_what_to_set(settings: dict[str, Any], text: str) -> None:
