@@ -3,8 +3,8 @@
     with RunDirectory(path).locked() as run:
         run.write_json("run.json", facts)
 
-A file is replaced as a whole or not at all, and a line is there or not. What the disk refuses, or a file does
-not hold, is a `ConfigError` with a sentence for whoever runs it.
+A file is replaced as a whole or not at all, and a line is there or not. Disk errors and
+damaged files raise a `ConfigError` whose message is meant for the user.
 """
 
 from sims.records.directory import RunDirectory, find_runs

@@ -1,7 +1,7 @@
 """The state of a run between two rounds, as one file.
 
-It holds clients' states, personal models included: a simulation owns its clients, and nobody else may read
-it, so it is open to its owner alone. It is MessagePack behind a hash, and never anything that runs.
+It holds clients' states, personal models included: a simulation owns its clients, so only the owner of
+the file may read it. The content is MessagePack behind a hash, never executable code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REMEDY: Final = "--restart begins the run anew"
 
 @dataclass(frozen=True)
 class Side:
-    """One conversation: the server's state, every client's, and how many sessions there were.
+    """One part of a run: the server's state, every client's, and how many sessions there were.
 
     Bytes and costs are those so far; `spend` is charge, noised and unnoised sums of a client in all of them.
     """

@@ -71,7 +71,7 @@ class RunDirectory:
 
     def make(self) -> None:
         """The directory itself, if there is none. Raises `ConfigError` if it holds anything else."""
-        with told(self.path, "made"):
+        with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
             strangers = sorted(set(os.listdir(self.path)) - {*RUN_FILES, *map(draft_of, RUN_FILES), LOCK})
         if strangers and not self.exists:
@@ -81,7 +81,7 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove all that a run left here, and nothing else."""
-        with told(self.path, "cleared"):
+        with disk_errors(self.path, "cleared"):
             for name in (*RUN_FILES, *map(draft_of, RUN_FILES)):
                 with suppress(FileNotFoundError):
                     (self / name).unlink()
@@ -89,7 +89,7 @@ class RunDirectory:
     def remove(self) -> None:
         """The directory itself as well, if it holds nothing else."""
         self.clear()
-        with told(self.path, "removed"):
+        with disk_errors(self.path, "removed"):
             (self / LOCK).unlink(missing_ok=True)
             self.path.rmdir()
 
@@ -101,8 +101,8 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[Self]:
-        """Nobody else writes here meanwhile. The lock ends with the process, however that ends."""
-        with told(self.path, "opened"):
+        """Lock the directory against other processes. The lock ends with the process."""
+        with disk_errors(self.path, "opened"):
             handle = os.open(self / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
             try:
@@ -127,8 +127,8 @@ def find_runs(path: Path) -> list[RunDirectory]:
 
 
 @contextmanager
-def told(path: Path, what: str = "written") -> Iterator[None]:
-    """What the disk refuses, in words."""
+def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
+    """Convert `OSError` to `ConfigError`."""
     try:
         yield
     except OSError as error:
@@ -138,7 +138,7 @@ def told(path: Path, what: str = "written") -> Iterator[None]:
 def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
     """Put `data` in the place of what was at `path`, all of it or nothing. Raises `ConfigError`."""
     draft = path.with_name(draft_of(path.name))
-    with told(path):
+    with disk_errors(path):
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
             try:
@@ -185,7 +185,7 @@ class LinesFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with told(path):
+        with disk_errors(path):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._handle = os.open(path, flags, PUBLIC)
         self.count = 0
@@ -207,12 +207,12 @@ class LinesFile:
         return file
 
     def _cut(self, size: int) -> None:
-        with told(self._path):
+        with disk_errors(self._path):
             os.ftruncate(self._handle, size)
 
     def add(self, content: Mapping[str, Any]) -> None:
         """One more line, at once. A disk that takes a part of it only is left without that part."""
-        with told(self._path):
+        with disk_errors(self._path):
             size = os.fstat(self._handle).st_size
             try:
                 write_all(self._handle, _line(content))
@@ -222,7 +222,7 @@ class LinesFile:
         self.count += 1
 
     def sync(self) -> None:
-        with told(self._path):
+        with disk_errors(self._path):
             os.fsync(self._handle)
 
     def close(self) -> None:

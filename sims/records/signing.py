@@ -1,4 +1,4 @@
-"""The signed head of a run's ledger: whoever knows the key can tell an altered ledger, or a shorter one.
+"""The signed head of a run's ledger: with the key, an altered or truncated ledger is detected.
 
 A signature covers the run that the ledger is of, how many rows there are, and the hash of the last one, which
 covers all others. Each process that goes on with a run may have a key of its own; the last head of each is
@@ -117,8 +117,8 @@ def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | 
     """Check all signatures on the ledger's `rows`, as `secagg.ledger.read_ledger` gives them.
 
     `digest` is that of the run, as its `run.json` has it. `key` is the public key that the last signature has
-    to be of, for whoever knows it from elsewhere: otherwise somebody who altered everything may have signed
-    that with a key of his own. Raises `AlteredLedger` where something does not fit, and `ConfigError` where
+    to be of, if it is known. Without it, an attacker who altered everything may have signed that
+    with another key. Raises `AlteredLedger` where something does not fit, and `ConfigError` where
     there is nothing to check.
     """
     heads, hashes = read_heads(run), list(_hashes(rows))

@@ -161,17 +161,17 @@ class SessionChannel:
         self._groups.add(group)
 
     def finish(self, round_info: RoundInfo) -> None:
-        """Tell everybody; after a round that failed, or that somebody left, a new session begins."""
+        """Report the round to all clients. After a failure or a drop-out, end the session."""
         told, self._unacknowledged = (
             round_info.with_unacknowledged(self._unacknowledged),
             [],
-        )  # here, everybody hears it
+        )  # all clients receive it here
         self._tell(told)
         if self._left or not round_info.completed(self._round_info.number):
             self._end_session()
 
     def _tell(self, round_info: RoundInfo) -> None:
-        """Have everybody hear what became of the rounds before that turn."""
+        """Report the outcome of the earlier rounds to all clients."""
         self._all(
             {member: partial(each.apply_history, round_info) for member, each in self.participants.items()}
         )
@@ -350,7 +350,7 @@ class SessionChannel:
         return self._setting.fate(member, stage, self._round_info.number, self._next_sum)
 
     def _leaves(self, member: int, stage: Stage) -> bool:
-        """By law. Whoever does is gone for the rest of the round, as it is from a session on a network."""
+        """Return whether the drop-out law removes the client; then it is gone for the rest of the round."""
         number, index, law = self._round_info.number, self._next_sum, self._setting.law
         return law is not None and law.missing(member, stage, number, index, later=self._later)
 

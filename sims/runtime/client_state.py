@@ -87,7 +87,7 @@ def save_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> dict[int, bytes]:
-    """Everybody's state, and under `SHARED` what is common to them."""
+    """Return the state of all clients, and under `SHARED` what they have in common."""
     known, saved = Index(), {}
     for member, participant in participants.items():
         state = {
@@ -162,7 +162,7 @@ class Liar(Protocol):
 
 
 class SimulatedParticipant(Participant):
-    """Answers what its learner says, where that is a liar. What it sends is encoded as everybody's is.
+    """Answers what its learner says, where that is a liar. What it sends is encoded as for any client.
 
     Counts that add up to no more than a total, such as a place in a histogram, stay what they are: changed
     one by one, they would be no such counts any more.

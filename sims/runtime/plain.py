@@ -3,7 +3,7 @@
 Values are clipped, rounded and wrapped exactly as on a client, so a total is the same to the last bit if the
 rounding is (`Setting.insecure_seed`); but for noise, which is made of a session's secrets in part. Who may go
 missing, and what is refused then, is the same as well, but that the bad luck of a ring is not played out.
-Whoever runs this sees every client's values.
+The process that runs this sees the values of every client.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def insecure_plain_sum(
 
 
 class PlainSession:
-    """Has the face of `LocalSession`."""
+    """Adds up answers in the open. Same interface as `LocalSession`."""
 
     is_plain = True
 
@@ -107,7 +107,7 @@ class PlainSession:
             raise TooFewClients.only(len(self._members), "dealt shares", self._least)
 
     def end(self) -> None:
-        """Nobody holds anything that would have to be erased."""
+        """Do nothing: there are no secrets to erase."""
 
     # --- one sum ---
 
@@ -137,7 +137,7 @@ class PlainSession:
         return adding.total()
 
     def _abandon(self, adding: _Adding) -> None:
-        """Tell whoever is still there that nothing was released."""
+        """Tell the remaining clients that no total was released."""
         told = self._positions(self._stage, set(adding.roster) - self._gone, adding.query.sum_index)
         for position in told:
             self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))

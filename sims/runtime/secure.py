@@ -42,7 +42,7 @@ def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting
 
 
 class ObservedSession(LocalSession):
-    """A session of which somebody counts who masked and who revealed."""
+    """A `LocalSession` that counts masked inputs, reveals and refusals."""
 
     is_plain = False
 

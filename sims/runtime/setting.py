@@ -34,7 +34,7 @@ _MANY: Final = 1 << 62
 
 
 def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
-    """The fate of a cohort in which everybody stays: returns False."""
+    """Return False: no client drops out."""
     return False
 
 
@@ -46,24 +46,24 @@ class Setting:
                         part of the cohort may be missing by the end of a session.
     `graph`             who shares secrets with whom; by default, what the size of the cohort asks for.
     `sums`              most sums of one session; the next round then begins another.
-    `each_round`        whether every round begins another. Then a round under a seed is what it is whatever
-                        came before, also for somebody who goes on from a checkpoint.
+    `each_round`        whether every round begins another. Then a round under a seed does not depend
+                        on earlier rounds, so a resumed run repeats it exactly.
     `fate`              who goes missing, and where. It may be asked about the same stage more than once,
                         and must say the same.
     `law`               chances to go missing, beside that.
     `draw`              which clients are invited to a round; by default, all.
     `max_rho`           clients' budget for sums with noise, which leaves none without. By default it is what
                         the algorithm's noise is planned for; without noise, there is no limit.
-    `adjacency`         between which two worlds nobody can tell, for that rho.
+    `adjacency`         the neighbouring data sets that rho refers to.
     `tamper`            what clients that do not keep to the protocol put into sums instead of their values.
     `log`               receives a record of every session and sum; only observers read it.
     `ledger`            where the server notes what it asks and releases; a plain channel has none to note.
-    `insecure_seed`     makes rounding, keys and noise repeatable, and everything computable by whoever
-                        knows it.
-    `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. Whoever
-                        repeats a round over other clients learns what the difference contributed.
+    `insecure_seed`     makes rounding, keys and noise repeatable. With it, every value can be
+                        computed.
+    `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. A
+                        server that repeats a round over other clients learns their difference.
 
-    Raises `ParameterError` for what cannot be.
+    Raises `ParameterError` for an invalid value.
 
     >>> Setting(trust="malicious_server", corrupt=2, dropout=0.1).unnoised_sums > 10**9
     True
@@ -143,7 +143,7 @@ class DropoutLaw:
     def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
         """Whether it is missing from this stage of sum `index` of round `number`.
 
-        `later` says that an earlier sum of the round was of the same group. Nobody is missing from set-up.
+        `later` says that an earlier sum of the round was of the same group. No client is missing from set-up.
         """
         if stage in (Stage.ADVERTISE, Stage.SHARE):
             return False

@@ -1,7 +1,7 @@
 """Clients that put residues of their own choice into a sum: after encoding, before masking.
 
-What they are told of a sum is what every client knows. The hidden count stays as it is: whoever changes that
-stops the sum, as it could by leaving, and moves no total.
+They know of a sum what every client knows. The hidden count stays as it is: a client that changes it stops
+the sum, as it could by leaving, and moves no total.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     result = simulate(settings)
 
 Everything that is drawn follows from the seed of the settings. Sums are plain or secure as the settings say,
-with the same numbers. What is measured is what somebody sees who sees every client: no part of the system.
+with the same numbers. Metrics are measured by an observer that sees every client; no part of the system does.
 """
 
 from sims.simulation.observers import OBSERVERS, Observer, register_observer

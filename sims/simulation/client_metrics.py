@@ -1,4 +1,4 @@
-"""How models do on clients' data, as somebody measures it who sees every client.
+"""Scores of models on clients' data, measured by an observer that sees every client.
 
 Numbers are rounded, so that files of them stay small and a last bit makes no difference between two of them.
 What is not finite is None: a model may diverge, and that is a result as well.
@@ -62,7 +62,7 @@ def personal_models(
 
 @contextmanager
 def _unchanged(crowd: Crowd) -> Iterator[None]:
-    """What is trained meanwhile is no training of the run: nobody sees it, and no order of samples does."""
+    """Keep training inside the block out of the run: restore call counts and the latest models."""
     calls = {client: member.calls for client, member in crowd.items()}
     latest, crowd.latest = crowd.latest, None
     try:

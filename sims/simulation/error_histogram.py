@@ -1,6 +1,6 @@
 """A private histogram of clients' errors, asked over a channel of its own beside the training.
 
-It is a sum with noise, like any other: the server learns heights that nobody's error can be read from. Its
+It is a sum with noise, like any other: the server cannot read a single client's error from the heights. Its
 budget covers the histogram alone, and nothing of the training.
 """
 

@@ -1,7 +1,6 @@
-"""Sums of a round that was cut off: asked after the last checkpoint, and so forgotten by clients.
+"""Sums of an interrupted round: asked after the last checkpoint, so restored clients do not know of them.
 
-Somebody may have learned their totals. So clients have to know again, of each of them, that it was asked in
-that round, and what it cost.
+Their totals may have been learned. So each client records again that they were asked, and what they cost.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from secagg.noise.accounting import Adjacency
 from sims.simulation.run_writer import RunWriter
 
 
-def lost_sums(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
+def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
     """By the name of their conversation, as the ledger has them; without one, as the file of sums had."""
     found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
-    told = _noted(keeper, algorithms) if keeper.ledger is not None else _logged(keeper, algorithms)
+    told = _noted(writer, algorithms) if writer.ledger is not None else _logged(writer, algorithms)
     for part, entry in told:
         found[part].append(entry)
     return found
 
 
-def _noted(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
+def _noted(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
     """A kind may be asked in both conversations, but then it is not the same sum."""
     parts = {
         (kind, spec.digest.hex()): part
         for part, each in algorithms.items()
         for kind, spec in (each.table or {}).items()
     }
-    for row in keeper.lost_rows():
+    for row in writer.lost_rows():
         body = row.body
         if body["entry"] == "asked":
             part = parts[body["kind"], body["spec"]]
@@ -49,8 +48,8 @@ def _noted(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterato
             )
 
 
-def _logged(keeper: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
-    for record in keeper.lost_sums():
+def _logged(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
+    for record in writer.lost_sums():
         if record.index is not None:
             algorithm = algorithms[record.part]
             assert algorithm.table is not None  # a client was asked
@@ -66,7 +65,7 @@ def _entry(
     return AnswerEntry(
         group=algorithm.table.group_of(kind),
         round_number=round_number,
-        content=b"",  # nobody knows any more, but its round is over
+        content=b"",  # unknown; its round is over
         charge=charge,
         adjacency=adjacency,
     )

@@ -1,7 +1,7 @@
 """What there is to know of a simulation, round by round: lines of metrics, and the result they add up to.
 
-A line is what JSON can hold. Everything in a result but clients' own numbers comes from lines, so whoever
-goes on with a run needs nothing else of the rounds before.
+A line is what JSON can hold. Everything in a result except the clients' own numbers comes from lines, so
+a resumed run needs nothing else of the earlier rounds.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MetricsRecorder:
     # --- lines ---
 
     def first(self, seconds: float) -> Line:
-        """Before the first round. Raises `DataError` if nobody can be measured."""
+        """Before the first round. Raises `DataError` if no client can be measured."""
         measured = self._measure()
         self._check_measured()
         return self._add({}, measured, seconds)
@@ -82,7 +82,7 @@ class MetricsRecorder:
         return self._add(line, measured, seconds)
 
     def lost(self, number: int, seconds: float) -> Line:
-        """Of a round that a crash cut off, and that nobody may repeat."""
+        """Return the line of an interrupted round that must not be repeated."""
         failure = "the run was cut off in the midst of this round, which clients would not repeat"
         line = {"round": number, "completed": False, "failure": failure, "lost": True}
         return self._add(line, self._measure_if_due(number), seconds)
@@ -146,7 +146,7 @@ class MetricsRecorder:
         for name, scores in self._last.items():
             if not scores:
                 raise DataError(
-                    f"{name}: nobody has samples of the part {part!r}: set evaluation.part to another"
+                    f"{name}: no client has samples of the part {part!r}: set evaluation.part to another"
                 )
 
     @property
@@ -163,7 +163,7 @@ class MetricsRecorder:
     def result(self) -> dict[str, Any]:
         """All of it, after the last round."""
         world, rounds = self._world, self.lines[1:]
-        if not self._last:  # the last round was over when somebody else was cut off
+        if not self._last:  # the run was interrupted after its last round
             self._measure()
         seed = insecure_seed(world.settings.seed).hex() if world.settings.seeded else None
         return {

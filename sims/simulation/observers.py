@@ -95,7 +95,7 @@ def local_accuracy() -> Observer:
     """Of every client's model as it last left local training, on that client's own test samples.
 
     It is what FedBC's authors call local accuracy, of algorithms without personal models as well. Trainings
-    are seen from the second round on; whoever had none has the common model. The mean over clients, and that
+    are seen from the second round on; without any, it is the common model. The mean over clients, and that
     over their samples, in every fiftieth round.
     """
 
@@ -200,7 +200,7 @@ def _everybody(crowd: Crowd) -> tuple[Exact, int]:
 
 
 _JUMP_DIGITS: Final = 4
-_LINE_EVERY: Final = 10  # rounds; a line takes eleven looks at everybody's data
+_LINE_EVERY: Final = 10  # rounds; a line evaluates all data eleven times
 
 
 def jumps() -> Observer:
@@ -253,9 +253,9 @@ _NEVER = -1
 
 
 class DivergenceObserver(SimulatedParticipant):
-    """`diverged` is the last round in which it had nothing to say: nobody here restarts and loses notes.
+    """A participant that records divergence: `diverged` is the last round in which it had no answer.
 
-    In a sum with noise, who has nothing to say sends zeros, and nothing is noticed.
+    In a sum with noise a client without an answer sends zeros, so its divergence is not recorded.
     """
 
     diverged = _NEVER
@@ -272,7 +272,7 @@ class DivergenceObserver(SimulatedParticipant):
 def observe_divergence(
     channel: SessionChannel, algorithm: AnyAlgorithm, trust: str
 ) -> dict[int, DivergenceObserver]:
-    """Put watched participants in the place of those of a channel that nobody has used yet."""
+    """Replace the participants of an unused channel by observed ones."""
     watched = {
         member: DivergenceObserver(algorithm, each.learner, trust=trust, member=member)
         for member, each in channel.participants.items()

@@ -25,7 +25,7 @@ Source: TypeAlias = Samples | Owned | Federation
 
 
 def federation(settings: Settings, root: Path) -> Federation:
-    """Everybody's data as it is before anybody is corrupt. `root` is where directories of data are."""
+    """Return the data of all clients before any attack. `root` is where directories of data are."""
     partition = settings.partition
     if partition is not None and partition.test == "given":
         return _given(settings, partition, root)
@@ -37,7 +37,7 @@ def federation(settings: Settings, root: Path) -> Federation:
     if partition is None and isinstance(source, Owned):
         partition = PartitionSection(kind="by_owner")
     if partition is None:
-        raise DataError(f"{settings.data.kind} belongs to nobody: say in [partition] how it is spread")
+        raise DataError(f"{settings.data.kind} has no owners: set [partition] to split it over clients")
     return _spread(settings, partition, source)
 
 
@@ -58,9 +58,9 @@ def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozense
 
 
 def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation) -> None:
-    """An attack by nobody is none, and without anybody honest there is nothing to attack."""
+    """Raise `DataError` if no client, or every client, is corrupt."""
     if not who or len(who) == len(clean.clients):
-        which = "everybody" if who else "nobody"
+        which = "all of them" if who else "none of them"
         raise DataError(
             f"attack.fraction: {attack.fraction} of {len(clean.clients)} clients is {which}: set it to "
             f"{'less' if who else 'more, or leave out [attack]'}"

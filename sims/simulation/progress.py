@@ -1,4 +1,4 @@
-"""Where a simulation is right now, for whoever watches."""
+"""Progress of a simulation, and the logger that reports it from the records of sums."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Origin:
 def open_run(
     directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool
 ) -> Iterator[RunWriter]:
-    """A keeper that has the directory to itself. Raises `ConfigError` if somebody else has it."""
+    """Lock the directory and return its writer. Raises `ConfigError` if another process has it."""
     directory.make()
     with directory.locked():
         saved = Checkpoint.read(directory, digest=origin.digest) if resume else None
@@ -109,7 +109,7 @@ class RunWriter:
         self.sessions = sum(1 for each in directory.read_lines(SUMS) if each["entry"] == "session")
         self._stack = stack
         self.ledger = self._make_ledger()
-        # Whether somebody was asked something after the checkpoint, as far as anybody can know.
+        # Whether a client may have been asked something after the checkpoint.
         self.cut_off = bool(self.lost_lines or self.lost_rows())
         self._graph: dict[str, Any] | None = self._facts.get("graph")
 
@@ -271,7 +271,7 @@ class RunWriter:
             (self._directory / CHECKPOINT).unlink()
 
     def stop(self) -> None:
-        """Somebody wants to go on later."""
+        """Record that the run was interrupted and can be resumed."""
         self._write_table()
         self._tell(INTERRUPTED)
 

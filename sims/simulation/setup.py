@@ -161,7 +161,7 @@ class _Lines:
             dropout=given.dropout,
             graph=given.graph,
             sums=algorithm.most_sums if more["each_round"] else given.sums,
-            law=_law(self.settings, part),
+            law=_dropout_law(self.settings, part),
             insecure_seed=_seed(self.settings, part),
             tamper=make_tamper(self.settings, self.who),
             log=self.make_log(part, algorithm),
@@ -224,14 +224,14 @@ def _seed(settings: Settings, part: str) -> bytes | None:
     return seed if part == "training" else digest("insecure conversation", seed, part.encode())
 
 
-def _law(settings: Settings, part: str) -> DropoutLaw | None:
+def _dropout_law(settings: Settings, part: str) -> DropoutLaw | None:
     if not settings.dropout.happens:
         return None
     return DropoutLaw(seed=f"{part} {settings.seed}".encode(), **settings.dropout.model_dump())
 
 
 def _draw(settings: Settings, clients: Sequence[int]) -> Any:
-    """Who is invited to a round: so many of all, each as likely as any other."""
+    """Return the sampler of each round's cohort: uniform, without replacement."""
     per_round = settings.cohort.per_round
     if per_round is None or per_round >= len(clients):
         return None

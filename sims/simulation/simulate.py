@@ -76,8 +76,8 @@ def simulate(
         with one_thread():
             if directory is None:
                 return Simulation(settings, root, None, watch).run(tell, stop)
-            with open_run(directory, settings, origin, resume=resume) as keeper:
-                return _kept(settings, root, keeper, watch, tell, stop)
+            with open_run(directory, settings, origin, resume=resume) as writer:
+                return _kept(settings, root, writer, watch, tell, stop)
     except (FLError, SecaggError) as error:
         raise SimulationError(str(error)) from error
 
@@ -85,52 +85,52 @@ def simulate(
 def _kept(
     settings: Settings,
     root: Path,
-    keeper: RunWriter,
+    writer: RunWriter,
     watch: OnProgress,
     tell: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
     try:
-        return Simulation(settings, root, keeper, watch).run(tell, stop)
+        return Simulation(settings, root, writer, watch).run(tell, stop)
     except (FLError, SecaggError) as error:
-        keeper.fail(str(error))
+        writer.fail(str(error))
         raise
 
 
 class Simulation:
     """A world, what is known of it, and where that is kept."""
 
-    def __init__(self, settings: Settings, root: Path, keeper: RunWriter | None, watch: OnProgress) -> None:
+    def __init__(self, settings: Settings, root: Path, writer: RunWriter | None, watch: OnProgress) -> None:
         self._started, self._cpu = time.perf_counter(), time.process_time()
         self._settings = settings
-        self._keeper = keeper
+        self._writer = writer
         self._watch = watch
         self._progress = Progress(done=0, rounds=settings.rounds)
-        saved = None if keeper is None else keeper.saved
+        saved = None if writer is None else writer.saved
         self._before: Mapping[str, float] = {} if saved is None else saved.seconds
         self._spendings: dict[str, Spending] = {}
         self._sessions = 0
-        open_ledger = no_ledger if keeper is None else keeper.open_ledger
+        open_ledger = no_ledger if writer is None else writer.open_ledger
         self.world = SimulationSetup.of(settings, root, make_log=self._hear, open_ledger=open_ledger)
-        self._story = MetricsRecorder(
+        self._recorder = MetricsRecorder(
             self.world,
             self._spendings["training"],
-            () if keeper is None else keeper.lines,
+            () if writer is None else writer.lines,
             sent=_sent(saved),
         )
         self._done = 0
         self._lost = False
 
     def _hear(self, part: str, algorithm: AnyAlgorithm) -> SumLogger:
-        keeper = self._keeper
-        saved = None if keeper is None or keeper.saved is None else _side(keeper.saved, part)
+        writer = self._writer
+        saved = None if writer is None or writer.saved is None else _side(writer.saved, part)
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
-        if keeper is None:
+        if writer is None:
             return RunSumLogger(
                 part, spending, write=_forget, number=self._next_session, on_progress=self._happens
             )
         return RunSumLogger(
-            part, spending, write=keeper.write_sum, number=keeper.next_session, on_progress=self._happens
+            part, spending, write=writer.write_sum, number=writer.next_session, on_progress=self._happens
         )
 
     def _next_session(self) -> int:
@@ -152,27 +152,27 @@ class Simulation:
             self.world.close()
 
     def _begin(self) -> None:
-        keeper = self._keeper
-        if keeper is not None and keeper.saved is not None:
-            self._resume(keeper, keeper.saved)
+        writer = self._writer
+        if writer is not None and writer.saved is not None:
+            self._resume(writer, writer.saved)
             return
-        line = self._story.first(self._seconds()["wall"])
-        if keeper is not None:
-            keeper.begin(self.world)
+        line = self._recorder.first(self._seconds()["wall"])
+        if writer is not None:
+            writer.begin(self.world)
         self._keep(line)
 
     def _round(self, number: int) -> None:
         started, world = time.perf_counter(), self.world
         if self._lost:
             self._lost = False
-            line = self._story.lost(number, 0.0)
+            line = self._recorder.lost(number, 0.0)
         else:
             world.crowd.begin_round(number - 1)
             report = world.run.round()
-            line = self._story.after(number, report, 0.0)
+            line = self._recorder.after(number, report, 0.0)
         if world.tail is not None and world.tail.is_due(number):
             line["tail"] = self._ask_tail()
-            line |= self._story.traffic()
+            line |= self._recorder.traffic()
         line["seconds"] = round(time.perf_counter() - started, 4)
         self._done = number
         self._keep(line)
@@ -185,33 +185,33 @@ class Simulation:
         return {**found, "rho": spending.rho, "epsilon": spending.epsilon(delta), "delta": delta}
 
     def _keep(self, line: Line) -> None:
-        if self._keeper is not None:
-            self._keeper.keep(line, self._done, self._sides(), self._seconds())
+        if self._writer is not None:
+            self._writer.keep(line, self._done, self._sides(), self._seconds())
         self._happens(
             done=self._done,
             sum=None,
             kind="",
             stage="",
-            accuracy=self._story.accuracy,
+            accuracy=self._recorder.accuracy,
             epsilon=line["epsilon"],
             bytes=line["bytes_up"],
         )
 
     def _stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._writer is not None:
+            self._writer.stop()
         raise SimulationStopped(f"stopped after {self._done} of {self._settings.rounds} rounds")
 
     def _end(self) -> dict[str, Any]:
         self.world.close()
-        result = self._story.result()
-        if self._keeper is None:
+        result = self._recorder.result()
+        if self._writer is None:
             return {**result, "seconds": self._rounded()}
-        more: dict[str, Any] = {CLIENTS: self._story.of_clients(), SPEND: self._spend()}
+        more: dict[str, Any] = {CLIENTS: self._recorder.of_clients(), SPEND: self._spend()}
         if self._settings.audit.canaries:
             more[CANARIES] = canary_facts(self._settings, self._algorithms())
         result = {**result, "seconds": self._rounded()}
-        self._keeper.finish(result, more, self.world.run.model)
+        self._writer.finish(result, more, self.world.run.model)
         return result
 
     def _algorithms(self) -> dict[str, AnyAlgorithm]:
@@ -241,25 +241,25 @@ class Simulation:
 
     def _saved(self, part: str, run: Run[Any]) -> Side:
         channel = self.world.channels[part]
-        story = self._story if part == "training" else None
+        recorder = self._recorder if part == "training" else None
         return Side(
             server=run.save(),
             clients=channel.save(),
             sessions=channel.sessions,
             spend=self._spendings[part].saved,
-            bytes_up={} if story is None else dict(story.sent("bytes_up")),
-            bytes_down={} if story is None else dict(story.sent("bytes_down")),
+            bytes_up={} if recorder is None else dict(recorder.sent("bytes_up")),
+            bytes_down={} if recorder is None else dict(recorder.sent("bytes_down")),
         )
 
-    def _resume(self, keeper: RunWriter, saved: Checkpoint) -> None:
+    def _resume(self, writer: RunWriter, saved: Checkpoint) -> None:
         """Go on from a checkpoint.
 
         A round that was cut off is repeated only under a seed, with the same keys and noise, by clients that
-        were put back to before it: nobody learns more from it than from one. Without a seed its number is
+        were restored to before it: repeating it reveals nothing new. Without a seed its number is
         left out, and clients pay for what they may have answered in it.
         """
         self._done = saved.done
-        left_out = keeper.cut_off and not self._settings.seeded
+        left_out = writer.cut_off and not self._settings.seeded
         self._lost = left_out and saved.done < self._settings.rounds
         for part, channel in self.world.channels.items():
             side = _side(saved, part)
@@ -267,14 +267,14 @@ class Simulation:
         training = saved.training.server
         run = Run.resume(self.world.algorithm, self.world.channel, training, interrupted=left_out)
         self.world = replace(self.world, run=run)
-        self._story.goes_on(self.world)
+        self._recorder.goes_on(self.world)
         if self.world.tail is not None and saved.tail is not None:
             self.world.tail.resume(saved.tail.server, interrupted=left_out)
         if left_out:
-            self._pay(lost_sums(keeper, self._algorithms()))
-        keeper.note_resumed(saved.done, repeats=keeper.cut_off and self._settings.seeded)
-        keeper.resumed()
-        self._happens(done=self._done, accuracy=self._story.accuracy)
+            self._pay(lost_sums(writer, self._algorithms()))
+        writer.note_resumed(saved.done, repeats=writer.cut_off and self._settings.seeded)
+        writer.resumed()
+        self._happens(done=self._done, accuracy=self._recorder.accuracy)
 
     def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
         """For the sums of a round that was cut off; and never ask in that round again."""

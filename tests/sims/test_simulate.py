@@ -257,7 +257,7 @@ def test_rounds_that_fail_are_told_of() -> None:
 @pytest.mark.parametrize(
     ("tables", "expected"),
     [
-        ({"partition": None}, "digits belongs to nobody: say in .partition. how it is spread"),
+        ({"partition": None}, "digits has no owners: set .partition. to split it over clients"),
         ({"partition": {"kind": "by_owner"}}, "nothing says who owns the samples"),
         ({"partition": {"kind": "iid"}}, "the partition iid needs a number of clients"),
         ({"partition": {"kind": "iid", "clients": 6, "test": "given"}}, "digits has no test set of its own"),
@@ -266,15 +266,15 @@ def test_rounds_that_fail_are_told_of() -> None:
             {"data": {"kind": "synthetic", "clients": 2, "largest": 60}},
             "synthetic makes its own clients: leave out .partition.",
         ),
-        ({"evaluation": {"part": "validation"}}, "common: nobody has samples of the part 'validation'"),
+        ({"evaluation": {"part": "validation"}}, "common: no client has samples of the part 'validation'"),
         ({"model": {"kind": "lenet"}}, "size"),
         (
             {"attack": {"kind": "label-flip", "fraction": 0.05}},
-            r"attack.fraction: 0.05 of 6 clients is nobody: set it to more, or leave out \[attack\]",
+            r"attack.fraction: 0.05 of 6 clients is none of them: set it to more, or leave out \[attack\]",
         ),
         (
             {"attack": {"kind": "label-flip", "fraction": 0.99, "selection": "samples"}},
-            "attack.fraction: 0.99 of 6 clients is everybody: set it to less",
+            "attack.fraction: 0.99 of 6 clients is all of them: set it to less",
         ),
     ],
 )
