@@ -17,7 +17,7 @@ from fl.batching_policy import AUTO
 from fl.crowd import Crowd
 from fl.data.npz import CLASSES, digits
 from fl.federation import ClientData
-from fl.flat import flatten
+from fl.flat_model import flatten
 from fl.models import build
 from fl.samples import Array, Samples
 from fl.training import Training
@@ -50,7 +50,7 @@ class DigitsTask:
         none = data[0].take(np.arange(0))
         own = {client: ClientData(samples, none, none) for client, samples in data.items()}
         training = Training(rate=RATE, steps=self.steps)
-        return Crowd(self._module(), own, training, seed=SEED, device="cpu", way=way)
+        return Crowd(self._module(), own, training, seed=SEED, device="cpu", batching=way)
 
     def algorithm(self) -> FedAvg:
         return FedAvg(dim=len(self.start()), clients=self.clients, clip=CLIP)

@@ -20,9 +20,9 @@ from fl.batching_policy import AUTO, ONE_BY_ONE, TOGETHER, can_stack
 from fl.crowd import Crowd
 from fl.device import one_thread
 from fl.federation import ClientData
-from fl.flat import flatten
+from fl.flat_model import flatten
 from fl.models.base import Model
-from fl.models.registry import SETUPS, Setup
+from fl.models.registry import SETUPS, ModelSetup
 from fl.samples import Array, Samples
 from fl.training import Training
 from secagg.errors import LocalError
@@ -66,10 +66,10 @@ class TrainingSetting:
             raise LocalError(f"there is no set-up {self.model!r}; there are {', '.join(SETUPS)}")
 
     @property
-    def setups(self) -> Mapping[str, Setup]:
+    def setups(self) -> Mapping[str, ModelSetup]:
         if self.features is not None:
             parameters = {"features": self.features, "classes": 10}
-            return {f"softmax-{self.features}": Setup("softmax", parameters)}
+            return {f"softmax-{self.features}": ModelSetup("softmax", parameters)}
         return dict(SETUPS) if self.model is None else {self.model: SETUPS[self.model]}
 
     def amount(self, name: str) -> tuple[int, int]:
@@ -129,12 +129,12 @@ def measure(setting: TrainingSetting, progress: OnProgress) -> TrainingReport:
     return TrainingReport(setting, costs)
 
 
-def _compare(name: str, setup: Setup, clients: int, batch: int, steps: int) -> TrainingCosts:
+def _compare(name: str, setup: ModelSetup, clients: int, batch: int, steps: int) -> TrainingCosts:
     data, loss = random_clients(setup, clients, batch)
     training = Training(rate=RATE, batch=batch, steps=steps, loss=loss)
     start = flatten(setup.build(seed=SEED))
     crowds = {
-        way: Crowd(setup.build(), data, training, seed=SEED, device="cpu", way=way)
+        way: Crowd(setup.build(), data, training, seed=SEED, device="cpu", batching=way)
         for way in (ONE_BY_ONE, TOGETHER, AUTO)
     }
     if not can_stack(crowds[AUTO].flat):
@@ -178,7 +178,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def random_clients(setup: Setup, clients: int, batch: int) -> tuple[dict[int, ClientData], str]:
+def random_clients(setup: ModelSetup, clients: int, batch: int) -> tuple[dict[int, ClientData], str]:
     """Clients with one to four batches each, of which the last is seldom full, and the loss for them."""
     rng = np.random.default_rng(SEED)
     sizes = [int(size) for size in rng.integers(batch, 4 * batch, clients, endpoint=True)]
@@ -197,7 +197,7 @@ def random_clients(setup: Setup, clients: int, batch: int) -> tuple[dict[int, Cl
     return data, loss
 
 
-def _inputs(setup: Setup, count: int, rng: np.random.Generator) -> tuple[Array, int | None]:
+def _inputs(setup: ModelSetup, count: int, rng: np.random.Generator) -> tuple[Array, int | None]:
     """So many of what the model takes, and its classes; None for one number instead."""
     module = setup.build()
     if isinstance(module, Model):

@@ -9,7 +9,7 @@ from fl.attacks import attack, corrupt_learners
 from fl.crowd import Crowd
 from fl.data import load
 from fl.federation import ClientData
-from fl.flat import flatten
+from fl.flat_model import flatten
 from fl.models import build
 from fl.samples import Array, Samples
 from fl.training import Training

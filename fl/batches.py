@@ -16,7 +16,7 @@ from fl.training import Training
 _OWN: Final = ("C_CONTIGUOUS", "WRITEABLE")  # a copy of what is not: torch would warn, and nobody writes here
 
 
-class Store:
+class SampleTensors:
     """Inputs and targets as tensors, as a model and its loss take them."""
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
@@ -24,7 +24,7 @@ class Store:
         self.targets = targets
 
     @classmethod
-    def of(cls, samples: Samples, training: Training, device: torch.device) -> Store:
+    def of(cls, samples: Samples, training: Training, device: torch.device) -> SampleTensors:
         if samples.y.ndim != 1:
             raise DataError(f"targets have shape {samples.y.shape}: make it one number for every sample")
         symbols = samples.x.dtype.kind in "iu"
@@ -40,15 +40,15 @@ class Store:
         return len(self.inputs)
 
     def __repr__(self) -> str:
-        return f"Store({len(self)} samples)"
+        return f"SampleTensors({len(self)} samples)"
 
-    def part(self, start: int, stop: int) -> Store:
+    def part(self, start: int, stop: int) -> SampleTensors:
         """Some of them, in the same memory."""
-        return Store(self.inputs[start:stop], self.targets[start:stop])
+        return SampleTensors(self.inputs[start:stop], self.targets[start:stop])
 
-    def at(self, indices: Tensor) -> Store:
+    def at(self, indices: Tensor) -> SampleTensors:
         """A batch."""
-        return Store(self.inputs[indices], self.targets[indices])
+        return SampleTensors(self.inputs[indices], self.targets[indices])
 
     @property
     def bytes(self) -> int:
@@ -68,7 +68,7 @@ def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class SampleOrder:
     """The samples of every step in the rows of `indices`, of which the first `sizes[step]` count.
 
     A single row stands for all steps where each sees everything.
@@ -85,7 +85,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchSampler:
     """Of a client with `samples` samples; `size` is None for all of them in every step."""
 
     samples: int
@@ -98,10 +98,10 @@ class Batches:
         """Whether every step sees everything, so that order does not matter."""
         return self.size is None or self.size >= self.samples
 
-    def of_call(self, call: int, steps: int) -> Order:
+    def of_call(self, call: int, steps: int) -> SampleOrder:
         """What the client's training number `call` sees: pass after pass, each of them shuffled anew."""
         if self.full or self.size is None:
-            return Order(np.arange(self.samples)[None], np.array([self.samples]), steps)
+            return SampleOrder(np.arange(self.samples)[None], np.array([self.samples]), steps)
         per_epoch = -(-self.samples // self.size)
         epochs = -(-steps // per_epoch)
         rng = np.random.default_rng([self.seed, self.client, call])
@@ -110,7 +110,7 @@ class Batches:
             indices[epoch, : self.samples] = rng.permutation(self.samples)
         sizes = np.full((epochs, per_epoch), self.size)
         sizes[:, -1] = self.samples - (per_epoch - 1) * self.size
-        return Order(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
+        return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
     def number(self, call: int) -> int:
         """Another seed for that training, for what a model itself draws."""

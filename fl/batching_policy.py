@@ -13,16 +13,16 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from fl.batches import Store
+from fl.batches import SampleTensors
 from fl.errors import TrainingError
-from fl.flat import FlatModel
-from fl.stacked_training import Stack
+from fl.flat_model import FlatModel
+from fl.stacked_trainer import StackedTrainer
 from fl.trainer import Trainer
 
 AUTO: Final = "auto"
 TOGETHER: Final = "together"
 ONE_BY_ONE: Final = "one-by-one"
-WAYS: Final = (AUTO, TOGETHER, ONE_BY_ONE)
+BATCHING_MODES: Final = (AUTO, TOGETHER, ONE_BY_ONE)
 
 _MOST_NUMBERS: Final = 3 << 19  # parameters of all clients that are trained at once, or caches overflow
 _STRETCH: Final = 2  # how much wider the widest batch may be than the narrowest, which is filled up to it
@@ -31,11 +31,13 @@ _LEAST: Final = 4  # clients, below which it is not worth it
 _MOST_WORK: Final = 5_000_000  # multiplications in a step's convolutions, if clients are to share the step
 
 
-def check_way(way: str) -> None:
-    if way not in WAYS:
-        near = get_close_matches(str(way), WAYS, n=1)
+def check_batching(batching: str) -> None:
+    if batching not in BATCHING_MODES:
+        near = get_close_matches(str(batching), BATCHING_MODES, n=1)
         meant = f": did you mean {near[0]}?" if near else ""
-        raise TrainingError(f"there is no way {way!r}{meant}; there are {', '.join(WAYS)}")
+        raise TrainingError(
+            f"there is no batching mode {batching!r}{meant}; choose {', '.join(BATCHING_MODES)}"
+        )
 
 
 def can_stack(flat: FlatModel) -> bool:
@@ -82,9 +84,9 @@ def _too_much(flat: FlatModel, work: int | None, width: int) -> bool:
     return work is None or work * width > _MOST_WORK
 
 
-def portions(
+def client_batches(
     flat: FlatModel,
-    way: str,
+    batching: str,
     widths: Sequence[int],
     steps: Sequence[int],
     work: int | None = None,
@@ -97,12 +99,12 @@ def portions(
     `formula`, a step together costs no more than one alone.
     """
     clients = range(len(widths))
-    if way == ONE_BY_ONE or not can_stack(flat):
+    if batching == ONE_BY_ONE or not can_stack(flat):
         return [[client] for client in clients]
     most = max(2, _MOST_NUMBERS // flat.dim)
-    if way == AUTO and (most < _LEAST or _too_much(flat, work, max(widths))):
+    if batching == AUTO and (most < _LEAST or _too_much(flat, work, max(widths))):
         return [[client] for client in clients]
-    longest = [] if way == TOGETHER or formula else _longest(steps)
+    longest = [] if batching == TOGETHER or formula else _longest(steps)
     chosen: list[list[int]] = []
     for client in sorted(set(clients) - set(longest), key=lambda k: widths[k]):
         first = chosen[-1][0] if chosen else None
@@ -129,7 +131,7 @@ _SPREAD = 0.1  # of the model that is tried
 _CLOSE = 1e-4
 
 
-def stacks(stack: Stack, trainers: Sequence[Trainer]) -> bool:
+def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
     """Whether gradients of two clients come out the same together as one by one. Nothing is trained."""
     largest = sorted(trainers, key=lambda each: -each.samples)[:2]
     batches = [
@@ -146,13 +148,13 @@ def stacks(stack: Stack, trainers: Sequence[Trainer]) -> bool:
     return bool(((together - alone).abs() <= allowed).all())
 
 
-def _alone(trainer: Trainer, model: Tensor, batch: Store) -> Tensor:
+def _alone(trainer: Trainer, model: Tensor, batch: SampleTensors) -> Tensor:
     trainer.flat.values.copy_(model)
     trainer.backward(batch)
     return trainer.flat.gradient.clone()
 
 
-def _filled(batches: Sequence[Store]) -> tuple[Store, Tensor]:
+def _filled(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
     """One batch of them all, short ones filled up with their first sample, and the weight of every sample."""
     widest = max(map(len, batches))
     wholes, weights = [], []
@@ -164,4 +166,4 @@ def _filled(batches: Sequence[Store]) -> tuple[Store, Tensor]:
     inputs = torch.stack([whole.inputs for whole in wholes])
     dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
     targets = torch.stack([whole.targets for whole in wholes])
-    return Store(inputs, targets), torch.stack(weights).to(dtype)
+    return SampleTensors(inputs, targets), torch.stack(weights).to(dtype)

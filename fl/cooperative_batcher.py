@@ -22,7 +22,7 @@ class Cancelled(BaseException):
 
 
 @dataclass
-class Finished(Generic[T]):
+class JobResult(Generic[T]):
     """What became of a job."""
 
     value: T | None = None
@@ -43,7 +43,7 @@ def _held() -> threading.Lock:
 
 
 @dataclass
-class Waiting:
+class PendingRequest:
     """A job that has asked for something."""
 
     client: int
@@ -59,18 +59,18 @@ class Waiting:
         return self.answer
 
 
-Serve = Callable[[Sequence[Waiting]], Sequence[Waiting]]
+Serve = Callable[[Sequence[PendingRequest]], Sequence[PendingRequest]]
 
 
-class Gathering:
+class CooperativeBatcher:
     """Runs jobs. `serve` is given all that wait, answers some of them or all, and returns those."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._job = threading.local()
         self._baton = _held()  # free when the running job has stopped
-        self._waiting: list[Waiting] = []
-        self._served: deque[Waiting] = deque()  # have their answers, and were not woken yet
+        self._waiting: list[PendingRequest] = []
+        self._served: deque[PendingRequest] = deque()  # have their answers, and were not woken yet
         self._cancelled = False
 
     @property
@@ -80,7 +80,7 @@ class Gathering:
 
     def ask(self, request: Any) -> Any:
         """From a job: wait for the answer, while others work."""
-        waiting = Waiting(self._job.client, request)
+        waiting = PendingRequest(self._job.client, request)
         self._waiting.append(waiting)
         if self._cancelled:  # after this, who cancels finds it in the list
             raise Cancelled
@@ -90,9 +90,9 @@ class Gathering:
             raise Cancelled
         return waiting.result()
 
-    def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, Finished[T]]:
+    def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
         """Do all jobs, and tell what became of each."""
-        finished: dict[int, Finished[T]] = {}
+        finished: dict[int, JobResult[T]] = {}
         threads = []
         self._baton, self._waiting, self._cancelled = _held(), [], False
         self._served.clear()
@@ -123,14 +123,14 @@ class Gathering:
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]
 
-    def _work(self, client: int, job: Callable[[], T], finished: dict[int, Finished[T]]) -> None:
+    def _work(self, client: int, job: Callable[[], T], finished: dict[int, JobResult[T]]) -> None:
         self._job.client = client
         try:
-            finished[client] = Finished(job())
+            finished[client] = JobResult(job())
         except Cancelled:
             return
         except BaseException as error:
-            finished[client] = Finished(error=error)
+            finished[client] = JobResult(error=error)
         if not self._cancelled:
             self._baton.release()
 

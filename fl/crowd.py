@@ -12,15 +12,23 @@ import numpy as np
 import torch
 from torch import nn
 
-from fl.batches import Store
-from fl.batching_policy import AUTO, ONE_BY_ONE, can_stack, check_way, convolution_work, portions, stacks
-from fl.cooperative_batcher import Finished, Gathering, Waiting
+from fl.batches import SampleTensors
+from fl.batching_policy import (
+    AUTO,
+    ONE_BY_ONE,
+    can_stack,
+    check_batching,
+    client_batches,
+    convolution_work,
+    stacking_agrees,
+)
+from fl.cooperative_batcher import CooperativeBatcher, JobResult, PendingRequest
 from fl.device import pick
 from fl.errors import DataError, FLError, TrainingError
 from fl.federation import ClientData
-from fl.flat import FlatModel
+from fl.flat_model import FlatModel
 from fl.samples import Array, Samples
-from fl.stacked_training import Stack, StackedTask
+from fl.stacked_trainer import StackedTask, StackedTrainer
 from fl.trainer import Trainer, checked_mask, checked_rate
 from fl.training import Training
 from protocols.learner import NO_STEERING, Score, Steering
@@ -43,8 +51,8 @@ class _Gradient:
 class Member(Trainer):
     """A client of a crowd. Asked on its own it is a trainer like any other."""
 
-    def __init__(self, gathering: Gathering, *args: Any, **kwargs: Any) -> None:
-        self._gathering = gathering
+    def __init__(self, batcher: CooperativeBatcher, *args: Any, **kwargs: Any) -> None:
+        self._batcher = batcher
         super().__init__(*args, **kwargs)
 
     def train(
@@ -56,9 +64,9 @@ class Member(Trainer):
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        if not self._gathering.inside:
+        if not self._batcher.inside:
             return super().train(start, steering, steps=steps, rate=rate, only=only)
-        trained: Array = self._gathering.ask(self.task(start, steering, steps=steps, rate=rate, only=only))
+        trained: Array = self._batcher.ask(self.task(start, steering, steps=steps, rate=rate, only=only))
         return trained
 
     def task(
@@ -76,24 +84,24 @@ class Member(Trainer):
         return StackedTask(self, start, steering, steps, rate, None if only is None else checked_mask(only))
 
     def gradient(self, model: Array) -> Array:
-        if not self._gathering.inside:
+        if not self._batcher.inside:
             return super().gradient(model)
-        gradient: Array = self._gathering.ask(_Gradient(StackedTask(self, model)))
+        gradient: Array = self._batcher.ask(_Gradient(StackedTask(self, model)))
         return gradient
 
     @property
-    def gathered(self) -> bool:
+    def in_batch(self) -> bool:
         """Whether others are at work beside it."""
-        return self._gathering.inside
+        return self._batcher.inside
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
         """What every client says that comes to the same point; for attacks by who knows everything.
 
         Whoever is still at work in the same sum is waited for.
         """
-        if not self.gathered:
+        if not self.in_batch:
             raise TrainingError("only clients that are asked together can exchange anything: use a Crowd")
-        said: Mapping[int, Any] = self._gathering.ask(_Exchange(value))
+        said: Mapping[int, Any] = self._batcher.ask(_Exchange(value))
         return said
 
     def alone(self, task: StackedTask) -> Array:
@@ -107,7 +115,7 @@ class Member(Trainer):
 class Crowd(Mapping[int, Member]):
     """Clients with the data of `data`, all with the architecture of `module` and the settings `training`.
 
-    `way`  "auto", "together" or "one-by-one". Both give the same models up to rounding.
+    `batching`  "auto", "together" or "one-by-one". Both give the same models up to rounding.
 
     A channel that knows about crowds hands the answers of all clients to `together`, and what they train is
     then trained at once. Without that, members work one by one.
@@ -125,23 +133,23 @@ class Crowd(Mapping[int, Member]):
         *,
         seed: int = 0,
         device: str = "auto",
-        way: str = AUTO,
+        batching: str = AUTO,
     ) -> None:
-        check_way(way)
+        check_batching(batching)
         if not data:
             raise DataError("a crowd needs at least one client")
         self.training = training
-        self.way = way
+        self.batching = batching
         self._seed = seed
         self.flat = FlatModel(copy.deepcopy(module), device=pick(device), dtype=training.dtype)
         self._data = dict(data)
-        self._stores: dict[str, tuple[Store, dict[int, int]]] = {}
-        self._gathering = Gathering(self._serve)
+        self._stores: dict[str, tuple[SampleTensors, dict[int, int]]] = {}
+        self._batcher = CooperativeBatcher(self._serve)
         store, offsets = self._part("train")
-        self._stack = Stack(self.flat, training, store, offsets)
+        self._stack = StackedTrainer(self.flat, training, store, offsets)
         self._members = {
             client: Member(
-                self._gathering,
+                self._batcher,
                 self.flat,
                 each,
                 training,
@@ -175,14 +183,16 @@ class Crowd(Mapping[int, Member]):
         for member in self._members.values():
             member.round = number
 
-    def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, Finished[T]]:
+    def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
         """Do the jobs of many clients, and all training in them at once."""
-        return self._gathering.run(jobs)
+        return self._batcher.run(jobs)
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
         """Every client's model after training, from a common start or from its own."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
-        waiting = [Waiting(client, self[client].task(start, **options)) for client, start in chosen.items()]
+        waiting = [
+            PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
+        ]
         self._serve(waiting)
         return {each.client: each.result() for each in waiting}
 
@@ -209,7 +219,7 @@ class Crowd(Mapping[int, Member]):
         """The mean loss on every client's data."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
-    def _common(self, model: Array, store: Store, offsets: Mapping[int, int]) -> dict[int, Score]:
+    def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:
         """One pass over everybody's data."""
         objective, module = self.training.objective, self.flat.module
         self.flat.load(model)
@@ -237,20 +247,20 @@ class Crowd(Mapping[int, Member]):
         samples: Samples = getattr(self._data[client], part)
         return samples
 
-    def _part(self, part: str) -> tuple[Store, dict[int, int]]:
+    def _part(self, part: str) -> tuple[SampleTensors, dict[int, int]]:
         """All clients' samples of one part, one after another, and where each client's begin."""
         if part not in PARTS:
             raise TrainingError(f"there is no part {part!r} of a client's data; there are {', '.join(PARTS)}")
         if part not in self._stores:
             pieces = [self._of(client, part) for client in self._data]
             starts = np.cumsum([0, *map(len, pieces)])
-            store = Store.of(Samples.join(pieces), self.training, self.flat.device)
+            store = SampleTensors.of(Samples.join(pieces), self.training, self.flat.device)
             self._stores[part] = store, dict(zip(self._data, map(int, starts), strict=False))
         return self._stores[part]
 
     # --- what members wait for ---
 
-    def _serve(self, waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+    def _serve(self, waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
         """First all that is to be computed; when everybody waits for everybody, what they have to say."""
         work = [each for each in waiting if not isinstance(each.request, _Exchange)]
         if not work:
@@ -260,7 +270,7 @@ class Crowd(Mapping[int, Member]):
             return waiting
         for gradients in (False, True):
             chosen = [each for each in work if isinstance(each.request, _Gradient) is gradients]
-            shapes: dict[tuple[object, ...], list[Waiting]] = {}
+            shapes: dict[tuple[object, ...], list[PendingRequest]] = {}
             for each in chosen:
                 task: StackedTask = each.request.task if gradients else each.request
                 shapes.setdefault(task.shape, []).append(each)
@@ -268,16 +278,16 @@ class Crowd(Mapping[int, Member]):
                 self._compute(alike, gradients=gradients)
         return work
 
-    def _compute(self, alike: Sequence[Waiting], *, gradients: bool) -> None:
+    def _compute(self, alike: Sequence[PendingRequest], *, gradients: bool) -> None:
         tasks: list[StackedTask] = [each.request.task if gradients else each.request for each in alike]
         widths, steps = [task.trainer.width for task in tasks], [task.steps for task in tasks]
-        quick = self.way == AUTO and all(task.trainer.slope is not None for task in tasks)
-        way = self.way if len(tasks) > 1 and not quick and self._stackable() else ONE_BY_ONE
+        quick = self.batching == AUTO and all(task.trainer.slope is not None for task in tasks)
+        batching = self.batching if len(tasks) > 1 and not quick and self._stackable() else ONE_BY_ONE
         formula = self._stack.formula
-        for places in portions(self.flat, way, widths, steps, self._work, formula=formula):
+        for places in client_batches(self.flat, batching, widths, steps, self._work, formula=formula):
             some = [tasks[place] for place in places]
             try:
-                if len(some) == 1 and (way == ONE_BY_ONE or not formula):
+                if len(some) == 1 and (batching == ONE_BY_ONE or not formula):
                     results = [self._one(some[0], gradients=gradients)]
                 else:
                     results = self._many(some, gradients=gradients)
@@ -305,6 +315,8 @@ class Crowd(Mapping[int, Member]):
     def _stackable(self) -> bool:
         """Whether the model can be trained in a stack at all; found out when it matters first."""
         if self._stacks is None:
-            known = self._stack.formula or self.way == ONE_BY_ONE
-            self._stacks = known or (can_stack(self.flat) and stacks(self._stack, list(self.values())))
+            known = self._stack.formula or self.batching == ONE_BY_ONE
+            self._stacks = known or (
+                can_stack(self.flat) and stacking_agrees(self._stack, list(self.values()))
+            )
         return self._stacks

@@ -17,7 +17,7 @@ Column: TypeAlias = Tensor | float
 
 
 @dataclass(frozen=True)
-class Bond:
+class PenaltyTensors:
     """A tie as tensors: P, or None for P = 1, and where and how much it pulls."""
 
     projection: Projection | None
@@ -31,12 +31,12 @@ class Bond:
         force = (off.sign_() if self.power == 1 else off).mul_(self.pull)
         return force if self.projection is None else self.projection.lift(force)
 
-    def rows(self, count: int) -> Bond:
-        return Bond(self.projection, self.place[:count], _first(self.pull, count), self.power)
+    def rows(self, count: int) -> PenaltyTensors:
+        return PenaltyTensors(self.projection, self.place[:count], _first(self.pull, count), self.power)
 
 
 @dataclass(frozen=True)
-class Terms:
+class StepTerms:
     """What is added to plain steps, as tensors: vectors of one client, or matrices with a row for each."""
 
     pull: Column = 0.0
@@ -45,25 +45,25 @@ class Terms:
     mix: Column = 0.0
     target: Tensor | None = None
     only: Tensor | None = None  # 1 for parameters that may move, 0 for others
-    bond: Bond | None = None
+    penalty: PenaltyTensors | None = None
 
-    def rows(self, count: int) -> Terms:
+    def rows(self, count: int) -> StepTerms:
         """Of the first `count` clients."""
-        return Terms(
+        return StepTerms(
             _first(self.pull, count),
             None if self.anchor is None else self.anchor[:count],
             None if self.correction is None else self.correction[:count],
             _first(self.mix, count),
             None if self.target is None else self.target[:count],
             None if self.only is None else self.only[:count],
-            None if self.bond is None else self.bond.rows(count),
+            None if self.penalty is None else self.penalty.rows(count),
         )
 
 
 class Descent:
     """Moves `values` in place. Momentum begins at zero."""
 
-    def __init__(self, training: Training, values: Tensor, rate: Column, terms: Terms) -> None:
+    def __init__(self, training: Training, values: Tensor, rate: Column, terms: StepTerms) -> None:
         self._training = training
         self._values = values
         self._rate = rate
@@ -83,8 +83,8 @@ class Descent:
             gradient.add_((values - terms.anchor).mul_(terms.pull))
         if terms.correction is not None:
             gradient.add_(terms.correction)
-        if terms.bond is not None:
-            gradient.add_(terms.bond.force(values))
+        if terms.penalty is not None:
+            gradient.add_(terms.penalty.force(values))
         if terms.only is not None:
             gradient.mul_(terms.only)
         if self._speed is not None:

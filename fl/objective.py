@@ -57,7 +57,7 @@ class CrossEntropy(Objective):
         return (outputs.argmax(dim=-1) == targets) & outputs.isfinite().all(dim=-1)
 
 
-class Squared(Objective):
+class SquaredLoss(Objective):
     """Half the squared error. In a regression nothing is right or wrong, so nothing counts as right."""
 
     whole_targets = False
@@ -72,7 +72,7 @@ class Squared(Objective):
         return torch.zeros_like(targets, dtype=torch.bool)
 
 
-class Logistic(Objective):
+class LogisticLoss(Objective):
     """log(1 + exp(-y z)) of labels y = -1 and 1 and one output z. Classes 0 and 1 are such labels as well."""
 
     whole_targets = False
@@ -89,7 +89,7 @@ class Logistic(Objective):
 
 
 OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
-    {"cross-entropy": CrossEntropy(), "squared": Squared(), "logistic": Logistic()}
+    {"cross-entropy": CrossEntropy(), "squared": SquaredLoss(), "logistic": LogisticLoss()}
 )
 
 

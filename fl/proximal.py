@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl.batches import Store
+from fl.batches import SampleTensors
 from fl.errors import DataError, TrainingError
-from fl.flat import FlatModel
+from fl.flat_model import FlatModel
 from fl.models.linear import Linear
-from fl.objective import Logistic, Squared
+from fl.objective import LogisticLoss, SquaredLoss
 from fl.samples import Array
 from fl.training import Training
 
@@ -37,10 +37,10 @@ _MOST: Final = 2048  # parameters, beyond which a matrix of them takes longer th
 _DEPENDENT: Final = 1e-12  # of the largest eigenvalue, below which there is no curvature but rounding
 
 
-class Exact(ABC):
+class ExactObjective(ABC):
     """A client's objective, minimised exactly. Nothing is computed before it is asked for."""
 
-    def __init__(self, flat: FlatModel, store: Store, decay: float) -> None:
+    def __init__(self, flat: FlatModel, store: SampleTensors, decay: float) -> None:
         self.dim, self.decay = flat.dim, decay
         self._store = store
         self._biased = len(flat.slots) > 1
@@ -76,7 +76,7 @@ class Exact(ABC):
         """By how much f is above its least at `model`."""
 
 
-class LeastSquares(Exact):
+class ExactLeastSquares(ExactObjective):
     """Half the squared error."""
 
     def nearest(self, point: Array, pull: float) -> Array:
@@ -103,7 +103,7 @@ class LeastSquares(Exact):
         return np.maximum(values, 0.0), vectors
 
 
-class LogisticRegression(Exact):
+class ExactLogistic(ExactObjective):
     """Targets are -1 and 1, or 0 and 1."""
 
     def nearest(self, point: Array, pull: float) -> Array:
@@ -143,14 +143,14 @@ class LogisticRegression(Exact):
 
 
 @dataclass(frozen=True, eq=False)
-class Slope:
+class LeastSquaresGradient:
     """The gradient of the mean squared loss on all of a client's data: matrix times model minus vector."""
 
     matrix: Tensor
     vector: Tensor
 
     @classmethod
-    def of(cls, squares: LeastSquares, flat: FlatModel) -> Slope:
+    def of(cls, squares: ExactLeastSquares, flat: FlatModel) -> LeastSquaresGradient:
         matrix, vector = (torch.from_numpy(each).to(flat.values) for each in squares.normal)
         return cls(matrix, vector)
 
@@ -158,9 +158,9 @@ class Slope:
         return torch.addmv(-self.vector, self.matrix, model)
 
 
-def exact_objective(flat: FlatModel, training: Training, store: Store) -> Exact | None:
+def exact_objective(flat: FlatModel, training: Training, store: SampleTensors) -> ExactObjective | None:
     """The objective of whoever has the samples of `store`, if its proximal operator is known exactly."""
-    kinds: dict[type, type[Exact]] = {Squared: LeastSquares, Logistic: LogisticRegression}
+    kinds: dict[type, type[ExactObjective]] = {SquaredLoss: ExactLeastSquares, LogisticLoss: ExactLogistic}
     kind = kinds.get(type(training.objective))
     if kind is None or not is_linear(flat) or flat.dim > _MOST:
         return None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl.errors import TrainingError
-from fl.flat import FlatModel
+from fl.flat_model import FlatModel
 from protocols.learner import SubspaceDescription
 
 _SQUARE: Final = 5  # bits: transforms are products with matrices of 2^5 rows
@@ -50,10 +50,10 @@ def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Project
 def _made(space: SubspaceDescription, device: torch.device, dtype: torch.dtype) -> Projection:
     mixing, matrix = space.mixing(), space.matrix()
     if mixing is not None:
-        return Transform(space.dim, *mixing, device=device, dtype=dtype)
+        return HadamardProjection(space.dim, *mixing, device=device, dtype=dtype)
     if matrix is None:
-        return Blocks(space, device, dtype)
-    return Dense(_tensor(matrix, device, dtype))
+        return BlockwiseProjection(space, device, dtype)
+    return DenseProjection(_tensor(matrix, device, dtype))
 
 
 def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -63,7 +63,7 @@ def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> T
         return torch.from_numpy(matrix).to(device, dtype)
 
 
-class Dense(Projection):
+class DenseProjection(Projection):
     """A matrix."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -76,7 +76,7 @@ class Dense(Projection):
         return torch.matmul(points, self._matrix)
 
 
-class Blocks(Projection):
+class BlockwiseProjection(Projection):
     """A matrix that is too large to be held: its rows are made whenever they are needed, which is slow."""
 
     def __init__(self, space: SubspaceDescription, device: torch.device, dtype: torch.dtype) -> None:
@@ -96,7 +96,7 @@ class Blocks(Projection):
         return found
 
 
-class Transform(Projection):
+class HadamardProjection(Projection):
     """Signs, a Walsh-Hadamard transform, and a choice of its coordinates.
 
     A vector is a matrix, with a for the higher bits of a place and b for the lower ones. Coordinate (a, b) of

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl.batches import Batches, Order, Store
-from fl.descent import Bond, Descent, Terms, mixes, pulls
+from fl.batches import BatchSampler, SampleOrder, SampleTensors
+from fl.descent import Descent, PenaltyTensors, StepTerms, mixes, pulls
 from fl.device import pick
 from fl.errors import TrainingError
 from fl.federation import ClientData
-from fl.flat import FlatModel
-from fl.proximal import LeastSquares, Slope, exact_objective
+from fl.flat_model import FlatModel
+from fl.proximal import ExactLeastSquares, LeastSquaresGradient, exact_objective
 from fl.samples import Array, Samples
 from fl.subspace import projection_of
 from fl.training import Training
@@ -62,7 +62,7 @@ class Trainer:
         *,
         seed: int = 0,
         client: int = 0,
-        train: Store | None = None,
+        train: SampleTensors | None = None,
     ) -> None:
         self.flat = flat
         self.training = training
@@ -70,10 +70,10 @@ class Trainer:
         self.round: int | None = None
         self.calls = 0  # trainings and gradients so far, all that has to be known to go on after a restart
         self._data = data
-        self.train_store = Store.of(data.train, training, flat.device) if train is None else train
+        self.train_store = SampleTensors.of(data.train, training, flat.device) if train is None else train
         if seed < 0 or client < 0:
             raise TrainingError(f"seeds and ids of clients are 0 or more, not {seed} and {client}")
-        self._batches = Batches(len(self.train_store), training.batch, seed, client)
+        self._batches = BatchSampler(len(self.train_store), training.batch, seed, client)
         self.seconds = 0.0
         check_model(flat.module, training, self.train_store, data)
         flat.watch(self.train_store.inputs)
@@ -119,11 +119,11 @@ class Trainer:
         return self.training.rate * self.training.schedule(number)
 
     @cached_property
-    def slope(self) -> Slope | None:
+    def slope(self) -> LeastSquaresGradient | None:
         """The gradient on all data, where no pass over the data is needed for it."""
-        if not isinstance(self.exact, LeastSquares) or _FEW * self.flat.dim > self.samples:
+        if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
-        return Slope.of(self.exact, self.flat)
+        return LeastSquaresGradient.of(self.exact, self.flat)
 
     @property
     def usage(self) -> Usage:
@@ -185,18 +185,18 @@ class Trainer:
 
     def score_on(self, model: Array, samples: Samples) -> Score:
         """On any samples."""
-        return self.score_in(model, Store.of(samples, self.training, self.flat.device))
+        return self.score_in(model, SampleTensors.of(samples, self.training, self.flat.device))
 
     # --- how it is done ---
 
-    def next_order(self, steps: int) -> Order:
+    def next_order(self, steps: int) -> SampleOrder:
         """Which samples the next training sees, step by step. It counts as one."""
         if type(steps) is not int or steps < 0:
             raise TrainingError(f"steps must be a whole number of 0 or more, not {steps!r}")
         call, self.calls = self.calls, self.calls + 1
         return self._batches.of_call(call, steps)
 
-    def batches(self, steps: int) -> Iterator[Store]:
+    def batches(self, steps: int) -> Iterator[SampleTensors]:
         order = self.next_order(steps)
         for step in range(steps):
             if self._batches.full:
@@ -208,7 +208,7 @@ class Trainer:
         """Where the model draws lots, they depend on the seed and this training alone."""
         return _drawing(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
 
-    def backward(self, batch: Store) -> None:
+    def backward(self, batch: SampleTensors) -> None:
         """Leave the gradient of the mean loss of `batch` in the flat one."""
         if batch is self.train_store and self.slope is not None:
             self.flat.gradient.copy_(self.slope(self.flat.values))
@@ -217,27 +217,29 @@ class Trainer:
         self.flat.gradient.zero_()
         torch.autograd.backward(self._losses(batch).mean())
 
-    def _losses(self, batch: Store) -> Tensor:
+    def _losses(self, batch: SampleTensors) -> Tensor:
         outputs: Tensor = self.flat.module(batch.inputs)
         return self.training.objective.losses(outputs, batch.targets)
 
-    def _terms(self, steering: Steering, only: Array | None) -> Terms:
+    def _terms(self, steering: Steering, only: Array | None) -> StepTerms:
         flat = self.flat
-        return Terms(
+        return StepTerms(
             steering.pull,
             flat.tensor(steering.anchor) if steering.anchor is not None and pulls(steering) else None,
             None if steering.correction is None else flat.tensor(steering.correction),
             steering.mix,
             flat.tensor(steering.target) if steering.target is not None and mixes(steering) else None,
             None if only is None else flat.tensor(checked_mask(only)),
-            None if steering.penalty is None else self._bond(steering.penalty),
+            None if steering.penalty is None else self._penalty(steering.penalty),
         )
 
-    def _bond(self, tie: PenaltyTerm) -> Bond:
-        projection = projection_of(tie.space, self.flat)
-        return Bond(projection, place_of(tie, self.flat), float(tie.pull), tie.power)
+    def _penalty(self, penalty: PenaltyTerm) -> PenaltyTensors:
+        projection = projection_of(penalty.space, self.flat)
+        return PenaltyTensors(
+            projection, penalty_center(penalty, self.flat), float(penalty.pull), penalty.power
+        )
 
-    def score_in(self, model: Array, store: Store) -> Score:
+    def score_in(self, model: Array, store: SampleTensors) -> Score:
         """On samples that are there already."""
         started = time.perf_counter()
         self.flat.load(model)
@@ -246,9 +248,9 @@ class Trainer:
         return score
 
 
-def place_of(tie: PenaltyTerm, flat: FlatModel) -> Tensor:
+def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
     """Where a tie pulls a model to."""
-    return flat.tensor(tie.place, None if tie.space is None else tie.space.size)
+    return flat.tensor(penalty.place, None if penalty.space is None else penalty.space.size)
 
 
 @contextmanager
@@ -259,7 +261,7 @@ def _drawing(seed: int) -> Iterator[None]:
         yield
 
 
-def evaluate(module: nn.Module, training: Training, store: Store) -> Score:
+def evaluate(module: nn.Module, training: Training, store: SampleTensors) -> Score:
     """How `module` does on all that is in `store`."""
     module.eval()
     total, correct, loss = len(store), 0, 0.0
@@ -286,7 +288,7 @@ def checked_mask(only: Array) -> Array:
     return mask
 
 
-def check_model(module: nn.Module, training: Training, store: Store, data: ClientData) -> None:
+def check_model(module: nn.Module, training: Training, store: SampleTensors, data: ClientData) -> None:
     """Raise if `module` and the samples do not go together, rather than in the midst of a round."""
     module.eval()
     try:

@@ -164,8 +164,8 @@ def _sent(record: Record) -> int:
 
 
 def _personal_size(record: Record) -> int:
-    from fl.groups import Groups, layer_groups
     from fl.models import build
+    from fl.parameter_groups import Groups, layer_groups
 
     part = record.settings["algorithm"].get("personal_part")
     if part is None:

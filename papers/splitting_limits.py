@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from fl.data.least_squares import LeastSquares, least_squares
+from fl.data.least_squares import LeastSquaresProblem, least_squares
 from fl.metrics.heterogeneity import at_optimum
 
 FILE: Final = "splitting-limits.jsonl"
@@ -41,7 +41,7 @@ def lines() -> Iterator[dict[str, Any]]:
         yield {"noise": noise, "heterogeneity": _short(spread)}
 
 
-def _limit(problem: LeastSquares, steps: int, eta: float) -> dict[str, Any]:
+def _limit(problem: LeastSquaresProblem, steps: int, eta: float) -> dict[str, Any]:
     end = problem.averaged(steps or math.inf, eta)
     away = problem.a @ (end - problem.optimum)  # the gap of a quadratic is that of its differences
     return {"steps": steps, "eta": _short(eta), "gap": _short(0.5 * float((away * away).sum()))}

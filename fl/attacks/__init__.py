@@ -16,7 +16,7 @@ from fl.attacks.registry import (
     is_on_messages,
     register,
 )
-from fl.attacks.residues import TAMPERINGS, tampering
+from fl.attacks.ring_tampering import TAMPERINGS, tampering
 from fl.attacks.straggler import Straggler, by_count, by_samples, slow_down
 from fl.attacks.updates import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip
 

@@ -13,7 +13,7 @@ from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering
 
 
-class Wrapper:
+class LearnerWrapper:
     """A learner that passes everything on to another one. Subclasses change how it trains."""
 
     # They are the wrapped learner's, read from it at every use: a learning rate may fall over time.
@@ -69,7 +69,7 @@ def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, client])
 
 
-class Cohort(Mapping[int, Any]):
+class WrappedLearners(Mapping[int, Any]):
     """`learners`, and how those who made them let them train together; None if they know nothing of it.
 
     Learners that train at the same time are a mapping with a callable `together`, which runs jobs of many
@@ -82,7 +82,7 @@ class Cohort(Mapping[int, Any]):
         self.together = together
 
     @classmethod
-    def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> Cohort:
+    def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> WrappedLearners:
         """`change(client, learner)` of every client in `learners`, which train together as those do."""
         changed = {client: change(client, learner) for client, learner in learners.items()}
         return cls(changed, getattr(learners, "together", None))
@@ -97,4 +97,4 @@ class Cohort(Mapping[int, Any]):
         return len(self._learners)
 
     def __repr__(self) -> str:
-        return f"Cohort({len(self)} clients)"
+        return f"WrappedLearners({len(self)} clients)"

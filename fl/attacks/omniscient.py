@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fl.attacks.learner_wrapper import Wrapper
+from fl.attacks.learner_wrapper import LearnerWrapper
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering
@@ -29,7 +29,7 @@ class Exchange(Protocol):
         ...
 
 
-class Omniscient(Wrapper):
+class Omniscient(LearnerWrapper):
     """One client of a cohort in which those in `who` are corrupt. All clients need it, honest ones too.
 
     Honest ones show their updates, and submit them unchanged. `weighted` says whether the algorithm weighs
@@ -64,7 +64,7 @@ class Omniscient(Wrapper):
 
     def _shown(self, start: Array, trained: Array) -> Array:
         """What is submitted, once everybody's update is known to everybody."""
-        if not getattr(self._exchange, "gathered", True):  # nobody else is at work: nothing is submitted
+        if not getattr(self._exchange, "in_batch", True):  # nobody else is at work: nothing is submitted
             return trained
         weight = float(self.samples if self._weighted else 1)
         everybody = self._exchange.exchange((trained - start, weight))

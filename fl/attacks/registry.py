@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fl.attacks import poisoning
-from fl.attacks.learner_wrapper import Cohort, generator
+from fl.attacks.learner_wrapper import WrappedLearners, generator
 from fl.attacks.omniscient import Omniscient
 from fl.attacks.updates import (
     NORM,
@@ -86,7 +86,7 @@ def corrupt_learners(
     seed: int,
     *,
     answers: bool = False,
-) -> Cohort:
+) -> WrappedLearners:
     """The cohort in which learners of clients in `who` are corrupt. It trains together as `learners` do.
 
     `answers`  whether they train honestly, and what they answer is corrupt. Raises `TrainingError` for an
@@ -103,7 +103,7 @@ def corrupt_learners(
 
     if answers and not is_on_messages(chosen):
         raise TrainingError("only an attack that makes another message of an honest one can corrupt answers")
-    return Cohort.of(learners, change)
+    return WrappedLearners.of(learners, change)
 
 
 def is_on_messages(chosen: Attack | str) -> bool:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from fl.attacks.learner_wrapper import Cohort, Wrapper, generator
+from fl.attacks.learner_wrapper import LearnerWrapper, WrappedLearners, generator
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering
 
 
-class Straggler(Wrapper):
+class Straggler(LearnerWrapper):
     """A learner that trains for fewer of its `epochs`, with probability `share` at every training."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
@@ -53,7 +53,7 @@ class Straggler(Wrapper):
 
 def slow_down(
     learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
-) -> Cohort:
+) -> WrappedLearners:
     """`learners` of which a `fraction` are stragglers.
 
     They are drawn anew for every training, each client by itself, so their number varies around that
@@ -68,7 +68,7 @@ def slow_down(
         rng = generator("straggler", seed, client)
         return Straggler(learner, rng, epochs=epochs, share=1.0 if fixed else fraction)
 
-    return Cohort.of(learners, change)
+    return WrappedLearners.of(learners, change)
 
 
 def _check_share(share: float) -> float:

@@ -1,12 +1,11 @@
-"""Corrupt updates: clients that train, or do not, and then submit something else.
+"""Corrupt updates: clients that submit something other than what they trained.
 
-An algorithm sees the model `start + corrupt update` in place of the one that training came to. Whatever it
-then does with a model, such as clipping, it does with this one, so these are attacks by clients that keep to
-the protocol; `fl.attacks.residues` has those that do not. Clients that send gradients of their own making
-instead of a trained model are out of their reach, as `gradient` stays what it is.
+The algorithm sees the model `start + corrupt update` in place of the trained one, and processes it as usual,
+including clipping. These clients follow the protocol; `fl.attacks.ring_tampering` has those that do not.
+`gradient` is passed on unchanged, so algorithms that send gradients instead of trained models are unaffected.
 
-Same value, sign flip, Gaussian and scaling with random labels are those of the lp-proj paper. There a message
-is a whole model, and so it is here with `whole`; otherwise it is an update, which is what is really sent.
+Same value, sign flip, Gaussian and scaling with random labels are those of the lp-proj paper. In that paper a
+message is a whole model. `whole` selects this; by default the message is an update, which is what is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fl.attacks.learner_wrapper import Wrapper
+from fl.attacks.learner_wrapper import LearnerWrapper
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering
@@ -27,7 +26,7 @@ SPREAD: Final = "spread"
 NORM: Final = "norm"
 
 
-class CorruptUpdate(Wrapper, ABC):
+class CorruptUpdate(LearnerWrapper, ABC):
     """A learner whose updates are `corrupt`. Every training takes fresh randomness from `rng`.
 
     `whole`  whether it is the model that is corrupt, the update included, and not the update alone.
@@ -166,7 +165,7 @@ def _positive(name: str, value: float) -> float:
     return value
 
 
-class CorruptAnswer(Wrapper):
+class CorruptAnswer(LearnerWrapper):
     """A learner that trains as the one in `corrupt` does. Whoever runs its client calls `answered`."""
 
     def __init__(self, corrupt: CorruptUpdate) -> None:

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 
 from fl.data import cifar, files, leaf, mnist, npz, shakespeare
 from fl.data.generated import GENERATORS
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.samples import Samples
 
-Source: TypeAlias = Callable[..., Samples | Owned | Federation]
+Source: TypeAlias = Callable[..., Samples | OwnedSamples | Federation]
 
 SOURCES: dict[str, Source] = {
     "cifar10": cifar.cifar10,
@@ -39,14 +39,16 @@ SOURCES: dict[str, Source] = {
 def register(name: str, source: Source) -> None:
     """Add a data set that can be loaded, and named by scenarios. Raises `DataError` if the name is taken.
 
-    Its return annotation says what it gives: `Samples`, `Owned` or `Federation`.
+    Its return annotation says what it gives: `Samples`, `OwnedSamples` or `Federation`.
     """
     if name in SOURCES:
         raise DataError(f"there is a data set {name!r} already")
     SOURCES[name] = source
 
 
-def load(name: str, directory: str | Path | None = None, **parameters: Any) -> Samples | Owned | Federation:
+def load(
+    name: str, directory: str | Path | None = None, **parameters: Any
+) -> Samples | OwnedSamples | Federation:
     """The data set of that name, read from `directory` if it is one that is read from files."""
     if name not in SOURCES:
         near = difflib.get_close_matches(name, SOURCES, n=1, cutoff=0.4)

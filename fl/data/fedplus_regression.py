@@ -25,7 +25,7 @@ from math import sqrt
 import numpy as np
 from numpy.random import Generator
 
-from fl.data.divide import not_negative
+from fl.data.train_test_split import not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.partition.pools import counted

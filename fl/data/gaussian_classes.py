@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator, RandomState
 
-from fl.data.divide import checked_seed, not_negative
+from fl.data.train_test_split import checked_seed, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.partition.classes import dirichlet
@@ -35,7 +35,7 @@ _BITS: Final = 30  # The original draws corners of more dimensions in two parts.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class ClassTask:
     """What samples are like: the paper's numbers, and scikit-learn's where the paper has none (`flip`)."""
 
     features: int = 20
@@ -60,7 +60,7 @@ class Task:
             )
 
 
-def classification(samples: int, *, task: Task | None = None, seed: int = SEED) -> Samples:
+def classification(samples: int, *, task: ClassTask | None = None, seed: int = SEED) -> Samples:
     """`samples` samples, about equally many of each class, in double precision.
 
     They are those of `make_classification(samples, task.features, n_informative=..., n_redundant=...,
@@ -68,7 +68,7 @@ def classification(samples: int, *, task: Task | None = None, seed: int = SEED) 
     labels exactly, and inputs up to the rounding of matrix products, which is the same on the same machine
     with the same numpy.
     """
-    task = task or Task()
+    task = task or ClassTask()
     counted("samples", samples, task.classes)
     rng = RandomState(checked_seed(seed))
     centers = _centers(task, rng)
@@ -84,7 +84,7 @@ def classification(samples: int, *, task: Task | None = None, seed: int = SEED) 
     return Samples(inputs[rows][:, columns], labels[rows])
 
 
-def _centers(task: Task, rng: RandomState) -> Array:
+def _centers(task: ClassTask, rng: RandomState) -> Array:
     corners: list[int] = []
     while len(corners) < task.classes:
         if (corner := int(rng.randint(2**task.informative))) not in corners:
@@ -97,7 +97,7 @@ def _centers(task: Task, rng: RandomState) -> Array:
     return np.asarray(centers)
 
 
-def _inputs(task: Task, labels: Array, centers: Array, rng: RandomState) -> Array:
+def _inputs(task: ClassTask, labels: Array, centers: Array, rng: RandomState) -> Array:
     """Of samples that are sorted by label; features in the order informative, redundant, others."""
     inputs = np.zeros((len(labels), task.features))
     known = inputs[:, : task.informative]
@@ -117,7 +117,7 @@ def _mixing(rows: int, columns: int, rng: RandomState) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crowd:
+class ClientPopulation:
     """How many clients of each kind, with how many samples, and the Dirichlet parameters of their labels.
 
     Clients that are held out have far fewer classes each: they are what a fair model must be good for.
@@ -138,8 +138,8 @@ class Crowd:
 def quantile_task(
     rng: Generator,
     *,
-    crowd: Crowd | None = None,
-    task: Task | None = None,
+    crowd: ClientPopulation | None = None,
+    task: ClassTask | None = None,
     total: int = 500_000,
     seed: int = SEED,
 ) -> Federation:
@@ -149,7 +149,7 @@ def quantile_task(
     follow: first those for validation, whose samples are in `validation`, then those to test, in `test`.
     As a client must have something to train on, both have the same samples in `train` as well.
     """
-    crowd, task = crowd or Crowd(), task or Task()
+    crowd, task = crowd or ClientPopulation(), task or ClassTask()
     pool = classification(total, task=task, seed=seed)
     pool = Samples(pool.x.astype(np.float32), pool.y)
     held_out = crowd.validation + crowd.test

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fl.data import arrays, files
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -38,7 +38,7 @@ def leaf(
     shape: tuple[int, ...] | None = None,
     letters: str = LETTERS,
     drop_empty: bool = False,
-) -> Owned:
+) -> OwnedSamples:
     """All samples of the part, by user; a user of both parts is one owner.
 
     `shape`       of an input, such as (1, 28, 28): the files hold images as plain lists.
@@ -59,7 +59,7 @@ def leaf(
                 if len(kinds) > 1:
                     raise DataError(f"user {user!r} has texts and others numbers, or the reverse: mend it")
                 owner.append(np.full(len(x), users.setdefault(user, len(users))))
-    return Owned(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
+    return OwnedSamples(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
 
 
 def json_files(directory: Path, part: str) -> list[Path]:

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.random import RandomState
 
-from fl.data.divide import TENTH, Shares, checked_seed, divided
 from fl.data.synthetic import variances
+from fl.data.train_test_split import TENTH, SplitFractions, checked_seed, divided
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition.pools import counted
@@ -38,7 +38,7 @@ def leaf_synthetic(
     clusters: Sequence[float] = (1.0,),
     minimum: int = 5,
     largest: int = 1000,
-    shares: Shares = TENTH,
+    shares: SplitFractions = TENTH,
     seed: int = SEED,
 ) -> Federation:
     """The federation of LEAF's script, draw by draw.

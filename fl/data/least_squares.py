@@ -2,7 +2,7 @@
 
 Every user i of m has n rows: a matrix A_i and targets b_i. What users minimise together is the sum of
 
-    f_i(w) = 1/2 |A_i w - b_i|^2                                   (least squares: `LeastSquares`)
+    f_i(w) = 1/2 |A_i w - b_i|^2                                   (least squares: `LeastSquaresProblem`)
     f_i(w) = sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n)    (logistic regression: fl/data/logistic.py)
 
 Both know their gradients, their proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and their joint
@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.random import RandomState
 
-from fl.data.divide import checked_seed, not_negative
+from fl.data.train_test_split import checked_seed, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.partition.pools import counted
@@ -29,7 +29,7 @@ SEED: Final = 100  # of all released scripts
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # it is private
-class LeastSquares:
+class LeastSquaresProblem:
     """`a` is users x rows x features, `b` users x rows; `truth` is the model that `b` was made with."""
 
     a: Array
@@ -113,7 +113,7 @@ def least_squares(
     noise: float = 0.25,
     matrices_first: bool = False,
     seed: int = SEED,
-) -> LeastSquares:
+) -> LeastSquaresProblem:
     """The chapter's least squares: A and the true model ~ N(0, 1), b = A truth + N(0, noise^2).
 
     `noise`           a standard deviation. The chapter says that the variance is 0.25; its scripts, and its
@@ -133,7 +133,7 @@ def least_squares(
             errors[user] = rng.normal(0, noise, rows)
     if matrices_first:
         errors = rng.normal(0, noise, (users, rows))
-    return LeastSquares(a, a @ truth + errors, truth)
+    return LeastSquaresProblem(a, a @ truth + errors, truth)
 
 
 def check_shapes(a: Array, b: Array, truth: Array) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from fl.data.divide import checked_seed, not_negative
 from fl.data.least_squares import SEED, as_federation, check_shapes, positive_eta
+from fl.data.train_test_split import checked_seed, not_negative
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition.pools import counted
@@ -21,7 +21,7 @@ _FLIP: Final = 0.5  # Labels are flipped where noise is at least this far from z
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # it is private
-class Logistic:
+class LogisticProblem:
     """`a` is users x rows x features, `b` users x rows of -1 and 1; `truth` made `b`, before flips."""
 
     a: Array
@@ -107,7 +107,7 @@ class Logistic:
 
 def logistic(
     *, users: int = 10, features: int = 100, rows: int = 1000, noise: float = 0.0, seed: int = SEED
-) -> Logistic:
+) -> LogisticProblem:
     """The chapter's logistic regression: A and the true model ~ N(0, 1), P{b = 1} = sigmoid(A truth).
 
     `noise`  a label is flipped where a draw of N(0, noise^2) is at least 1/2 from zero: 0 in most
@@ -128,7 +128,7 @@ def logistic(
         drawn = 2 * torch.bernoulli(torch.sigmoid(matrix @ truth[:, None]), generator=rng) - 1
         labels.append(torch.where(flipped, -drawn, drawn)[:, 0])
     a, b = torch.stack(matrices).double().numpy(), torch.stack(labels).double().numpy()
-    return Logistic(a, b, truth.double().numpy())
+    return LogisticProblem(a, b, truth.double().numpy())
 
 
 def _sigmoid(values: Array) -> Array:

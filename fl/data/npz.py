@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fl.data import arrays, checksums, files, npz
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -58,7 +58,7 @@ def owned(
     part: str = "all",
     classes: int | None = None,
     shrink: int = 1,
-) -> Owned:
+) -> OwnedSamples:
     """The samples of a file, with their owners: numbers or names, in an array that is called `owner`.
 
     In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over
@@ -71,8 +71,8 @@ def owned(
         if who.dtype.kind == "U":
             _check_names(owner, who)
             names, who = np.unique(who, return_inverse=True)
-            return Owned(samples, who.astype(np.int64), tuple(map(str, names)))
-        return Owned(samples, who)
+            return OwnedSamples(samples, who.astype(np.int64), tuple(map(str, names)))
+        return OwnedSamples(samples, who)
 
 
 def members(path: Path, names: Sequence[str]) -> list[Array]:

@@ -11,7 +11,7 @@ from fl.samples import Array, Samples, array
 
 
 @dataclass(frozen=True, eq=False)
-class Owned:
+class OwnedSamples:
     """Samples with the id of the owner of each; `names` of owners, if known, by id.
 
     An owner here has at least one sample. All of an owner's samples may be of one class: such data is

@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from fl.data import files
 from fl.data.leaf import LETTERS, encode
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.partition.pools import counted
 from fl.samples import Array, Samples
@@ -47,7 +47,7 @@ def shakespeare(
     window: int = 80,
     stride: int = 1,
     letters: str = LETTERS,
-) -> Owned:
+) -> OwnedSamples:
     """Windows of characters, as bytes of shape (n, window), and the characters that follow; by role.
 
     A window starts at every `stride`-th character of a role.
@@ -101,7 +101,7 @@ def _paragraphs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
             run = []
 
 
-def _windows(codes: Mapping[str, Array], window: int, stride: int) -> Owned:
+def _windows(codes: Mapping[str, Array], window: int, stride: int) -> OwnedSamples:
     if not codes:
         raise DataError(f"no role says more than {window} characters: choose a smaller window")
     counts = [len(range(0, len(code) - window, stride)) for code in codes.values()]
@@ -114,4 +114,4 @@ def _windows(codes: Mapping[str, Array], window: int, stride: int) -> Owned:
         x[start : start + count] = sliding_window_view(code[:-1], window)[::stride]
         y[start : start + count] = code[window::stride]
         start += count
-    return Owned(Samples(x, y), np.repeat(np.arange(len(counts)), counts), tuple(codes))
+    return OwnedSamples(Samples(x, y), np.repeat(np.arange(len(counts)), counts), tuple(codes))

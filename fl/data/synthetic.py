@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.random import RandomState
 
-from fl.data.divide import TENTH, Shares, checked_seed, divided, not_negative
+from fl.data.train_test_split import TENTH, SplitFractions, checked_seed, divided, not_negative
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition.pools import counted
@@ -64,7 +64,7 @@ class Recipe:
     equal: bool = False
     largest: int | None = None
     softmax: bool = False
-    shares: Shares = TENTH
+    shares: SplitFractions = TENTH
 
     def __post_init__(self) -> None:
         for name, least in (("clients", 1), ("features", 1), ("classes", 2), ("minimum", 1), ("times", 1)):
@@ -86,7 +86,7 @@ class Recipe:
 
 _PFEDME: Final = Recipe(name="pFedMe", clients=100, alpha=0.5, beta=0.5, times=5)
 _LP_PROJ: Final = Recipe(
-    name="lp-proj", clients=100, alpha=0.0, beta=0.0, minimum=100, equal=True, shares=Shares(0.2, 0.2)
+    name="lp-proj", clients=100, alpha=0.0, beta=0.0, minimum=100, equal=True, shares=SplitFractions(0.2, 0.2)
 )
 _IID: Final = Recipe(name="FedProx IID", alpha=0.0, beta=0.0, alike=30, draws="needed")
 
@@ -100,8 +100,8 @@ PRESETS: Final[Mapping[str, Recipe]] = {
     "lp-proj": _LP_PROJ,
     "lp-proj-unbalanced": replace(_LP_PROJ, name="lp-proj unbalanced", equal=False),
     "lp-proj-iid": replace(_LP_PROJ, name="lp-proj IID", alike=100, draws="models"),
-    "fedbc": Recipe(name="FedBC", alpha=0.5, beta=0.5, shares=Shares(0.2)),
-    "fed+": Recipe(name="Fed+", alpha=1000.0, beta=10.0, shares=Shares(0.2)),
+    "fedbc": Recipe(name="FedBC", alpha=0.5, beta=0.5, shares=SplitFractions(0.2)),
+    "fed+": Recipe(name="Fed+", alpha=1000.0, beta=10.0, shares=SplitFractions(0.2)),
 }
 
 

@@ -1,6 +1,6 @@
 """How a model does over clients: on average, and for those it serves worst.
 
-Accuracies and errors are fractions of one. What papers print is in `Spread`, in points of per cent.
+Accuracies and errors are fractions of one. What papers print is in `AccuracySpread`, in points of per cent.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ class ClientScores:
     def pooled_loss(self) -> float:
         return float((self.loss * self.total).sum() / self.total.sum())
 
-    def spread(self) -> Spread:
+    def spread(self) -> AccuracySpread:
         """The accuracies as papers print them."""
         accuracy = self.accuracy
         points = 100 * accuracy
-        return Spread(
+        return AccuracySpread(
             clients=len(self),
             mean=float(points.mean()),
             pooled=100 * self.pooled_accuracy,
@@ -142,7 +142,7 @@ class ClientScores:
 
 
 @dataclass(frozen=True)
-class Spread:
+class AccuracySpread:
     """Accuracies over clients, in points of per cent.
 
     `mean`          where every client counts the same; `pooled`: where every sample does.

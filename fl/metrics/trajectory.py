@@ -14,7 +14,7 @@ from fl.samples import Array
 
 
 @dataclass(frozen=True)
-class Change:
+class ModelChange:
     """By how much an aggregation moves the models of clients (Figure 1 of Fed+).
 
     `mean`, `std`  over clients, of the Euclidean length of the move.
@@ -26,7 +26,7 @@ class Change:
     relative: float | None
 
 
-def change(after: ArrayLike, before: ArrayLike) -> Change:
+def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
     """From the models that clients had `before`, one to a row, to those they go on from.
 
     `after` is one model where all go on from the common one, or one to a row where each has its own.
@@ -42,11 +42,11 @@ def change(after: ArrayLike, before: ArrayLike) -> Change:
         same_length("elements of a model before", old, "after", new)
         moves[index], lengths[index] = np.linalg.norm(new - old), np.linalg.norm(old)
     relative = float(np.mean(moves / lengths)) if lengths.all() else None
-    return Change(float(moves.mean()), float(moves.std()), relative)
+    return ModelChange(float(moves.mean()), float(moves.std()), relative)
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class LossLine:
     """Losses between a local model, at 0 in `shares`, and the common one, at 1 (Figure 3 of Fed+)."""
 
     shares: Floats
@@ -63,7 +63,7 @@ class Line:
         return float(self.shares[np.argmin(self.losses)])
 
 
-def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> Line:
+def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> LossLine:
     """The loss at evenly spaced models from `local` to `common`, both of which are among them.
 
     `loss` is given models in the precision of `local`, but single at least.
@@ -77,7 +77,7 @@ def line_losses(loss: Callable[[Array], float], local: Array, common: Array, poi
     models = ((1 - share) * start + share * end for share in shares)
     precision = np.result_type(local, np.float32)
     losses = [float(loss(model.astype(precision))) for model in models]
-    return Line(shares, series("losses on the line", losses, finite=False))
+    return LossLine(shares, series("losses on the line", losses, finite=False))
 
 
 def rounds_to(

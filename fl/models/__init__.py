@@ -4,6 +4,6 @@ All are ordinary torch modules. A module of your own can be trained just as well
 are all there is to it.
 """
 
-from fl.models.registry import MODELS, SETUPS, Setup, build, parameters_of, register, size_of, sizes
+from fl.models.registry import MODELS, SETUPS, ModelSetup, build, parameters_of, register, size_of, sizes
 
-__all__ = ["MODELS", "SETUPS", "Setup", "build", "parameters_of", "register", "size_of", "sizes"]
+__all__ = ["MODELS", "SETUPS", "ModelSetup", "build", "parameters_of", "register", "size_of", "sizes"]

@@ -82,7 +82,7 @@ def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
 
 
 @dataclass(frozen=True)
-class Setup:
+class ModelSetup:
     """A model of the catalogue and the parameters it is built with."""
 
     model: str
@@ -100,27 +100,27 @@ class Setup:
 _EMNIST: Final = {"features": 784, "classes": 62}
 _MNIST: Final = {"features": 784, "classes": 10}
 
-SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
+SETUPS: Final[Mapping[str, ModelSetup]] = MappingProxyType(
     {
-        "sent140-logistic": Setup("linear", {"features": 50, "bias": False}),
-        "synthetic-softmax": Setup("softmax", {"features": 60, "classes": 10}),
-        "mnist-softmax": Setup("softmax", _MNIST),
-        "emnist-softmax": Setup("softmax", _EMNIST),
-        "emnist-softmax-no-bias": Setup("softmax", _EMNIST | {"bias": False}),
-        "emnist-additive": Setup("additive", _EMNIST),
-        "mnist-1nn": Setup("mlp", _MNIST | {"hidden": (100,)}),
-        "emnist-2nn": Setup("mlp", _EMNIST | {"hidden": (100, 100)}),
-        "mnist-dropout": Setup("mlp", _MNIST | {"hidden": (128,), "dropout": 0.5}),
-        "mnist-cnn": Setup("cnn-mnist"),
-        "cifar-cnn": Setup("cnn-cifar"),
-        "cifar-lenet": Setup("lenet"),
-        "emnist-rfa-convnet": Setup("rfa-convnet"),
-        "emnist-convnet": Setup("convnet"),
-        "mnist-resnet": Setup("resnet"),
-        "emnist-resnet18": Setup(
+        "sent140-logistic": ModelSetup("linear", {"features": 50, "bias": False}),
+        "synthetic-softmax": ModelSetup("softmax", {"features": 60, "classes": 10}),
+        "mnist-softmax": ModelSetup("softmax", _MNIST),
+        "emnist-softmax": ModelSetup("softmax", _EMNIST),
+        "emnist-softmax-no-bias": ModelSetup("softmax", _EMNIST | {"bias": False}),
+        "emnist-additive": ModelSetup("additive", _EMNIST),
+        "mnist-1nn": ModelSetup("mlp", _MNIST | {"hidden": (100,)}),
+        "emnist-2nn": ModelSetup("mlp", _EMNIST | {"hidden": (100, 100)}),
+        "mnist-dropout": ModelSetup("mlp", _MNIST | {"hidden": (128,), "dropout": 0.5}),
+        "mnist-cnn": ModelSetup("cnn-mnist"),
+        "cifar-cnn": ModelSetup("cnn-cifar"),
+        "cifar-lenet": ModelSetup("lenet"),
+        "emnist-rfa-convnet": ModelSetup("rfa-convnet"),
+        "emnist-convnet": ModelSetup("convnet"),
+        "mnist-resnet": ModelSetup("resnet"),
+        "emnist-resnet18": ModelSetup(
             "resnet", {"classes": 62, "widths": (64, 128, 256, 512), "blocks": 2, "adapters": True}
         ),
-        "shakespeare-lstm": Setup("char-lstm"),
+        "shakespeare-lstm": ModelSetup("char-lstm"),
     }
 )
 

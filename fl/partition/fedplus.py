@@ -16,12 +16,12 @@ from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition.pools import counted, positive
 from fl.partition.sizes import iid
-from fl.partition.split import Chosen, Transform, chosen, federate
+from fl.partition.split import ClientChoice, SampleTransform, chosen, federate
 from fl.samples import Samples
 
 
 @dataclass(frozen=True)
-class Negatives:
+class NegatedImages:
     """A transform by which some clients have 1 - pixel for every pixel, and labels as they were."""
 
     clients: frozenset[int]
@@ -69,10 +69,10 @@ def mnist_robust(
     clients: int,
     rng: Generator,
     *,
-    negated: Chosen,
+    negated: ClientChoice,
     validation: float = 0.0,
     test: float = 0.5,
-    held_out: Chosen = 0,
+    held_out: ClientChoice = 0,
     name: str = "MNIST-robust",
 ) -> Federation:
     """Parties with equally many images, of which some have negatives.
@@ -80,7 +80,7 @@ def mnist_robust(
     `negated` says how many, which fraction, or which: in the paper 0.1 of 10 parties, 0.2 of 50.
     """
     parts = iid(samples.y, clients, rng)
-    transform = Negatives(chosen(range(clients), negated, rng))
+    transform = NegatedImages(chosen(range(clients), negated, rng))
     return federate(
         samples,
         parts,
@@ -98,12 +98,12 @@ def mnist_personal(
     clients: int,
     rng: Generator,
     *,
-    negated: Chosen,
+    negated: ClientChoice,
     scale: float = 1.0,
     noisy: int = 2,
     validation: float = 0.0,
     test: float = 0.5,
-    held_out: Chosen = 0,
+    held_out: ClientChoice = 0,
     name: str = "MNIST-personal",
 ) -> Federation:
     """The parties of `mnist_robust`, each with Laplace noise on the images of `noisy` classes of its own.
@@ -114,7 +114,7 @@ def mnist_personal(
     methods in the paper lose 9 to 27.
     """
     parts = iid(samples.y, clients, rng)
-    transform = _both(Negatives(chosen(range(clients), negated, rng)), NoisyClasses(scale, noisy))
+    transform = _both(NegatedImages(chosen(range(clients), negated, rng)), NoisyClasses(scale, noisy))
     return federate(
         samples,
         parts,
@@ -127,7 +127,7 @@ def mnist_personal(
     )
 
 
-def _both(first: Transform, second: Transform) -> Transform:
+def _both(first: SampleTransform, second: SampleTransform) -> SampleTransform:
     def apply(client: int, samples: Samples, rng: Generator) -> Samples:
         return second(client, first(client, samples, rng), rng)
 

@@ -142,7 +142,7 @@ Range: TypeAlias = tuple[int, float, int]
 
 
 @dataclass(frozen=True)
-class Summary:
+class PartitionSummary:
     """Smallest, median and largest of what clients have; `classes` is None for a regression."""
 
     clients: int
@@ -162,7 +162,7 @@ class Summary:
         return "\n".join(lines)
 
 
-def describe(parts: Sequence[Array], labels: Array) -> Summary:
+def describe(parts: Sequence[Array], labels: Array) -> PartitionSummary:
     """How many samples and classes the clients of a partition have. Its `str` is a table."""
     if not parts:
         raise DataError("there are no parts to describe")
@@ -170,7 +170,7 @@ def describe(parts: Sequence[Array], labels: Array) -> Summary:
     classes = None
     if labels.dtype.kind in "iu":
         classes = _range([len(np.unique(labels[part])) for part in parts])
-    return Summary(len(parts), sum(sizes), len(labels), _range(sizes), classes)
+    return PartitionSummary(len(parts), sum(sizes), len(labels), _range(sizes), classes)
 
 
 def _range(values: list[int]) -> Range:

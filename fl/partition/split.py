@@ -14,8 +14,8 @@ from fl.federation import ClientData, Federation
 from fl.partition.pools import Pools, apportion, counted, filled, named
 from fl.samples import Array, Samples
 
-Transform: TypeAlias = Callable[[int, Samples, Generator], Samples]
-Chosen: TypeAlias = int | float | Collection[int]
+SampleTransform: TypeAlias = Callable[[int, Samples, Generator], Samples]
+ClientChoice: TypeAlias = int | float | Collection[int]
 _ROUNDING: Final = 1e-9  # A share of 0.1 of 30 samples is 3, and not what floats make of it.
 
 
@@ -26,10 +26,10 @@ def federate(
     *,
     validation: float = 0.0,
     test: float = 0.2,
-    held_out: Chosen = 0,
+    held_out: ClientChoice = 0,
     classes: int | None = None,
     name: str = "",
-    transform: Transform | None = None,
+    transform: SampleTransform | None = None,
     shuffle: bool = True,
 ) -> Federation:
     """A federation whose client k holds the samples at `parts[k]`.
@@ -62,10 +62,10 @@ def federate_pair(
     rng: Generator,
     *,
     validation: float = 0.0,
-    held_out: Chosen = 0,
+    held_out: ClientChoice = 0,
     classes: int | None = None,
     name: str = "",
-    transform: Transform | None = None,
+    transform: SampleTransform | None = None,
 ) -> Federation:
     """A federation of a data set that comes with a test set of its own: see `federate` and `matching`.
 
@@ -140,7 +140,7 @@ def _split(samples: Samples, validation: float, test: float) -> ClientData:
 
 
 def _federation(
-    clients: dict[int, ClientData], rng: Generator, held_out: Chosen, classes: int | None, name: str
+    clients: dict[int, ClientData], rng: Generator, held_out: ClientChoice, classes: int | None, name: str
 ) -> Federation:
     apart = chosen(clients, held_out, rng)
     if len(apart) == len(clients):
@@ -149,7 +149,7 @@ def _federation(
     return Federation(train, {client: clients[client] for client in sorted(apart)}, classes, name)
 
 
-def chosen(clients: Collection[int], choice: Chosen, rng: Generator) -> frozenset[int]:
+def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
     """Clients by number or fraction, drawn at random, or by id."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:

@@ -12,9 +12,9 @@ from typing import Any, Final
 from torch import nn
 
 from fl.errors import TrainingError
-from fl.flat import dim_of
-from fl.groups import Groups, layer_groups
+from fl.flat_model import dim_of
 from fl.models import MODELS
+from fl.parameter_groups import Groups, layer_groups
 from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import find
 from protocols.catalogue_entry import CatalogueEntry

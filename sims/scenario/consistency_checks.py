@@ -293,7 +293,7 @@ def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> N
 
 
 def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
-    from fl.flat import dim_of
+    from fl.flat_model import dim_of
     from sims.scenario.algorithm import build
 
     dim = _some_dim(settings) if module is None else dim_of(module)

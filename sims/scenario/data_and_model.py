@@ -12,10 +12,10 @@ import numpy as np
 from torch import nn
 
 from fl.data import look
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.flat import flatten
+from fl.flat_model import flatten
 from protocols.serialisation import Vector, as_vector
 from sims.config_problems import ConfigError, Problems
 from sims.records.run_paths import MODEL
@@ -34,12 +34,12 @@ def check(settings: Settings, problems: Problems) -> None:
     gives = get_type_hints(_plain(DATA.find(kind))).get("return")
     if gives is Federation and partition is not None:
         problems.add("partition", f"{kind} makes its own clients: leave out [partition]")
-    elif partition is None and gives not in (Federation, Owned):
+    elif partition is None and gives not in (Federation, OwnedSamples):
         problems.add(
             "partition", f'is missing: {kind} belongs to nobody; set kind, such as "iid", and clients'
         )
     elif partition is not None and partitions(partition.kind).has(partition.kind):
-        _check_partition(kind, partition, problems, owned=gives is Owned)
+        _check_partition(kind, partition, problems, owned=gives is OwnedSamples)
 
 
 def _plain(maker: Any) -> Any:

@@ -58,7 +58,7 @@ def make_crowd(
 ) -> Crowd:
     given = settings.training
     module = first_module(settings, federation)
-    return Crowd(module, data, training, seed=settings.seed, device=given.device, way=given.way)
+    return Crowd(module, data, training, seed=settings.seed, device=given.device, batching=given.way)
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:

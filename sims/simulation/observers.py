@@ -19,7 +19,7 @@ from fl.crowd import Crowd
 from fl.errors import FLError
 from fl.metrics.clients import ClientScores
 from fl.metrics.trajectory import change, line_losses
-from fl.proximal import Exact
+from fl.proximal import ExactObjective
 from fl.samples import Array
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
@@ -173,7 +173,7 @@ def ergodic_gap() -> Observer:
 
 
 def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
-    known: list[tuple[Exact, int]] = []
+    known: list[tuple[ExactObjective, int]] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         model = chosen(run)
@@ -188,7 +188,7 @@ def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
     return observe
 
 
-def _everybody(crowd: Crowd) -> tuple[Exact, int]:
+def _everybody(crowd: Crowd) -> tuple[ExactObjective, int]:
     """The objective of all clients' data in one place, and how many samples it is the mean of."""
     pooled = crowd.pooled()
     if pooled.exact is None:

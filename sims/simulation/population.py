@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fl.attacks import by_count, by_samples, corrupt_data
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
@@ -21,7 +21,7 @@ from sims.config_problems import Problems
 from sims.scenario.kinds import DATA, KindTable, attacks, partitions
 from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings, insecure_seed
 
-Source: TypeAlias = Samples | Owned | Federation
+Source: TypeAlias = Samples | OwnedSamples | Federation
 
 
 def federation(settings: Settings, root: Path) -> Federation:
@@ -34,7 +34,7 @@ def federation(settings: Settings, root: Path) -> Federation:
         if partition is not None:
             raise DataError(f"{settings.data.kind} makes its own clients: leave out [partition]")
         return source
-    if partition is None and isinstance(source, Owned):
+    if partition is None and isinstance(source, OwnedSamples):
         partition = PartitionSection(kind="by_owner")
     if partition is None:
         raise DataError(f"{settings.data.kind} has no owners: set [partition] to split it over clients")
@@ -105,8 +105,8 @@ def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
 # --- partitions ---
 
 
-def _spread(settings: Settings, partition: PartitionSection, source: Samples | Owned) -> Federation:
-    samples = source.samples if isinstance(source, Owned) else source
+def _spread(settings: Settings, partition: PartitionSection, source: Samples | OwnedSamples) -> Federation:
+    samples = source.samples if isinstance(source, OwnedSamples) else source
     rng = stream("partition", settings.seed)
     assert isinstance(partition.test, float | int)  # where it is given, there are two sources
     shares: dict[str, Any] = {
@@ -130,7 +130,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
     accepted = inspect.signature(maker).parameters
     parameters = arguments(registry, partition, partition.kind)
     if "owner" in accepted:
-        if not isinstance(source, Owned):
+        if not isinstance(source, OwnedSamples):
             raise DataError(f"nothing says who owns the samples, and {partition.kind} goes by that")
         parameters["owner"] = source.owner
     elif partition.clients is None:

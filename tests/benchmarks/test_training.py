@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.training import FEWER, TrainingCosts, TrainingReport, TrainingSetting, measure, random_clients
 from fl.crowd import Crowd
 from fl.device import one_thread
-from fl.models.registry import SETUPS, Setup
+from fl.models.registry import SETUPS, ModelSetup
 from fl.training import Training
 from secagg.errors import LocalError
 from sims.console import quiet
@@ -58,7 +58,7 @@ def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def skewed(crowd: Crowd, starts: Any, **options: Any) -> Any:
         models = train(crowd, starts, **options)
-        models[2][7] += 0.5 if crowd.way == "auto" else 0.0
+        models[2][7] += 0.5 if crowd.batching == "auto" else 0.0
         return models
 
     monkeypatch.setattr(Crowd, "train", skewed)
@@ -83,7 +83,7 @@ def test_every_way_is_run_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
 
     def train(crowd: Crowd, starts: Any) -> Any:
-        ways.append(crowd.way)
+        ways.append(crowd.batching)
         threads.append(torch.get_num_threads())
         return dict.fromkeys(crowd, starts)
 
@@ -146,7 +146,7 @@ def test_random_data_fit_the_model(name: str) -> None:
 
 
 def test_clients_have_different_amounts_of_their_own_data() -> None:
-    setup = Setup("softmax", {"features": 2, "classes": 10})
+    setup = ModelSetup("softmax", {"features": 2, "classes": 10})
     data, _ = random_clients(setup, 50, 4)
 
     sizes = [len(each.train) for each in data.values()]

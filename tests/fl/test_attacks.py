@@ -33,9 +33,9 @@ from fl.attacks import (
     reverse_text,
     slow_down,
 )
-from fl.attacks.learner_wrapper import Cohort
+from fl.attacks.learner_wrapper import WrappedLearners
 from fl.attacks.omniscient import against
-from fl.cooperative_batcher import Gathering, Waiting
+from fl.cooperative_batcher import CooperativeBatcher, PendingRequest
 from fl.crowd import Crowd
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData, Federation
@@ -64,8 +64,8 @@ def learner_of(client: int = 0, steps: int = 2) -> QuadraticLearner:
     return QuadraticLearner(CENTRES[client], samples=SIZES[client], rate=0.5, steps=steps)
 
 
-def cohort() -> Cohort:
-    return Cohort({client: learner_of(client) for client in range(CLIENTS)})
+def cohort() -> WrappedLearners:
+    return WrappedLearners({client: learner_of(client) for client in range(CLIENTS)})
 
 
 # --- data ------------------------------------------------------------------------------------------------
@@ -460,32 +460,32 @@ def test_poisoned_data_moves_a_mean_and_a_median_less(
 class Social(QuadraticLearner):
     """A learner that can exchange values with others."""
 
-    gathering: Gathering = field(kw_only=True)
+    gathering: CooperativeBatcher = field(kw_only=True)
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
         said: Mapping[int, Any] = self.gathering.ask(value)
         return said
 
 
-def tell_everybody(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+def tell_everybody(waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
     said = {each.client: each.request for each in waiting}
     for each in waiting:
         each.answer = said
     return waiting
 
 
-def social_cohort() -> Cohort:
+def social_cohort() -> WrappedLearners:
     """Learners that work side by side and meet where all have something to exchange."""
-    gathering = Gathering(tell_everybody)
+    gathering = CooperativeBatcher(tell_everybody)
     social = {
         k: Social(CENTRES[k], samples=SIZES[k], rate=0.5, steps=2, gathering=gathering)
         for k in range(CLIENTS)
     }
-    return Cohort(social, gathering.run)
+    return WrappedLearners(social, gathering.run)
 
 
 def submitted(
-    learners: Cohort, start: Array, clients: range | list[int] = range(CLIENTS)
+    learners: WrappedLearners, start: Array, clients: range | list[int] = range(CLIENTS)
 ) -> dict[int, Array]:
     """The models that learners come to side by side."""
     assert learners.together is not None
@@ -544,7 +544,9 @@ def test_real_learners_can_be_attacked() -> None:
     """Those of a crowd: softmax regression on each client's own images."""
     training = Training(rate=1.0, epochs=4)
     crowds = [
-        Crowd(nn.Linear(4, 10), federation_of().clients, training, seed=1, device="cpu", way="one-by-one")
+        Crowd(
+            nn.Linear(4, 10), federation_of().clients, training, seed=1, device="cpu", batching="one-by-one"
+        )
         for _ in range(3)
     ]
     start = np.zeros(crowds[0].dim, np.float32)
@@ -589,7 +591,7 @@ def test_corrupt_cohorts_train_together_as_they_did(name: str) -> None:
 
 def test_a_cohort_is_a_mapping_that_says_little() -> None:
     learners: dict[int, Learner] = {4: learner_of(), 1: learner_of(1)}
-    cohort = Cohort(learners)
+    cohort = WrappedLearners(learners)
     assert dict(cohort) == learners
     assert (list(cohort), len(cohort), 4 in cohort, 2 in cohort) == ([4, 1], 2, True, False)
     assert repr(cohort) == "Cohort(2 clients)"

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fl import crowd as crowd_module
-from fl.batching_policy import AUTO, ONE_BY_ONE, TOGETHER, WAYS, convolution_work, portions
+from fl.batching_policy import AUTO, BATCHING_MODES, ONE_BY_ONE, TOGETHER, client_batches, convolution_work
 from fl.crowd import Crowd, Member
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData
-from fl.flat import FlatModel
+from fl.flat_model import FlatModel
 from fl.models import build
 from fl.samples import Array, Samples
-from fl.stacked_training import StackedTask
+from fl.stacked_trainer import StackedTask
 from fl.trainer import Trainer
 from fl.training import Schedule, Training
 from protocols.learner import Learner, Steering
@@ -101,14 +101,14 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def crowd_of(
-    model: str = "linear", *, way: str = TOGETHER, sizes: tuple[int, ...] = SIZES, **chosen: Any
+    model: str = "linear", *, batching: str = TOGETHER, sizes: tuple[int, ...] = SIZES, **chosen: Any
 ) -> Crowd:
     make, shape = MODELS[model]
     training = Training(**{"rate": 0.3, "batch": 4} | chosen)
     with torch.random.fork_rng():
         torch.manual_seed(5)
         module = make()
-    return Crowd(module, clients(sizes, shape=shape), training, device="cpu", way=way, seed=11)
+    return Crowd(module, clients(sizes, shape=shape), training, device="cpu", batching=batching, seed=11)
 
 
 def vector(seed: int, dim: int = DIM) -> Array:
@@ -273,10 +273,12 @@ def test_a_crowd_is_a_mapping_of_learners() -> None:
 def test_crowds_that_cannot_be() -> None:
     with pytest.raises(DataError, match="at least one client"):
         Crowd(nn.Linear(4, 3), {}, Training(), device="cpu")
-    with pytest.raises(TrainingError, match="there is no way 'togther': did you mean together"):
-        crowd_of(way="togther")
-    with pytest.raises(TrainingError, match="there is no way 'x'; there are auto, together, one-by-one"):
-        crowd_of(way="x")
+    with pytest.raises(TrainingError, match="there is no batching mode 'togther': did you mean together"):
+        crowd_of(batching="togther")
+    with pytest.raises(
+        TrainingError, match="there is no batching mode 'x'; choose auto, together, one-by-one"
+    ):
+        crowd_of(batching="x")
     with pytest.raises(TrainingError, match=r"targets go from \d to 2, but the model has 2 classes"):
         Crowd(nn.Linear(4, 2), clients(SIZES), Training(), device="cpu")
 
@@ -298,9 +300,9 @@ def lone(crowd: Crowd, **chosen: Any) -> dict[int, Trainer]:
     }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_member_computes_what_a_client_alone_would(way: str) -> None:
-    crowd = crowd_of(way=way)
+@pytest.mark.parametrize("batching", BATCHING_MODES)
+def test_a_member_computes_what_a_client_alone_would(batching: str) -> None:
+    crowd = crowd_of(batching=batching)
     trainers = lone(crowd)
     for _ in range(2):
         inside = done_by(crowd, lambda member: member.train(vector(0), steps=3))
@@ -313,7 +315,7 @@ def test_a_member_computes_what_a_client_alone_would(way: str) -> None:
 
 
 def test_one_by_one_is_the_same_to_the_bit() -> None:
-    crowd = crowd_of(way=ONE_BY_ONE)
+    crowd = crowd_of(batching=ONE_BY_ONE)
     trainers = lone(crowd)
     inside = done_by(crowd, lambda member: (member.train(vector(0)), member.gradient(vector(1))))
     for client, trainer in trainers.items():
@@ -370,9 +372,9 @@ def test_the_same_seed_gives_the_same_bits_whatever_threads_do() -> None:
     assert all(np.array_equal(found[0][client], found[1][client]) for client in found[0])
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_everybody_trains_from_a_common_start_or_from_its_own(way: str) -> None:
-    common, own = crowd_of(way=way), crowd_of(way=way)
+@pytest.mark.parametrize("batching", BATCHING_MODES)
+def test_everybody_trains_from_a_common_start_or_from_its_own(batching: str) -> None:
+    common, own = crowd_of(batching=batching), crowd_of(batching=batching)
     trained = common.train(vector(0), steering=Steering(pull=1.0, anchor=vector(1)), steps=2, rate=0.1)
     again = own.train(
         dict.fromkeys(own, vector(0)), steering=Steering(pull=1.0, anchor=vector(1)), steps=2, rate=0.1
@@ -384,9 +386,9 @@ def test_everybody_trains_from_a_common_start_or_from_its_own(way: str) -> None:
         agree(again[client], expected)
 
 
-@pytest.mark.parametrize("way", [TOGETHER, ONE_BY_ONE])
-def test_what_was_trained_last_is_kept_for_whoever_wants_it(way: str) -> None:
-    crowd = crowd_of(way=way)
+@pytest.mark.parametrize("batching", [TOGETHER, ONE_BY_ONE])
+def test_what_was_trained_last_is_kept_for_whoever_wants_it(batching: str) -> None:
+    crowd = crowd_of(batching=batching)
     done_by(crowd, lambda member: member.train(vector(0)))
     assert crowd.latest is None
     crowd.latest = {}
@@ -448,7 +450,7 @@ class Recurrent(nn.Module):
 )
 def test_what_cannot_be_done_at_once_is_done_one_by_one(make: Callable[[], nn.Module]) -> None:
     data, training = clients((5, 6, 4, 7, 5)), Training(batch=3, rate=0.3)
-    crowd = Crowd(make(), data, training, device="cpu", way=TOGETHER, seed=11)
+    crowd = Crowd(make(), data, training, device="cpu", batching=TOGETHER, seed=11)
     start = vector(0, crowd.dim)
     trained = done_by(crowd, lambda member: member.train(start))
     for client, each in data.items():
@@ -481,28 +483,28 @@ def sized(hidden: int, drops: bool) -> FlatModel:
 @settings(max_examples=20)
 @given(
     clients=st.lists(st.tuples(st.integers(1, 100), st.integers(0, 100)), min_size=1, max_size=30),
-    way=st.sampled_from(WAYS),
+    batching=st.sampled_from(BATCHING_MODES),
     hidden=st.sampled_from([1, 30_000, 400_000]),
     drops=st.booleans(),
 )
 def test_every_client_is_in_one_portion(
-    clients: list[tuple[int, int]], way: str, hidden: int, drops: bool
+    clients: list[tuple[int, int]], batching: str, hidden: int, drops: bool
 ) -> None:
     widths, steps = [width for width, _ in clients], [count for _, count in clients]
-    chosen = portions(sized(hidden, drops), way, widths, steps)
+    chosen = client_batches(sized(hidden, drops), batching, widths, steps)
     assert sorted(place for portion in chosen for place in portion) == list(range(len(widths)))
     assert all(chosen), "none is empty"
-    if way == ONE_BY_ONE or drops:
+    if batching == ONE_BY_ONE or drops:
         assert {len(portion) for portion in chosen} <= {1}
 
 
 def test_alike_clients_of_a_small_model_go_together() -> None:
-    for way in (AUTO, TOGETHER):
-        assert portions(flat_of(nn.Linear(4, 3)), way, [10] * 8, [5] * 8) == [list(range(8))]
+    for batching in (AUTO, TOGETHER):
+        assert client_batches(flat_of(nn.Linear(4, 3)), batching, [10] * 8, [5] * 8) == [list(range(8))]
 
 
 def test_who_has_far_more_steps_than_all_others_goes_alone() -> None:
-    chosen = portions(flat_of(nn.Linear(4, 3)), AUTO, [10] * 9, [5] * 4 + [10**6] + [5] * 4)
+    chosen = client_batches(flat_of(nn.Linear(4, 3)), AUTO, [10] * 9, [5] * 4 + [10**6] + [5] * 4)
     assert sorted(chosen) == [[0, 1, 2, 3, 5, 6, 7, 8], [4]]
 
 
@@ -512,24 +514,26 @@ def test_convolutions_go_together_only_if_there_is_little_to_do_in_them() -> Non
     assert work == 2 * (3 * 3) * (4 * 4), "two filters of 3 by 3 at 4 by 4 places"
     assert not any(part._forward_hooks for part in flat.module.modules())
     assert convolution_work(nn.Linear(4, 3), torch.zeros(3, 4)) == 0
-    assert portions(flat, AUTO, widths, steps, work) == [list(range(8))]
-    assert portions(flat, AUTO, widths, steps, 10**12) == [[client] for client in range(8)]
-    assert portions(flat, TOGETHER, widths, steps, 10**12) == [list(range(8))]
+    assert client_batches(flat, AUTO, widths, steps, work) == [list(range(8))]
+    assert client_batches(flat, AUTO, widths, steps, 10**12) == [[client] for client in range(8)]
+    assert client_batches(flat, TOGETHER, widths, steps, 10**12) == [list(range(8))]
 
 
 def test_portions_are_the_same_every_time() -> None:
     widths = [3, 50, 7, 7, 90, 1, 12] * 5
     flat = flat_of(nn.Linear(100, 100))
-    for way in WAYS:
-        assert portions(flat, way, widths, widths[::-1]) == portions(flat, way, widths, widths[::-1])
+    for batching in BATCHING_MODES:
+        assert client_batches(flat, batching, widths, widths[::-1]) == client_batches(
+            flat, batching, widths, widths[::-1]
+        )
 
 
 # --- talk ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [TOGETHER, ONE_BY_ONE])
-def test_clients_that_come_to_the_same_point_hear_one_another(way: str) -> None:
-    crowd = crowd_of(way=way)
+@pytest.mark.parametrize("batching", [TOGETHER, ONE_BY_ONE])
+def test_clients_that_come_to_the_same_point_hear_one_another(batching: str) -> None:
+    crowd = crowd_of(batching=batching)
 
     def work(member: Member) -> Any:
         if member.client == 4:
@@ -581,9 +585,9 @@ def test_who_fails_fails_alone() -> None:
             agree(done[client].result(), trainer.train(trainer.train(vector(0))))
 
 
-@pytest.mark.parametrize("way", [TOGETHER, ONE_BY_ONE])
-def test_what_cannot_be_trained_is_an_error_and_the_crowd_lives_on(way: str) -> None:
-    crowd = crowd_of(way=way)
+@pytest.mark.parametrize("batching", [TOGETHER, ONE_BY_ONE])
+def test_what_cannot_be_trained_is_an_error_and_the_crowd_lives_on(batching: str) -> None:
+    crowd = crowd_of(batching=batching)
     with pytest.raises(TrainingError, match=f"a model of {DIM} parameters"):
         done_by(crowd, lambda member: member.train(vector(0, DIM + (member.client == 7))))
     assert np.isfinite(done_by(crowd, lambda member: member.train(vector(0)))[7]).all()
@@ -634,7 +638,7 @@ def test_nobody_needs_test_data() -> None:
 
 
 def test_time_that_was_spent_for_all_is_shared() -> None:
-    crowd = crowd_of(way=TOGETHER)
+    crowd = crowd_of(batching=TOGETHER)
 
     crowd.train(vector(0))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fl.descent import Descent, Terms
+from fl.descent import Descent, StepTerms
 from fl.training import Training
 
 
@@ -16,6 +16,6 @@ from fl.training import Training
 def test_a_clip_bounds_the_gradient_of_what_moves(clip: float | None, moved: list[float]) -> None:
     """Where a part of the gradient is far longer, it would otherwise decide on the steps of the rest."""
     values = torch.zeros(3)
-    descent = Descent(Training(clip=clip), values, 1.0, Terms(only=torch.tensor([0.0, 1.0, 1.0])))
+    descent = Descent(Training(clip=clip), values, 1.0, StepTerms(only=torch.tensor([0.0, 1.0, 1.0])))
     descent.step(torch.tensor([1000.0, -3.0, -4.0]))
     assert values.tolist() == pytest.approx(moved)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.data.divide import Shares
 from fl.data.fedplus_regression import RegressionRecipe, fed_plus_regression, input_variances, true_weights
-from fl.data.gaussian_classes import Crowd, Task, classification, quantile_task
+from fl.data.gaussian_classes import ClassTask, ClientPopulation, classification, quantile_task
 from fl.data.leaf_synthetic import SEED as LEAF_SEED
 from fl.data.leaf_synthetic import leaf_synthetic
 from fl.data.synthetic import PRESETS, Recipe, generate, synthetic
+from fl.data.train_test_split import SplitFractions
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.samples import Array, Samples
@@ -215,7 +215,9 @@ def _everything(federation: Federation) -> bytes:
         lambda seed: leaf_synthetic(5, classes=3, features=4, seed=seed),
         lambda seed: fed_plus_regression(np.random.default_rng(seed), RegressionRecipe(features=5)),
         lambda seed: quantile_task(
-            np.random.default_rng(seed), crowd=Crowd(clients=4, validation=1, test=1, samples=9), total=500
+            np.random.default_rng(seed),
+            crowd=ClientPopulation(clients=4, validation=1, test=1, samples=9),
+            total=500,
         ),
     ],
 )
@@ -253,9 +255,9 @@ def test_bad_parameters_are_named(changes: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_shares_are_shares(share: float) -> None:
     with pytest.raises(DataError, match="test must be a share"):
-        Shares(share)
+        SplitFractions(share)
     with pytest.raises(DataError, match="validation must be a share"):
-        Shares(0.1, share)
+        SplitFractions(0.1, share)
 
 
 def test_leaf_follows_its_script(global_generators: Callable[[int], None]) -> None:
@@ -346,7 +348,7 @@ def test_bad_regressions_are_refused(changes: dict[str, Any], says: str) -> None
     ids=lambda row: f"{row['samples']}-{row['seed']}",
 )
 def test_classification_is_that_of_scikit_learn(row: dict[str, Any]) -> None:
-    made = classification(row["samples"], task=Task(**row["task"]), seed=row["seed"])
+    made = classification(row["samples"], task=ClassTask(**row["task"]), seed=row["seed"])
     assert made.y[:10].tolist() == row["first_labels"]
     assert hashlib.sha256(made.y.astype("<i8").tobytes()).hexdigest() == row["labels_sha256"]
     # Other machines add up a matrix product in another order.
@@ -357,7 +359,7 @@ def test_classification_is_that_of_scikit_learn(row: dict[str, Any]) -> None:
 
 
 def test_the_quantile_task_has_clients_of_three_kinds() -> None:
-    crowd = Crowd(clients=40, validation=10, test=20)
+    crowd = ClientPopulation(clients=40, validation=10, test=20)
     made = quantile_task(np.random.default_rng(0), crowd=crowd, total=20_000)
     assert (len(made.clients), sorted(made.held_out), made.classes) == (40, list(range(40, 70)), 10)
     assert all(len(data.train) == 100 for data in made.clients.values())
@@ -375,9 +377,9 @@ def test_the_quantile_task_has_clients_of_three_kinds() -> None:
 
 
 def test_the_quantile_task_is_that_of_the_paper() -> None:
-    assert (Crowd(), Task()) == (
-        Crowd(clients=2500, validation=500, test=500, samples=100, alpha=0.5, held_out_alpha=0.01),
-        Task(features=20, informative=15, redundant=2, classes=10, separation=5.0, flip=0.01),
+    assert (ClientPopulation(), ClassTask()) == (
+        ClientPopulation(clients=2500, validation=500, test=500, samples=100, alpha=0.5, held_out_alpha=0.01),
+        ClassTask(features=20, informative=15, redundant=2, classes=10, separation=5.0, flip=0.01),
     )
     with pytest.raises(DataError, match="samples"):
         quantile_task(np.random.default_rng(0), total=1000)
@@ -396,14 +398,14 @@ def test_the_quantile_task_is_that_of_the_paper() -> None:
 )
 def test_bad_tasks_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(DataError, match=says):
-        Task(**changes)
+        ClassTask(**changes)
 
 
 def test_too_few_samples_for_the_classes_are_refused() -> None:
     with pytest.raises(DataError, match="samples must be a whole number of at least 10"):
         classification(9)
     with pytest.raises(DataError, match="samples must be a whole number of at least 1"):
-        Crowd(samples=0)
+        ClientPopulation(samples=0)
 
 
 def test_recipes_need_no_preset() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl.data.least_squares import LeastSquares, least_squares
-from fl.data.logistic import Logistic, logistic
+from fl.data.least_squares import LeastSquaresProblem, least_squares
+from fl.data.logistic import LogisticProblem, logistic
 from fl.errors import DataError, FLError
 from fl.metrics.heterogeneity import (
     at_optimum,
@@ -194,22 +194,22 @@ def test_a_step_is_above_zero(make: Any, eta: float) -> None:
 def test_problems_without_an_optimum_are_refused() -> None:
     with pytest.raises(DataError, match="more rows"):
         least_squares(users=2, rows=2, features=5)
-    lonely = LeastSquares(np.ones((2, 3, 2)), np.ones((2, 3)), np.ones(2))
+    lonely = LeastSquaresProblem(np.ones((2, 3, 2)), np.ones((2, 3)), np.ones(2))
     with pytest.raises(DataError, match="dependent columns"):
         lonely.proximal(np.zeros(2), np.inf)
 
 
 def test_shapes_and_labels_are_checked() -> None:
     with pytest.raises(DataError, match="do not fit"):
-        LeastSquares(np.ones((2, 3, 2)), np.ones((2, 2)), np.ones(2))
+        LeastSquaresProblem(np.ones((2, 3, 2)), np.ones((2, 2)), np.ones(2))
     with pytest.raises(DataError, match="must be -1 and 1"):
-        Logistic(np.ones((2, 3, 2)), np.zeros((2, 3)), np.ones(2))
+        LogisticProblem(np.ones((2, 3, 2)), np.zeros((2, 3)), np.ones(2))
 
 
 def test_labels_that_can_be_told_apart_still_have_an_optimum() -> None:
     made = logistic(**_SMALL)
     labels = np.where(made.a @ made.truth > 0, 1.0, -1.0)
-    apart = Logistic(made.a, labels, made.truth)
+    apart = LogisticProblem(made.a, labels, made.truth)
     assert np.abs(apart.gradients(apart.optimum).sum(axis=0)).max() < 1e-10
     # Longer models that point the way of the truth have ever lower losses; only the penalty is against them.
     ways = [apart.objective(length * made.truth) for length in (1, 10, 100, 1000)]

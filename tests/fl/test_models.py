@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fl.errors import TrainingError
-from fl.flat import dim_of, flatten
+from fl.flat_model import dim_of, flatten
 from fl.models import MODELS, SETUPS, build, parameters_of, size_of, sizes
 from fl.models.base import fitted
 from fl.models.residual import Adapter

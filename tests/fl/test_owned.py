@@ -14,7 +14,7 @@ import pytest
 
 from fl.data import files, load, npz
 from fl.data.leaf import LETTERS, encode
-from fl.data.owned import Owned
+from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.federation import ClientData
 from fl.samples import Array, Samples
@@ -31,9 +31,9 @@ def pooled(directory: Path, **parameters: Any) -> Samples:
     return loaded
 
 
-def owned(name: str, directory: Path, **parameters: Any) -> Owned:
+def owned(name: str, directory: Path, **parameters: Any) -> OwnedSamples:
     loaded = load(name, directory, **parameters)
-    assert isinstance(loaded, Owned)
+    assert isinstance(loaded, OwnedSamples)
     return loaded
 
 
@@ -42,18 +42,18 @@ def save(directory: Path, **arrays: Array) -> Path:
     return directory / "own.npz"
 
 
-# --- Owned ---
+# --- OwnedSamples ---
 
 
 def test_owners_and_what_they_hold() -> None:
     samples = Samples(np.arange(6.0).reshape(6, 1), LABELS)
-    held = Owned(samples, WRITER)
+    held = OwnedSamples(samples, WRITER)
     assert len(held) == 6
     assert held.owners.tolist() == [4, 9]
     assert held.of(9).x[:, 0].tolist() == [3, 4]
     with pytest.raises(DataError, match="owner 5 has no samples"):
         held.of(5)
-    assert Owned(samples, WRITER.tolist()).owners.tolist() == [4, 9]
+    assert OwnedSamples(samples, WRITER.tolist()).owners.tolist() == [4, 9]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_owners_and_what_they_hold() -> None:
 )
 def test_owners_must_fit(owner: Array, names: tuple[str, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Owned(Samples(np.zeros((6, 1)), LABELS), owner, names)
+        OwnedSamples(Samples(np.zeros((6, 1)), LABELS), owner, names)
 
 
 # --- npz ---

@@ -13,7 +13,7 @@ from torch.nn import functional
 from fl.batching_policy import ONE_BY_ONE, TOGETHER
 from fl.crowd import Crowd
 from fl.federation import ClientData
-from fl.flat import flatten
+from fl.flat_model import flatten
 from fl.samples import Samples
 from fl.trainer import Trainer
 from fl.training import Training
@@ -70,8 +70,8 @@ def scaled(x: Tensor, _training: bool) -> Tensor:
     return 2 * x
 
 
-def trained(module: nn.Module, way: str = TOGETHER) -> dict[int, np.ndarray]:
-    crowd = Crowd(module, clients((9, 3, 6, 1, 5)), TRAINING, device="cpu", way=way, seed=3)
+def trained(module: nn.Module, batching: str = TOGETHER) -> dict[int, np.ndarray]:
+    crowd = Crowd(module, clients((9, 3, 6, 1, 5)), TRAINING, device="cpu", batching=batching, seed=3)
     return crowd.train(np.linspace(-1, 1, crowd.dim))
 
 
@@ -95,7 +95,7 @@ def test_a_crowd_of_one_can_be_tried_too() -> None:
 def test_padding_is_not_trained() -> None:
     words = Samples(np.random.default_rng(0).integers(0, 5, (12, 3)), np.arange(12) % 3)
     module = nn.Sequential(nn.Embedding(5, 2, padding_idx=0), nn.Flatten(), nn.Linear(6, 3))
-    crowd = Crowd(module, {k: ClientData(words, words, words) for k in range(2)}, TRAINING, way=TOGETHER)
+    crowd = Crowd(module, {k: ClientData(words, words, words) for k in range(2)}, TRAINING, batching=TOGETHER)
     start = np.ones(crowd.dim)
     for model in crowd.train(start).values():
         assert (model[:2] == 1).all()

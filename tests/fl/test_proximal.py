@@ -17,7 +17,7 @@ from fl.data.logistic import logistic
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData
 from fl.models import build
-from fl.proximal import LeastSquares, LogisticRegression
+from fl.proximal import ExactLeastSquares, ExactLogistic
 from fl.samples import Array, Samples
 from fl.trainer import Trainer
 from fl.training import Training
@@ -178,8 +178,8 @@ def test_without_an_optimum_eta_must_be_finite() -> None:
         trainer.proximal(np.zeros(FEATURES), math.inf)
     nearest = trainer.proximal(np.zeros(FEATURES), 1e9)
     assert np.abs(trainer.gradient(nearest)).max() < 1e-7
-    assert isinstance(trainer.exact, LeastSquares)
-    assert isinstance(trainer_of("logistic").exact, LogisticRegression)
+    assert isinstance(trainer.exact, ExactLeastSquares)
+    assert isinstance(trainer_of("logistic").exact, ExactLogistic)
     best = trainer_of("logistic").proximal(np.zeros(FEATURES), math.inf)
     exact = trainer_of("logistic").exact
     assert exact is not None
@@ -234,9 +234,11 @@ def test_a_crowd_goes_by_the_quick_way_where_it_is_not_told_otherwise() -> None:
     training = Training(rate=0.1, steps=7, loss="squared", precision="float64")
     start = np.ones(FEATURES)
     found = {}
-    for way in ("auto", "together", "one-by-one"):
-        crowd = Crowd(build("linear", features=FEATURES, bias=False), data, training, device="cpu", way=way)
-        found[way] = np.array(list(crowd.train(start).values()))
+    for batching in ("auto", "together", "one-by-one"):
+        crowd = Crowd(
+            build("linear", features=FEATURES, bias=False), data, training, device="cpu", batching=batching
+        )
+        found[batching] = np.array(list(crowd.train(start).values()))
     assert np.array_equal(found["auto"], found["one-by-one"])
     np.testing.assert_allclose(found["auto"], found["together"], rtol=1e-12)
 

@@ -38,13 +38,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def crowd_of(model: str = "softmax", way: str = TOGETHER, **chosen: Any) -> Crowd:
+def crowd_of(model: str = "softmax", batching: str = TOGETHER, **chosen: Any) -> Crowd:
     options: dict[str, Any] = {"hidden": (6,)} if model == "mlp" else {}
     with torch.random.fork_rng():
         torch.manual_seed(5)
         module = build(model, features=4, classes=3, **options)
     usual: dict[str, Any] = {"rate": 0.2, "batch": 4, "steps": 5, "precision": "float64"}
-    return Crowd(module, clients(SIZES), Training(**usual | chosen), device="cpu", way=way, seed=11)
+    return Crowd(module, clients(SIZES), Training(**usual | chosen), device="cpu", batching=batching, seed=11)
 
 
 def tie_of(power: int, kind: str, dim: int, own: int = 0) -> PenaltyTerm:
@@ -109,8 +109,8 @@ def test_steps_are_those_that_a_tie_defines(power: int, kind: str, masked: bool)
 def test_together_is_the_same_as_one_by_one(model: str, power: int, kind: str, own: bool) -> None:
     """Clients may be tied to different places, and take different numbers of steps."""
     found = []
-    for way in (TOGETHER, ONE_BY_ONE):
-        crowd = crowd_of(model, way, steps=None, epochs=2)
+    for batching in (TOGETHER, ONE_BY_ONE):
+        crowd = crowd_of(model, batching, steps=None, epochs=2)
         start = np.random.default_rng(1).normal(size=crowd.dim)
 
         def job(member: Member, start: Any = start) -> Any:
@@ -124,7 +124,7 @@ def test_together_is_the_same_as_one_by_one(model: str, power: int, kind: str, o
 
 def test_ties_of_different_kinds_are_not_mixed_up() -> None:
     """In one sum, one client may be tied by signs, one to another subspace, and one not at all."""
-    crowd, alone = crowd_of(way=TOGETHER), crowd_of(way=ONE_BY_ONE)
+    crowd, alone = crowd_of(batching=TOGETHER), crowd_of(batching=ONE_BY_ONE)
     dim = crowd.dim
     ties = [tie_of(1, "dense", dim), tie_of(2, "dense", dim), tie_of(2, "fast", dim), None]
     ties.append(PenaltyTerm(place=np.ones(2), pull=1.0, space=Subspace(dim=dim, size=2)))
@@ -140,7 +140,7 @@ def test_ties_of_different_kinds_are_not_mixed_up() -> None:
 
 
 def test_corrupt_clients_pass_a_tie_on() -> None:
-    honest, learner = crowd_of(way=AUTO)[1], crowd_of(way=AUTO)[1]
+    honest, learner = crowd_of(batching=AUTO)[1], crowd_of(batching=AUTO)[1]
     steering = Steering(penalty=tie_of(2, "dense", honest.flat.dim))
     start = np.ones(honest.flat.dim)
     flipped = SignFlip(learner, np.random.default_rng(0), deviation=None).train(start, steering)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from fl import trainer as trainer_module
-from fl.batches import Batches
+from fl.batches import BatchSampler
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData
-from fl.flat import FlatModel, flatten
+from fl.flat_model import FlatModel, flatten
 from fl.models import build
 from fl.samples import Array, Samples
 from fl.trainer import Trainer
@@ -67,7 +67,7 @@ def softmax_gradient(model: Array, part: Samples) -> Array:
 def by_hand(start: Array, training: Training, steering: Steering, only: Array, steps: int) -> Array:
     """What client 0 with seed 0 and 17 samples comes to."""
     data, model, speed = client(17).train, start.copy(), np.zeros(DIM)
-    order = Batches(17, training.batch, 0, 0).of_call(0, steps)
+    order = BatchSampler(17, training.batch, 0, 0).of_call(0, steps)
     for step in range(steps):
         part = data.take(order.of_step(step))
         gradient = softmax_gradient(model, Samples(part.x.astype(np.float64), part.y)) * only
@@ -158,7 +158,7 @@ def test_steps_are_those_of_torch(momentum: float) -> None:
     trainer = trainer_of(momentum=momentum, weight_decay=0.05, epochs=3)
     module = nn.Linear(FEATURES, CLASSES)
     start, data = flatten(module), client(17).train
-    order = Batches(17, 5, 0, 0).of_call(0, 12)
+    order = BatchSampler(17, 5, 0, 0).of_call(0, 12)
     parameters: list[Tensor] = list(module.parameters())
     speeds: list[Tensor | None] = [None] * len(parameters)
     for step in range(12):
@@ -191,7 +191,7 @@ def test_a_gradient_is_that_of_the_next_batch() -> None:
     trainer = trainer_of(precision="float64")
     data = client(17).train
     for call in range(3):
-        part = data.take(Batches(17, 5, 0, 0).of_call(call, 1).of_step(0))
+        part = data.take(BatchSampler(17, 5, 0, 0).of_call(call, 1).of_step(0))
         expected = softmax_gradient(vector(0), Samples(part.x.astype(np.float64), part.y))
         np.testing.assert_allclose(trainer.gradient(vector(0)), expected, rtol=1e-12)
     assert trainer.calls == 3
@@ -400,7 +400,7 @@ def test_what_a_client_costs() -> None:
 def test_what_is_private_is_in_no_log() -> None:
     trainer = trainer_of()
     assert repr(trainer) == f"Trainer(client 0, 17 samples, {DIM} parameters)"
-    assert repr(trainer.train_store) == "Store(17 samples)"
+    assert repr(trainer.train_store) == "SampleTensors(17 samples)"
     assert "correct" not in repr(trainer.score(vector(0)))
 
 

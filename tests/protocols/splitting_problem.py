@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data.least_squares import LeastSquares, least_squares
+from fl.data.least_squares import LeastSquaresProblem, least_squares
 from protocols.catalogue import CATALOGUE
 from protocols.learner import Learner, Score, Steering
 from protocols.run import Run
@@ -71,12 +71,14 @@ class LeastSquaresLearner:
 
 
 @cache
-def problem(noise: float = 0.25, users: int = 25, features: int = 100, rows: int = 5000) -> LeastSquares:
+def problem(
+    noise: float = 0.25, users: int = 25, features: int = 100, rows: int = 5000
+) -> LeastSquaresProblem:
     return least_squares(users=users, features=features, rows=rows, noise=noise)
 
 
 @cache
-def _learners(data: LeastSquares) -> dict[int, Learner]:
+def _learners(data: LeastSquaresProblem) -> dict[int, Learner]:
     values, vectors = data._eigen
     return {
         user: LeastSquaresLearner(values[user], vectors[user], vectors[user].T @ data._products[user])
@@ -84,22 +86,26 @@ def _learners(data: LeastSquares) -> dict[int, Learner]:
     }
 
 
-def learners_of(data: LeastSquares) -> dict[int, Learner]:
+def learners_of(data: LeastSquaresProblem) -> dict[int, Learner]:
     return dict(_learners(data))
 
 
-def gap_of(data: LeastSquares, model: Vector) -> float:
+def gap_of(data: LeastSquaresProblem, model: Vector) -> float:
     """The objective's distance from its minimum, from the Hessian: no digits are lost near it."""
     away = model - data.optimum
     return 0.5 * float(away @ data._squares.sum(axis=0) @ away)
 
 
-def gaps(data: LeastSquares, rounds: int, make: Any = insecure_plain_sum, **settings: Any) -> list[float]:
+def gaps(
+    data: LeastSquaresProblem, rounds: int, make: Any = insecure_plain_sum, **settings: Any
+) -> list[float]:
     """Of the model after every round."""
     return [gap_of(data, model) for model in models(data, rounds, make, **settings)]
 
 
-def models(data: LeastSquares, rounds: int, make: Any = insecure_plain_sum, **settings: Any) -> list[Vector]:
+def models(
+    data: LeastSquaresProblem, rounds: int, make: Any = insecure_plain_sum, **settings: Any
+) -> list[Vector]:
     dim = data.a.shape[2]
     algorithm = Splitting(dim=dim, clients=data.users, **{"clip": 30.0} | settings)
     learners = learners_of(data)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.flat import slots_of
+from fl.flat_model import parameter_slices
 from fl.models import build
 from protocols.catalogue import find
 from protocols.index_ranges import IndexRanges
@@ -48,7 +48,7 @@ what = "personal"
 def chosen(text: str, module: Any = RESNET, kind: str = "resnet") -> set[str]:
     """The names of the parameters that a text means."""
     ranges = with_ranges(find("fedalt"), {"personal_part": text}, kind, module)["personal_part"]
-    slots = slots_of(module)
+    slots = parameter_slices(module)
     mask = IndexRanges.parse(ranges, slots[-1].stop).mask()
     parts = {slot.name: mask[slot.start : slot.stop] for slot in slots}
     assert all(part.min() == part.max() for part in parts.values())
@@ -66,7 +66,7 @@ def test_names_of_layers_are_what_the_paper_makes_personal() -> None:
 
 
 def test_patterns_ranges_and_several_of_them_can_be_mixed() -> None:
-    first = slots_of(RESNET)[0]
+    first = parameter_slices(RESNET)[0]
     assert chosen(f"output.b*, 0:{first.stop}") == {"output.bias", first.name}
     assert chosen("input, output") == chosen("input") | chosen("output")
     assert chosen("") == set()
@@ -88,7 +88,7 @@ def test_patterns_ranges_and_several_of_them_can_be_mixed() -> None:
 def test_a_model_without_such_a_layer_is_told_of(kind: str, text: str, said: str) -> None:
     if kind == "mlp":
         module = build("mlp", features=64, classes=3, hidden=[5])
-        said = said.replace("358", str(slots_of(module)[-1].stop))
+        said = said.replace("358", str(parameter_slices(module)[-1].stop))
     else:
         module = build("resnet", widths=[4], **SMALL)
     with pytest.raises(ParameterError) as caught:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fl.attacks.learner_wrapper import generator
-from fl.attacks.residues import TAMPERINGS, LargestHonest, Multiply, Wrap, tampering
+from fl.attacks.ring_tampering import TAMPERINGS, LargestHonest, Multiply, Wrap, tampering
 from fl.errors import TrainingError
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from fl.attacks.learner_wrapper import Cohort
+from fl.attacks.learner_wrapper import WrappedLearners
 from fl.batching_policy import ONE_BY_ONE, TOGETHER
 from fl.crowd import Crowd
 from fl.training import Training
@@ -123,7 +123,7 @@ def test_work_that_fails_gives_up_the_sum_and_no_more(trust: Trust) -> None:
 def crowd_of(way: str = TOGETHER, **chosen: Any) -> Crowd:
     training = Training(**{"rate": 0.2, "batch": 4} | chosen)
     data = {k: client(8 + k, k) for k in range(CLIENTS)}
-    return Crowd(nn.Linear(4, 3), data, training, device="cpu", way=way)
+    return Crowd(nn.Linear(4, 3), data, training, device="cpu", batching=way)
 
 
 def channel_of(
@@ -234,11 +234,13 @@ class Wrapped:
         return trained
 
 
-def failing(error: Exception, member: int = 2) -> Cohort:
+def failing(error: Exception, member: int = 2) -> WrappedLearners:
     def fail() -> None:
         raise error
 
-    return Cohort.of(crowd_of(ONE_BY_ONE), lambda k, learner: Wrapped(learner, fail if k == member else None))
+    return WrappedLearners.of(
+        crowd_of(ONE_BY_ONE), lambda k, learner: Wrapped(learner, fail if k == member else None)
+    )
 
 
 @BOTH
@@ -256,7 +258,9 @@ def test_who_refuses_leaves_as_it_would_alone(make: Make, trust: Trust) -> None:
 @BOTH
 def test_who_diverges_declines(make: Make) -> None:
     crowd = crowd_of()
-    lost = Cohort.of(crowd, lambda k, learner: Wrapped(learner, None) if k != 3 else _Diverging(learner))
+    lost = WrappedLearners.of(
+        crowd, lambda k, learner: Wrapped(learner, None) if k != 3 else _Diverging(learner)
+    )
     assert [seen[0] for seen in rounds_of(channel_of(make, lost), 2)] == [4, 4]
 
 
@@ -276,7 +280,7 @@ def test_an_error_in_one_clients_code_is_not_hidden(make: Make) -> None:
         if breaks:
             raise RuntimeError("disk full")
 
-    learners = Cohort.of(crowd_of(), lambda k, learner: Wrapped(learner, fail if k == 2 else None))
+    learners = WrappedLearners.of(crowd_of(), lambda k, learner: Wrapped(learner, fail if k == 2 else None))
     channel = channel_of(make, learners)
     run = Run(FEDAVG, channel, FEDAVG.start(START))
     with pytest.raises(RuntimeError, match="disk full"):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fl.batching_policy import AUTO, TOGETHER, convolution_work, portions
-from fl.flat import FlatModel
+from fl.batching_policy import AUTO, TOGETHER, client_batches, convolution_work
+from fl.flat_model import FlatModel
 from fl.models.registry import SETUPS
 
 MNIST_CNN = 24 * 24 * 10 * 25 + 8 * 8 * 20 * 250  # multiplications: places, filters, inputs of each
@@ -31,11 +31,11 @@ def test_clients_share_steps_with_small_convolutions(work: int | None, width: in
     flat = flat_of("mnist-cnn")
     together = [list(range(6))]
 
-    chosen = portions(flat, AUTO, [width] * 6, [3] * 6, work)
+    chosen = client_batches(flat, AUTO, [width] * 6, [3] * 6, work)
 
     assert chosen == (together if shared else [[client] for client in range(6)])
-    assert portions(flat, TOGETHER, [width] * 6, [3] * 6, work) == together
+    assert client_batches(flat, TOGETHER, [width] * 6, [3] * 6, work) == together
 
 
 def test_work_of_convolutions_says_nothing_of_other_models() -> None:
-    assert portions(flat_of("mnist-1nn"), AUTO, [50] * 6, [3] * 6) == [list(range(6))]
+    assert client_batches(flat_of("mnist-1nn"), AUTO, [50] * 6, [3] * 6) == [list(range(6))]

@@ -16,7 +16,7 @@ _SEEDS: Final = 2**32
 
 
 @dataclass(frozen=True)
-class Shares:
+class SplitFractions:
     """`test` of all samples is to test, `validation` of the others for validation; train on the rest.
 
     Numbers are rounded as in the scripts that were released with the papers: those not to test are rounded
@@ -37,10 +37,10 @@ class Shares:
         return kept - int(self.validation * kept), kept
 
 
-TENTH: Final = Shares(0.1)  # what most papers test on
+TENTH: Final = SplitFractions(0.1)  # what most papers test on
 
 
-def divided(samples: Samples, shares: Shares, order: random.Random) -> ClientData:
+def divided(samples: Samples, shares: SplitFractions, order: random.Random) -> ClientData:
     """`samples` in an order of the standard library's generator, the same that it would give to a list."""
     places = list(range(len(samples)))
     order.shuffle(places)

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from fl.batches import Store
-from fl.descent import Bond, Column, Descent, Terms, column, mixes, pulls
-from fl.flat import FlatModel, Slot
+from fl.batches import SampleTensors
+from fl.descent import Column, Descent, PenaltyTensors, StepTerms, column, mixes, pulls
+from fl.flat_model import FlatModel, ParameterSlice
 from fl.models.linear import Softmax
 from fl.objective import CrossEntropy
 from fl.samples import Array
 from fl.subspace import projection_of
-from fl.trainer import Trainer, place_of
+from fl.trainer import Trainer, penalty_center
 from fl.training import Training
 from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
@@ -41,13 +41,19 @@ class StackedTask:
     @property
     def shape(self) -> tuple[object, ...]:
         """Tasks of the same shape can be done together."""
-        steering, tie = self.steering, self.steering.penalty
-        tied = None if tie is None else (tie.space, tie.power)
-        return pulls(steering), steering.correction is not None, mixes(steering), self.only is not None, tied
+        steering, penalty = self.steering, self.steering.penalty
+        penalty_kind = None if penalty is None else (penalty.space, penalty.power)
+        return (
+            pulls(steering),
+            steering.correction is not None,
+            mixes(steering),
+            self.only is not None,
+            penalty_kind,
+        )
 
 
 @dataclass
-class Stack:
+class StackedTrainer:
     """Does tasks together, on data of which each client's is a part.
 
     `offsets` says where in `store` a client's samples begin.
@@ -55,7 +61,7 @@ class Stack:
 
     flat: FlatModel
     training: Training
-    store: Store
+    store: SampleTensors
     offsets: dict[int, int]
     _forward: Callable[..., Tensor] = field(init=False)
     formula: bool = field(init=False)  # whether gradients need no automatic differentiation
@@ -86,18 +92,18 @@ class Stack:
         """Of the next batch of every task, at its start."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
-        schedule = _Batches(self, tasks)
+        schedule = StackedBatches(self, tasks)
         found = self._rows(values).gradient(schedule, 0)
         return list(found.cpu().numpy())
 
-    def gradient_at(self, values: Tensor, batch: Store, weights: Tensor) -> Tensor:
+    def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
         """Of models in the rows of `values`, by automatic differentiation."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
     def _descend(self, tasks: Sequence[StackedTask], values: Tensor) -> None:
         self.flat.module.train()
-        schedule = _Batches(self, tasks)
+        schedule = StackedBatches(self, tasks)
         rates = column([float(task.rate) for task in tasks], values)
         descent = Descent(self.training, values, rates, self._terms(tasks, values))
         active, rows = len(tasks), self._rows(values)
@@ -123,10 +129,10 @@ class Stack:
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
 
-    def _terms(self, tasks: Sequence[StackedTask], values: Tensor) -> Terms:
+    def _terms(self, tasks: Sequence[StackedTask], values: Tensor) -> StepTerms:
         steered = [task.steering for task in tasks]
         pull, correction, mix, only = map(bool, tasks[0].shape[:4])
-        ties = [each.penalty for each in steered if each.penalty is not None]
+        penalties = [each.penalty for each in steered if each.penalty is not None]
 
         def rows(name: str, *, present: bool) -> Tensor | None:
             return self._matrix([getattr(each, name) for each in steered]) if present else None
@@ -134,37 +140,37 @@ class Stack:
         def numbers(name: str, *, present: bool) -> Column:
             return column([float(getattr(each, name)) for each in steered], values) if present else 0.0
 
-        return Terms(
+        return StepTerms(
             numbers("pull", present=pull),
             rows("anchor", present=pull),
             rows("correction", present=correction),
             numbers("mix", present=mix),
             rows("target", present=mix),
             self._matrix([task.only for task in tasks if task.only is not None]) if only else None,
-            self._bond(ties, values) if ties else None,
+            self._penalty(penalties, values) if penalties else None,
         )
 
-    def _bond(self, ties: Sequence[PenaltyTerm], values: Tensor) -> Bond:
-        places = torch.stack([place_of(tie, self.flat) for tie in ties])
-        pulls = column([float(tie.pull) for tie in ties], values)
-        return Bond(projection_of(ties[0].space, self.flat), places, pulls, ties[0].power)
+    def _penalty(self, penalties: Sequence[PenaltyTerm], values: Tensor) -> PenaltyTensors:
+        places = torch.stack([penalty_center(penalty, self.flat) for penalty in penalties])
+        pulls = column([float(penalty.pull) for penalty in penalties], values)
+        return PenaltyTensors(projection_of(penalties[0].space, self.flat), places, pulls, penalties[0].power)
 
 
 class _Rows:
     """The parameters of some clients as leaves, each a view of the matrix, and their gradients."""
 
-    def __init__(self, stack: Stack, values: Tensor) -> None:
+    def __init__(self, stack: StackedTrainer, values: Tensor) -> None:
         self._stack = stack
         self.count = len(values)
         self._leaves = {slot.name: _view(values, slot).requires_grad_() for slot in stack.flat.slots}
         self._gradient = torch.empty_like(values)
         self._places = [_view(self._gradient, slot) for slot in stack.flat.slots]
 
-    def gradient(self, schedule: _Batches, step: int) -> Tensor:
+    def gradient(self, schedule: StackedBatches, step: int) -> Tensor:
         """Every client's gradient of the mean loss of its batch in that step."""
         return self.gradient_of(*schedule.at(step, self.count))
 
-    def gradient_of(self, batch: Store, weights: Tensor) -> Tensor:
+    def gradient_of(self, batch: SampleTensors, weights: Tensor) -> Tensor:
         """Every client's gradient of the weighted losses of its batch."""
         outputs = self._stack.outputs(self._leaves, batch.inputs)
         losses = self._stack.training.objective.losses(outputs, batch.targets)
@@ -176,14 +182,14 @@ class _Rows:
         return self._gradient
 
 
-def _view(matrix: Tensor, slot: Slot) -> Tensor:
+def _view(matrix: Tensor, slot: ParameterSlice) -> Tensor:
     return matrix[:, slot.start : slot.stop].view(len(matrix), *slot.shape).detach()
 
 
-class _Batches:
+class StackedBatches:
     """What every client sees in every step, as one batch each; short ones are filled up and weigh nothing."""
 
-    def __init__(self, stack: Stack, tasks: Sequence[StackedTask]) -> None:
+    def __init__(self, stack: StackedTrainer, tasks: Sequence[StackedTask]) -> None:
         self._stack = stack
         orders = [task.trainer.next_order(task.steps) for task in tasks]
         self._once = all(len(order.indices) == 1 for order in orders)
@@ -203,9 +209,9 @@ class _Batches:
         self._places = torch.from_numpy(places).to(device)
         weights = (np.arange(widest) < sizes) / sizes
         self._weights = torch.from_numpy(weights).to(device, stack.training.dtype)
-        self._kept: tuple[int, Store] = (-1, stack.store)
+        self._kept: tuple[int, SampleTensors] = (-1, stack.store)
 
-    def at(self, step: int, active: int) -> tuple[Store, Tensor]:
+    def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]:
         """The batches of that step for the first `active` clients, and the weight of every sample in them."""
         if not self._once:
             return self._gathered(step, active), self._weights[step, :active]
@@ -213,17 +219,17 @@ class _Batches:
             self._kept = active, self._gathered(0, active)
         return self._kept[1], self._weights[0, :active]
 
-    def _gathered(self, step: int, active: int) -> Store:
+    def _gathered(self, step: int, active: int) -> SampleTensors:
         """Row by row, which copies whole samples and is several times faster than indices of two axes."""
         places, store = self._places[step, :active], self._stack.store
         inputs, targets = (each.index_select(0, places.view(-1)) for each in (store.inputs, store.targets))
-        return Store(inputs.view(*places.shape, *inputs.shape[1:]), targets.view(places.shape))
+        return SampleTensors(inputs.view(*places.shape, *inputs.shape[1:]), targets.view(places.shape))
 
 
-class Batches(Protocol):
+class BatchSchedule(Protocol):
     """What so many clients see in a step, a row for each client, and the weight of every sample."""
 
-    def at(self, step: int, active: int) -> tuple[Store, Tensor]: ...
+    def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 
 
 def has_formula(flat: FlatModel, training: Training) -> bool:
@@ -249,7 +255,7 @@ class FormulaRows:
         self._biases, self._shifts = values[:, None, size:], self._gradient[:, size:]
 
     @torch.no_grad()
-    def gradient(self, schedule: Batches, step: int) -> Tensor:
+    def gradient(self, schedule: BatchSchedule, step: int) -> Tensor:
         """Every client's gradient of the mean loss of its batch in that step."""
         batch, weights = schedule.at(step, self.count)
         inputs = batch.inputs.view(*batch.targets.shape, -1)

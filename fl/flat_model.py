@@ -13,7 +13,7 @@ from fl.samples import Array
 
 
 @dataclass(frozen=True)
-class Slot:
+class ParameterSlice:
     """Where one parameter lies in the flat vector."""
 
     name: str
@@ -25,12 +25,12 @@ class Slot:
         return self.start + self.shape.numel()
 
 
-def slots_of(module: nn.Module) -> tuple[Slot, ...]:
+def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
     """The parameters that are trained, in the order of their declaration."""
     slots, start = [], 0
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            slots.append(Slot(name, parameter.shape, start))
+            slots.append(ParameterSlice(name, parameter.shape, start))
             start += parameter.numel()
     if not slots:
         raise TrainingError("the model has no parameters to train")
@@ -39,12 +39,12 @@ def slots_of(module: nn.Module) -> tuple[Slot, ...]:
 
 def dim_of(module: nn.Module) -> int:
     """How many numbers make the model."""
-    return slots_of(module)[-1].stop
+    return parameter_slices(module)[-1].stop
 
 
 def flatten(module: nn.Module) -> Array:
     """The parameters as one vector of their own."""
-    values = [module.get_parameter(slot.name).detach().reshape(-1) for slot in slots_of(module)]
+    values = [module.get_parameter(slot.name).detach().reshape(-1) for slot in parameter_slices(module)]
     return torch.cat(values).cpu().numpy()
 
 
@@ -60,7 +60,7 @@ class FlatModel:
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
         _check_stateless(module)
         self.module = module.to(device=device, dtype=dtype)
-        self.slots = slots_of(module)
+        self.slots = parameter_slices(module)
         self.dim = self.slots[-1].stop
         self.device, self.dtype = device, dtype
         self.draws = any(_draws(part) for part in module.modules())

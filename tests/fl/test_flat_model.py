@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fl.errors import TrainingError
-from fl.flat import FlatModel, dim_of, flatten, slots_of
+from fl.flat_model import FlatModel, dim_of, flatten, parameter_slices
 from fl.models import build
 
 
@@ -41,7 +41,7 @@ def test_parameters_and_gradients_are_views_of_one_piece_of_memory() -> None:
 
 
 def test_slots_follow_one_another_without_gaps() -> None:
-    slots = slots_of(build("convnet", size=16, classes=3))
+    slots = parameter_slices(build("convnet", size=16, classes=3))
     assert [slot.start for slot in slots[1:]] == [slot.stop for slot in slots[:-1]]
     assert slots[0].start == 0
 

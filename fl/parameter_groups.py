@@ -16,7 +16,7 @@ import numpy as np
 from torch import nn
 
 from fl.errors import TrainingError
-from fl.flat import Slot, slots_of
+from fl.flat_model import ParameterSlice, parameter_slices
 from fl.models.base import no_such
 from fl.samples import Array
 
@@ -43,7 +43,7 @@ class Groups:
         """
         if rest in patterns:
             raise TrainingError(f"{rest!r} is the group of the rest: give the other group another name")
-        slots = slots_of(module)
+        slots = parameter_slices(module)
         names = [slot.name for slot in slots]
         owner: dict[str, str] = {}
         for group, chosen in patterns.items():
@@ -119,7 +119,7 @@ def _matching(group: str, patterns: str | Sequence[str], names: Sequence[str]) -
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def _slices(slots: Iterable[Slot], owner: Mapping[str, str], group: str) -> tuple[slice, ...]:
+def _slices(slots: Iterable[ParameterSlice], owner: Mapping[str, str], group: str) -> tuple[slice, ...]:
     slices: list[slice] = []
     for slot in slots:
         if owner[slot.name] != group:

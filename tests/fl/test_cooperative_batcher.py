@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fl import cooperative_batcher as gathering_module
-from fl.cooperative_batcher import Cancelled, Gathering, Waiting
+from fl import cooperative_batcher as batcher_module
+from fl.cooperative_batcher import Cancelled, CooperativeBatcher, PendingRequest
 
 LONG = 60.0  # seconds after which a test that hangs is given up
 
@@ -28,7 +28,7 @@ def no_thread_is_left() -> Iterator[None]:
     assert set(threading.enumerate()) <= before
 
 
-def doubled(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+def doubled(waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
     for each in waiting:
         each.answer = 2 * each.request
     return waiting
@@ -37,26 +37,28 @@ def doubled(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
 class Serving:
     """Serves what `answer` does, and notes who waited together."""
 
-    def __init__(self, answer: Callable[[Sequence[Waiting]], Sequence[Waiting]] = doubled) -> None:
+    def __init__(
+        self, answer: Callable[[Sequence[PendingRequest]], Sequence[PendingRequest]] = doubled
+    ) -> None:
         self.seen: list[list[int]] = []
         self._answer = answer
 
-    def __call__(self, waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+    def __call__(self, waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
         self.seen.append([each.client for each in waiting])
         return self._answer(waiting)
 
 
 def test_all_that_wait_are_served_together() -> None:
     serving = Serving()
-    gathering = Gathering(serving)
+    batcher = CooperativeBatcher(serving)
 
     def job(rounds: int) -> int:
         value = 1
         for _ in range(rounds):
-            value = gathering.ask(value)
+            value = batcher.ask(value)
         return value
 
-    done = gathering.run({client: partial(job, client) for client in (3, 0, 2)})
+    done = batcher.run({client: partial(job, client) for client in (3, 0, 2)})
     assert {client: each.result() for client, each in done.items()} == {3: 8, 0: 1, 2: 4}
     assert list(done) == [3, 0, 2]
     assert serving.seen == [[3, 2], [3, 2], [3]]
@@ -64,7 +66,7 @@ def test_all_that_wait_are_served_together() -> None:
 
 def test_one_job_runs_at_a_time_and_always_in_the_same_order() -> None:
     def run() -> list[str]:
-        gathering, log = Gathering(doubled), []
+        batcher, log = CooperativeBatcher(doubled), []
 
         def job(client: int) -> None:
             for step in range(3):
@@ -72,9 +74,9 @@ def test_one_job_runs_at_a_time_and_always_in_the_same_order() -> None:
                 for _ in range(200):
                     pass  # long enough for another thread to cut in, if one were allowed to
                 log.append(f"{client} ends {step}")
-                gathering.ask(0)
+                batcher.ask(0)
 
-        gathering.run({client: partial(job, client) for client in range(4)})
+        batcher.run({client: partial(job, client) for client in range(4)})
         return log
 
     expected = [
@@ -90,12 +92,12 @@ def test_one_job_runs_at_a_time_and_always_in_the_same_order() -> None:
 
 
 def test_who_cannot_be_served_yet_waits_for_the_next_time() -> None:
-    def smallest(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+    def smallest(waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
         return doubled([min(waiting, key=lambda each: each.client)])
 
     serving = Serving(smallest)
-    gathering = Gathering(serving)
-    done = gathering.run({client: partial(gathering.ask, client) for client in (2, 1, 3)})
+    batcher = CooperativeBatcher(serving)
+    done = batcher.run({client: partial(batcher.ask, client) for client in (2, 1, 3)})
     assert [each.result() for each in done.values()] == [4, 2, 6]
     assert serving.seen == [[2, 1, 3], [2, 3], [3]]
 
@@ -103,19 +105,19 @@ def test_who_cannot_be_served_yet_waits_for_the_next_time() -> None:
 @pytest.mark.parametrize("error", [ValueError("one"), KeyboardInterrupt(), SystemExit(3), Interrupted()])
 @pytest.mark.parametrize("asked", [0, 1])
 def test_an_error_of_one_job_is_its_own(error: BaseException, asked: int) -> None:
-    gathering = Gathering(doubled)
+    batcher = CooperativeBatcher(doubled)
 
     def bad() -> None:
         for _ in range(asked):
-            gathering.ask(1)
+            batcher.ask(1)
         raise error
 
     def good() -> int:
-        first: int = gathering.ask(1)
-        second: int = gathering.ask(first)
+        first: int = batcher.ask(1)
+        second: int = batcher.ask(first)
         return second
 
-    done = gathering.run({0: good, 1: bad, 2: good})
+    done = batcher.run({0: good, 1: bad, 2: good})
     assert (done[0].result(), done[2].result()) == (4, 4)
     with pytest.raises(type(error)) as caught:
         done[1].result()
@@ -123,58 +125,58 @@ def test_an_error_of_one_job_is_its_own(error: BaseException, asked: int) -> Non
 
 
 def test_a_request_may_fail_and_its_job_go_on() -> None:
-    def odd_fail(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+    def odd_fail(waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
         for each in waiting:
             if each.request % 2:
                 each.error = ValueError("odd")
         return doubled(waiting)
 
-    gathering = Gathering(odd_fail)
+    batcher = CooperativeBatcher(odd_fail)
 
     def job(value: int) -> int:
         try:
-            answer: int = gathering.ask(value)
+            answer: int = batcher.ask(value)
         except ValueError:
-            answer = gathering.ask(10 * value)
+            answer = batcher.ask(10 * value)
         return answer
 
-    done = gathering.run({client: partial(job, client) for client in range(4)})
+    done = batcher.run({client: partial(job, client) for client in range(4)})
     assert [each.result() for each in done.values()] == [0, 20, 4, 60]
 
 
 def test_a_job_may_return_nothing_and_there_may_be_no_job() -> None:
-    gathering = Gathering(doubled)
-    assert gathering.run({1: lambda: None})[1].result() is None
-    assert gathering.run({}) == {}
+    batcher = CooperativeBatcher(doubled)
+    assert batcher.run({1: lambda: None})[1].result() is None
+    assert batcher.run({}) == {}
 
 
 def test_jobs_know_that_they_are_jobs() -> None:
-    gathering, other = Gathering(doubled), Gathering(doubled)
-    seen = gathering.run({1: lambda: (gathering.inside, other.inside)})[1].result()
+    batcher, other = CooperativeBatcher(doubled), CooperativeBatcher(doubled)
+    seen = batcher.run({1: lambda: (batcher.inside, other.inside)})[1].result()
     assert seen == (True, False)
-    assert not gathering.inside
+    assert not batcher.inside
 
 
-def broken_off(error: BaseException) -> tuple[Gathering, list[bool]]:
+def broken_off(error: BaseException) -> tuple[CooperativeBatcher, list[bool]]:
     """A gathering that serves nobody as long as the list is not empty."""
     breaks = [True]
 
-    def serve(waiting: Sequence[Waiting]) -> Sequence[Waiting]:
+    def serve(waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
         if breaks:
             raise error
         return doubled(waiting)
 
-    return Gathering(serve), breaks
+    return CooperativeBatcher(serve), breaks
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), Interrupted()])
 def test_what_cannot_be_served_ends_all_jobs(error: BaseException) -> None:
-    gathering, breaks = broken_off(error)
+    batcher, breaks = broken_off(error)
     log: list[str] = []
 
     def job(client: int) -> Any:
         try:
-            return gathering.ask(client)
+            return batcher.ask(client)
         except Exception:  # as code does that expects trouble in training
             log.append("caught")
         finally:
@@ -182,62 +184,62 @@ def test_what_cannot_be_served_ends_all_jobs(error: BaseException) -> None:
 
     jobs: dict[int, Callable[[], Any]] = {client: partial(job, client) for client in range(3)}
     with pytest.raises(type(error)):
-        gathering.run({**jobs, 9: lambda: "finished before"})
+        batcher.run({**jobs, 9: lambda: "finished before"})
     assert sorted(log) == ["0 ends", "1 ends", "2 ends"]
     breaks.clear()
-    done = gathering.run(jobs)
+    done = batcher.run(jobs)
     assert [each.result() for each in done.values()] == [0, 2, 4], "and it can be used again"
 
 
 def test_jobs_that_ask_while_they_are_ended_are_ended_all_the_same() -> None:
-    gathering, breaks = broken_off(ValueError("no"))
+    batcher, breaks = broken_off(ValueError("no"))
 
     def stubborn() -> Any:
         try:
-            return gathering.ask(1)
+            return batcher.ask(1)
         finally:
-            gathering.ask(2)
+            batcher.ask(2)
 
     with pytest.raises(ValueError, match="no"):
-        gathering.run(dict.fromkeys(range(3), stubborn))
+        batcher.run(dict.fromkeys(range(3), stubborn))
     breaks.clear()
-    assert [each.result() for each in gathering.run({1: stubborn}).values()] == [2]
+    assert [each.result() for each in batcher.run({1: stubborn}).values()] == [2]
 
 
 def test_jobs_that_will_not_be_ended_do_no_harm() -> None:
-    gathering, breaks = broken_off(ValueError("no"))
+    batcher, breaks = broken_off(ValueError("no"))
     ended = []
 
     def stubborn(client: int) -> Any:
         try:
-            return gathering.ask(client)
+            return batcher.ask(client)
         except Cancelled:
             ended.append(client)
 
     jobs = {client: partial(stubborn, client) for client in range(4)}
     with pytest.raises(ValueError, match="no"):
-        gathering.run(jobs)
+        batcher.run(jobs)
     assert sorted(ended) == [0, 1, 2, 3]
     breaks.clear()
-    done = gathering.run(jobs)
+    done = batcher.run(jobs)
     assert [each.result() for each in done.values()] == [0, 2, 4, 6]
 
 
 def test_an_interrupt_while_a_job_is_at_work_ends_it_too() -> None:
     """The signal comes while one job waits and another computes, which then asks for something."""
-    gathering, first_ended = Gathering(doubled), threading.Event()
+    batcher, first_ended = CooperativeBatcher(doubled), threading.Event()
     log: list[object] = []
 
     def waiting() -> None:
         try:
-            gathering.ask(1)
+            batcher.ask(1)
         finally:
             first_ended.set()
 
     def working() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         log.append(first_ended.wait(LONG))
-        gathering.ask(2)
+        batcher.ask(2)
         log.append("went on")  # pragma: no cover
 
     def interrupt(*_: Any) -> None:
@@ -246,15 +248,15 @@ def test_an_interrupt_while_a_job_is_at_work_ends_it_too() -> None:
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(Interrupted):
-            gathering.run({0: waiting, 1: working, 2: waiting})
+            batcher.run({0: waiting, 1: working, 2: waiting})
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert log == [True]
-    assert gathering.run({3: partial(gathering.ask, 5)})[3].result() == 10
+    assert batcher.run({3: partial(batcher.ask, 5)})[3].result() == 10
 
 
 def test_a_thread_that_does_not_start_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    gathering = Gathering(doubled)
+    batcher = CooperativeBatcher(doubled)
     started: list[threading.Thread] = []
     start = threading.Thread.start
 
@@ -266,7 +268,7 @@ def test_a_thread_that_does_not_start_ends_the_others(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", failing)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        gathering.run({client: partial(gathering.ask, client) for client in range(4)})
+        batcher.run({client: partial(batcher.ask, client) for client in range(4)})
     assert not any(thread.is_alive() for thread in started)
 
 
@@ -290,9 +292,9 @@ class Interrupting:
 @pytest.mark.parametrize("number", [1, 3, 6, 8, 10])
 def test_an_interrupt_at_any_time_ends_everybody(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """After the fifth, all have their answers already, and are woken one by one."""
-    gathering, held = Gathering(doubled), gathering_module._held
+    batcher, held = CooperativeBatcher(doubled), batcher_module._held
     with monkeypatch.context() as patch:
-        patch.setattr(gathering_module, "_held", lambda: Interrupting(held(), number))
+        patch.setattr(batcher_module, "_held", lambda: Interrupting(held(), number))
         with pytest.raises(Interrupted):
-            gathering.run({client: partial(gathering.ask, client) for client in range(5)})
-    assert gathering.run({1: partial(gathering.ask, 7)})[1].result() == 14
+            batcher.run({client: partial(batcher.ask, client) for client in range(5)})
+    assert batcher.run({1: partial(batcher.ask, 7)})[1].result() == 14

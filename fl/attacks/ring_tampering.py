@@ -21,7 +21,7 @@ from fl.errors import TrainingError
 from fl.samples import Array
 
 
-class Field(Protocol):
+class SumPartBounds(Protocol):
     """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits.
 
     `most`   grid points that an element of an honest client may reach.
@@ -48,7 +48,7 @@ class Tampering(ABC):
     parts: Collection[str] | None = None
 
     def __call__(
-        self, _kind: str, residues: Sequence[Array], fields: Sequence[Field], /
+        self, _kind: str, residues: Sequence[Array], fields: Sequence[SumPartBounds], /
     ) -> tuple[Array, ...]:
         """What goes into a sum in place of `residues`, of whichever kind it is."""
         return tuple(
@@ -57,7 +57,7 @@ class Tampering(ABC):
         )
 
     @abstractmethod
-    def change(self, own: Array, part: Field) -> Array:
+    def change(self, own: Array, part: SumPartBounds) -> Array:
         """The same number of 64-bit residues, of which the lowest `part.bits` bits count."""
 
 
@@ -67,7 +67,7 @@ class Overflow(Tampering):
 
     rng: np.random.Generator = field(repr=False)
 
-    def change(self, own: Array, part: Field) -> Array:
+    def change(self, own: Array, part: SumPartBounds) -> Array:
         return self.rng.integers(0, (1 << part.bits) - 1, own.shape, np.uint64, endpoint=True)
 
 
@@ -78,7 +78,7 @@ class Wrap(Tampering):
     It is its own inverse, so an even number of clients who do this cancel each other.
     """
 
-    def change(self, own: Array, part: Field) -> Array:
+    def change(self, own: Array, part: SumPartBounds) -> Array:
         return np.full(own.shape, 1 << (part.bits - 1), np.uint64)
 
 
@@ -90,7 +90,7 @@ class LargestHonest(Tampering):
     are as large as they may be, from the first on.
     """
 
-    def change(self, own: Array, part: Field) -> Array:
+    def change(self, own: Array, part: SumPartBounds) -> Array:
         if part.norm is not None:
             return np.full(own.shape, isqrt(part.norm**2 // len(own)), np.uint64)
         if part.total is None:
@@ -109,7 +109,7 @@ class Multiply(Tampering):
         if type(self.factor) is not int:
             raise TrainingError(f"residues are multiplied by a whole number, not {self.factor!r}")
 
-    def change(self, own: Array, part: Field) -> Array:
+    def change(self, own: Array, part: SumPartBounds) -> Array:
         return own * np.uint64(self.factor % (1 << part.bits))
 
 

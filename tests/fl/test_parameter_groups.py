@@ -8,9 +8,9 @@ import pytest
 from torch import nn
 
 from fl.errors import TrainingError
-from fl.flat import flatten
-from fl.groups import Groups, layer_groups
+from fl.flat_model import flatten
 from fl.models import MODELS, build
+from fl.parameter_groups import Groups, layer_groups
 
 
 def module() -> nn.Module:
