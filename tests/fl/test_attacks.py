@@ -594,7 +594,7 @@ def test_a_cohort_is_a_mapping_that_says_little() -> None:
     cohort = WrappedLearners(learners)
     assert dict(cohort) == learners
     assert (list(cohort), len(cohort), 4 in cohort, 2 in cohort) == ([4, 1], 2, True, False)
-    assert repr(cohort) == "Cohort(2 clients)"
+    assert repr(cohort) == "WrappedLearners(2 clients)"
     with pytest.raises(KeyError):
         cohort[2]
 
