@@ -220,3 +220,9 @@ def test_every_loss_of_a_session_has_words(reason: SessionLossReason) -> None:
 )
 def test_lines_of_a_client(event: NetworkEvent, line: LogLine) -> None:
     assert render(event) == line
+
+
+@pytest.mark.parametrize("name", ["_client_side", "_server_side", "_client_machine", "_server_machine"])
+def test_an_event_without_a_line_is_an_error(name: str) -> None:
+    with pytest.raises(AssertionError):
+        getattr(module, name)(object())
