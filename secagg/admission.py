@@ -1,7 +1,7 @@
 """The server's side of set-up: whose keys are accepted, and who dealt shares.
 
 An honest server checks what honest clients would refuse, so that one bad client is turned away alone
-instead of stopping everybody.
+instead of stopping the session.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Admission:
         self._adverts[sender] = advert
 
     def withdraw(self, member: int) -> None:
-        """Somebody left before the key list was made: the cohort need not count on it."""
+        """Remove a client that left before the key list was made."""
         self._adverts.pop(member, None)
 
     def _check_signature(self, advert: Advert) -> None:
@@ -88,7 +88,7 @@ class Admission:
     def _ring(
         self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
     ) -> tuple[Cohort, list[Outgoing]]:
-        """Everybody gets the adverts of its neighbours, and of itself."""
+        """Each client gets the adverts of its neighbours, and its own."""
         size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
         neighbours = topology.graph.neighbours
         session = ring_session_id(
@@ -125,11 +125,11 @@ class Admission:
         return b"".join(parcels)
 
     def forget_envelopes(self) -> None:
-        """They are delivered; nobody will ask for them again."""
+        """Drop the envelopes once they are delivered."""
         self._envelopes.clear()
 
     def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
-        """Somebody could not open some envelopes; it says so once."""
+        """Note the one report of a client that could not open some envelopes."""
         if sender not in self._signatures or sender in self._reporters:
             raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
         around = graph.neighbourhood(cohort.position[sender])
@@ -171,7 +171,7 @@ class Attendance:
         self.answered = set()
 
     def check(self, sender: int, stage: str) -> None:
-        """Somebody the stage was opened for, for the first time."""
+        """Check that the stage waits for this client, and that it has not answered yet."""
         if sender in self.answered:
             raise OutOfOrder(sender, f"a second answer while {stage}")
         if self._asked is not None and sender not in self._asked:

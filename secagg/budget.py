@@ -105,7 +105,7 @@ class Budget:
 
         Otherwise a budget of ten times what a sum costs would buy nine of them. But sums that cost less than
         a unit would be free for ever. So a unit is forgiven for each sum, and no more than the 2^-20th part
-        of the limit in all: a budget of so many sums buys so many, if each costs a rho of at least 2^-20;
+        of the limit in all: a budget of n sums buys n sums, if each costs a rho of at least 2^-20;
         and no limit is ever exceeded by more than one part in a million.
         """
         if self.charge is None:

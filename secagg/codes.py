@@ -21,7 +21,7 @@ from secagg.spec import L2, Count, LInf, Part, Values
 
 
 def levels(bits: int, cohort: int) -> int:
-    """Grid points of one client, so many above zero and as many below."""
+    """Return the grid points of one client above zero; there are as many below."""
     return ((1 << (bits - 1)) - 1) // cohort
 
 

@@ -1,6 +1,6 @@
 """A cohort: whose keys were exchanged, under which session id and threshold.
 
-The server knows everybody. So does a client of a complete graph; a client of a ring knows its neighbours.
+The server knows all clients. So does a client of a complete graph; a client of a ring knows its neighbours.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Every way a secure sum can go wrong, sorted by whose fault it is.
 
 `LocalError`  is ours: a spec, an input or a call that cannot work. Nothing was sent.
-`PeerError`   is theirs: somebody on the wire broke the protocol. It names the peer.
+`PeerError`   is theirs: a party on the wire broke the protocol. It names the peer.
 `PolicyError` is a `PeerError` of a special kind: well-formed, but less than this client accepts.
-`SumFailed`   is nobody's: too few clients, a group that changed. No total was released.
+`SumFailed`   is no party's fault: too few clients, a group that changed. No total was released.
 
 The docstring of a peer's error says what would have leaked had we gone on. No message ever holds a
 key, a seed, a share or a value of an input.
@@ -73,7 +73,7 @@ class NewerLedger(LedgerError):
 
 
 class ForeignLedger(LedgerError):
-    """A ledger belongs to somebody else, whose spend is not ours."""
+    """A ledger belongs to another identity, whose spend is not ours."""
 
 
 class KeyFileError(LocalError):
@@ -89,7 +89,7 @@ class RegistryError(LocalError):
 
 
 class ForeignRegistry(RegistryError):
-    """A registry that our authority did not sign: whoever did may have made up all of its members."""
+    """A registry that our authority did not sign: all of its members may be made up."""
 
 
 class ExpiredRegistry(RegistryError):
@@ -100,7 +100,7 @@ class ExpiredRegistry(RegistryError):
 
 
 class PeerError(SecaggError):
-    """`peer` broke the protocol. Whoever raises this has stopped for good."""
+    """`peer` broke the protocol. The machine that raises this has stopped for good."""
 
     def __init__(self, peer: Peer, why: str) -> None:
         super().__init__(f"{peer if peer == SERVER else f'client {peer}'}: {why}")
@@ -138,7 +138,7 @@ class OutOfOrder(PeerError):
 class BadKey(PeerError):
     """A public key that changed, repeats, is ours, or is a point of small order.
 
-    Masks agreed under such a key are known to whoever planted it.
+    Masks agreed under such a key are known to the party that planted it.
     """
 
 
@@ -200,7 +200,7 @@ class BadShare(PeerError):
 class CorruptDealer(PeerError):
     """The shares of a client's secret do not open its commitment.
 
-    `proven` if even the tolerated number of lying holders could not explain it; otherwise nobody can tell
+    `proven` if even the tolerated number of lying holders could not explain it; otherwise it cannot be told
     the dealer's lie from theirs.
     """
 
@@ -260,7 +260,7 @@ class SessionLive(PolicyError):
     """This identity already takes part in a session; a parallel one allows differencing."""
 
 
-# --- nobody's -----------------------------------------------------------------------------------
+# --- no one's -----------------------------------------------------------------------------------
 
 
 class SumFailed(SecaggError):
@@ -288,7 +288,7 @@ class CorruptTotal(SumFailed):
 
 
 class CohortChanged(SumFailed):
-    """Somebody left within a group. The sum was abandoned before anything was revealed."""
+    """A client left within a group. The sum was abandoned before anything was revealed."""
 
 
 class Unrecoverable(SumFailed):

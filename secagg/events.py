@@ -83,7 +83,7 @@ class ClientStep:
 
 @dataclass(frozen=True)
 class StageFull:
-    """Everybody who was expected has answered: the stage may be closed early."""
+    """All clients that were expected have answered: the stage may be closed early."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Stranded:
-    """So many neighbours of these clients have gone that they take no further part."""
+    """Too many neighbours of these clients have gone: they take no further part."""
 
     peers: tuple[int, ...]
 

@@ -68,9 +68,9 @@ def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
 
 
 def portions(total: int, *, sharers: int, least: int) -> list[Range]:
-    """From 0 to `total` in ranges that `sharers` take one after the other, whoever is ready first.
+    """From 0 to `total` in ranges that `sharers` take one after the other, the first that is ready.
 
-    Large ones come first, so that there are few, and small ones last, so that nobody waits long for the
+    Large ones come first, so that there are few, and small ones last, so that no worker waits long for the
     others in the end: "Guided self-scheduling: a practical scheduling scheme for parallel supercomputers".
     All but the last have at least `least`, and there are at most `MOST_PORTIONS`.
     """

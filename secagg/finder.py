@@ -21,7 +21,7 @@ these are corrupt, and D drop out if the client itself does not. In the form of 
 (federated-compute, fcp/secagg), they are drawn from all n.
 
 The search. Let t1(k) and d1(k) be the least counts at which X and Y are rare enough: the bounds demand
-t1 <= t <= k + 1 - d1. Whoever draws one neighbour more has no fewer corrupt ones, so neither t1 nor d1 falls
+t1 <= t <= k + 1 - d1. A client with one neighbour more has no fewer corrupt ones, so neither t1 nor d1 falls
 as k grows. Hence if t1(k) + d1(k) - 1 > k, this rules out every number of neighbours from k to below
 t1(k) + d1(k) - 1, and the search goes on from there. The first number that is not ruled out is the least
 that works, although a larger one may not. The bound on gaps falls as k grows, and so tells where to start.
@@ -44,7 +44,7 @@ MAX_CLIENTS: Final = 10**9
 MAX_BITS: Final = 1024
 # One share alone would be the secret itself.
 LEAST_THRESHOLD: Final = 2
-# Nobody could serve more neighbours, and a search that finds nothing should end soon.
+# No client could serve more neighbours, and a search that finds nothing should end soon.
 MAX_NEIGHBOURS: Final = 1 << 17
 # The complete graph needs no trust in who draws it. Up to this many clients it also costs each of them less
 # than a ring in a large cohort: 136 neighbours among 10,000, if a fifth is corrupt and a fifth drops out.
@@ -271,11 +271,11 @@ class _Ring:
         )
 
     def _corrupt_from(self, neighbours: int) -> int:
-        """So many corrupt neighbours are rare: t1."""
+        """The number of corrupt neighbours that is rarely reached: t1."""
         return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
 
     def _dropped_from(self, neighbours: int) -> int:
-        """So many neighbours that drop out are rare: d1."""
+        """The number of dropped neighbours that is rarely reached: d1."""
         return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
 
     def _around(self, marked: int, neighbours: int) -> Hypergeometric:
@@ -359,7 +359,7 @@ def _complete_threshold(clients: int, corrupt: int, dropped: int, server: Server
             f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "
             "invite fewer, or choose a ring, which a malicious_server must not draw"
         )
-    # Whoever can tell clients different things splits them, however honestly the graph was drawn.
+    # A server that can tell clients different things splits them, however honestly the graph was drawn.
     trust = Trust.CURIOUS if server is ServerClass.CURIOUS else Trust.MALICIOUS
     least = trust.least_threshold(clients, corrupt=corrupt)
     survivors = clients - dropped

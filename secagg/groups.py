@@ -162,7 +162,7 @@ class Agenda:
         self.next_sum += 1
 
     def confirm(self, query: Query, survivors: PositionSet, *, revealed: set[int]) -> None:
-        """A total was released. Whoever did not reveal would sit the next sum of the group out."""
+        """A total was released. A client that did not reveal would sit the next sum of the group out."""
         self._groups.confirm(query.kind, query.round, survivors)
         if revealed != survivors:
             self._groups.close(query.kind, query.round)

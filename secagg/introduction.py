@@ -27,7 +27,7 @@ class Introduction:
     own: Advert
 
     def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
-        """Everybody's keys. Raises what `refusals` raise."""
+        """The keys of all clients. Raises what `refusals` raise."""
         policy = self.policy
         adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
         refusals.check_cohort_size(len(adverts), policy)

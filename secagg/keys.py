@@ -151,7 +151,7 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def secret(self) -> bytes:
-        """The 32 private bytes, for whoever keeps the key file. Only `secagg.net` calls it."""
+        """The 32 private bytes, for the key file. Only `secagg.net` calls it."""
         raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
         return self._key.private_bytes(raw, serialization.PrivateFormat.Raw, none)
 

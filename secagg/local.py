@@ -258,7 +258,7 @@ class LocalSession:
         return next((event.contributors for event in released), ())
 
     def end(self) -> None:
-        """End the session for everybody, absent clients included."""
+        """End the session for all clients, absent ones included."""
         self._server.end()
         for client in self._clients.values():
             client.leave()

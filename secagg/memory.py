@@ -21,7 +21,7 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class SumFacts:
-    """About an answered sum, for whoever reads the ledger later. None of it is secret.
+    """About an answered sum, for later readers of the ledger. None of it is secret.
 
     `query` is the digest of the query's frame, broadcast included; `cohort` and `roster` are sizes.
     """
@@ -118,7 +118,7 @@ class VolatileMemory:
         self._registry = (NEVER, b"")
 
     def check_owner(self, member: int, public_key: bytes) -> None:
-        """It is whoever's it was made for: nobody finds it by a name."""
+        """Accept any owner: it is not found by a name."""
 
     def open_session(self) -> None:
         if self._live:
@@ -152,7 +152,7 @@ class VolatileMemory:
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Nobody will read it."""
+        """Discard the note: it is never read."""
 
     @property
     def spend(self) -> Spend:

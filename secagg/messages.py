@@ -191,7 +191,7 @@ class Farewell(Message):
 class Neighbours(Message):
     """On a ring, in place of the key list: the adverts of one client and its neighbours.
 
-    Everybody's list is another, so everybody is told the size of the cohort and the digest of all its keys.
+    Each client has another list, so each is told the size of the cohort and the digest of all its keys.
     """
 
     TYPE = 9

@@ -1,10 +1,10 @@
-"""What clients promise about the noise of a sum: how much the total holds, whoever drops out or colludes.
+"""What the noise of a sum is planned for: how much the total holds under drop-outs and collusion.
 
-Let n be the clients of a sum's roster, of which at most T drop out and C collude. The noise that a part needs
-has to come from the n - T - C honest ones that are sure to stay, so everyone adds 1 / (n - T - C) of it. When
-nobody drops, that is too much. Removable noise is cut into components, each from a seed of its own: one that
-always stays, and further ones of m, m, 2m, 4m, ... Once it is known who stayed, the seeds of a subset are
-revealed, and what is left adds up to the target again, never to less.
+Let n be the clients of a sum's roster, of which at most T drop out and C collude. The noise that a part
+needs has to come from the n - T - C honest ones that are sure to stay, so everyone adds 1 / (n - T - C) of
+it. When no client drops out, that is too much. Removable noise is cut into components, each from a seed of
+its own: one that always stays, and further ones of m, m, 2m, 4m, ... Once it is known who stayed, the seeds
+of a subset are revealed, and what is left adds up to the target again, never to less.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NoiseAssumptions:
     `colluders`  most contributors whose noise the adversary knows.
     `removable`  whether surplus noise is removed once it is known who stayed.
 
-    Raises `SpecError` if nobody honest would be sure to stay.
+    Raises `SpecError` if no honest client would be sure to stay.
 
     >>> NoiseAssumptions(clients=20, dropouts=3, colluders=1, removable=True).least_roster
     5
@@ -135,7 +135,7 @@ class NoiseAssumptions:
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
     def left(self, roster: int) -> Fraction:
-        """What everyone's noise leaves in the total when nobody drops out, as a part of the target."""
+        """What everyone's noise leaves in the total when no client drops out, as a part of the target."""
         removed = self.surplus(roster, roster)
         shares = enumerate(self.components(roster))
         return sum((share for index, share in shares if index not in removed), Fraction(0))
@@ -172,7 +172,7 @@ class NoisyPart(Protocol):
 def bits_for_noise(
     part: NoisyPart, noise: Noise, promise: NoiseAssumptions, clients: int, *, stddevs: float = LEAST_STDDEVS
 ) -> int:
-    """The least bits with which so many honest clients are so many standard deviations away from wrapping."""
+    """Return the least bits with which the total stays `stddevs` standard deviations away from wrapping."""
     variance = clients * promise.left(clients) * noise.variance
     reach = clients * float(getattr(part.bound, "limit", 0)) * noise.scale
     if part.is_rotated:

@@ -31,7 +31,7 @@ class Policy:
                          zero-concentrated differential privacy, added up over all of them. None: no limit.
                          A sum with a part without noise is not counted here but under `unnoised_sums`; set
                          that to 0 for a budget that holds for everything.
-    `adjacency`          between which two worlds nobody can tell, for that rho. To be kept for as long as
+    `adjacency`          which two worlds cannot be told apart, for that rho. To be kept for as long as
                          the identity lives: costs under `replace` do not add to the others.
     `max_query_bytes`    largest broadcast it holds in memory.
     `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
@@ -39,7 +39,7 @@ class Policy:
 
     A cohort of more than 1024 clients meets on a ring, and only under `curious_server`.
 
-    Raises `ParameterError` where it would protect nobody.
+    Raises `ParameterError` where it would protect no client.
 
     >>> Policy(
     ...     trust="curious_server", corrupt=1, min_cohort=3, max_cohort=50, min_contributors=3,

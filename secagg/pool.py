@@ -3,14 +3,14 @@
     with ProcessPool(4) as pool:
         server = ServerMachine(..., expander=pool)
 
-First the processes agree on the seeds, then they expand them, and each time whoever is ready takes the next
-portion: cores differ in speed from moment to moment, and nobody is to wait for another. A vector is cut into
-a stretch for each process, and the masks of each stretch into portions. A process takes those of its own
-stretch first, and then helps with others. What a worker made of them returns in shared memory. Whoever waits
-for another stays awake for some milliseconds, because waking up can take as long.
+First the processes agree on the seeds, then they expand them, and each time the process that is ready takes
+the next portion: cores differ in speed from moment to moment, and none is to wait for another. A vector is
+cut into a stretch for each process, and the masks of each stretch into portions. A process takes those of
+its own stretch first, and then helps with others. What a worker made of them returns in shared memory.
+Whoever waits for another stays awake for some milliseconds, because waking up can take as long.
 
 Portions are numbers in pipes that all processes read, one byte each, so that a worker that dies holds no
-lock. It costs time and nothing more: what nobody reports as done is done here. Secrets reach the workers
+lock. It costs time and nothing more: what no worker reports as done is done here. Secrets reach the workers
 through pipes of their own and nothing else, and no process writes to another that does not read. As always
 with processes that are spawned, a script that uses a pool keeps its own work below
 ``if __name__ == "__main__":``.
@@ -54,7 +54,7 @@ MAX_PROCESSES: Final = 64
 # Most bytes of a stretch, and stretches that a worker has memory for. Containers have little that is shared.
 _STRETCH: Final = 1 << 21
 _SLOTS: Final = 2
-# Least bytes of a stretch: each mask of each stretch needs a cipher, which costs as much as so many bytes.
+# Least bytes of a stretch: each mask of each stretch needs a cipher, which costs as much as these bytes.
 _SHORT: Final = 1 << 17
 _CIPHER: Final = 1 << 15
 # Least of a portion, in bytes of key stream and in agreements: some tenths of a millisecond.
@@ -167,7 +167,7 @@ class ProcessPool:
         return (stretches[start : start + count] for start in range(0, len(stretches), count))
 
     def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
-        """One round. What nobody has done in the end, because it died, is done here."""
+        """One round. What is left in the end, because a worker died, is done here."""
         size = sum(part.nbytes for part in views[0]) + _CIPHER
         ranges = self._portions(sum(map(len, seeds)), -(-_GRAIN // size))
         job = _Job(
@@ -273,7 +273,7 @@ class _Worker:
         results.close()
 
     def wait(self) -> None:
-        """Until it is ready for something new. Nobody is interested any more in what it finds until then."""
+        """Until it is ready for something new. What it finds until then is discarded."""
         while self._alive and self._owed > 0:
             self.finish()
 
@@ -293,7 +293,7 @@ class _Worker:
         return result
 
     def _attempt(self, owed: int, step: Callable[..., Any], *args: object) -> Any:
-        """One step of the conversation, after which it owes so many answers more.
+        """One step of the conversation, after which it owes that many answers more.
 
         Who is interrupted cannot know where the conversation stands, so it ends there.
         """
@@ -320,7 +320,7 @@ class _Worker:
             part += masks
 
     def close(self) -> None:
-        """Ask it to end; whoever holds its pipe open in another process, it does not live on."""
+        """Ask it to end. It ends even if another process holds its pipe open."""
         self._attempt(0, self._tasks.send, None)
         self._alive = False
         self._process.join(_PATIENCE)

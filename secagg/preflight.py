@@ -38,7 +38,7 @@ class Preflight:
     """What was found. A session should begin only if `problems` is empty.
 
     With fewer than `quorum` clients to its end, no sum is released. `margin` is how many may leave: all
-    others, and on a ring fewer, or somebody may by chance be left with too few neighbours.
+    others, and on a ring fewer, or a client may by chance be left with too few neighbours.
 
     What `preflight` returns.
     """
@@ -162,7 +162,7 @@ def _setup_bytes(neighbours: int, form: Format) -> int:
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
     """What one client sends in a sum: its input, a confirmation if the session is signed, shares of all.
 
-    If nobody drops out, all removable noise is surplus, and shares are the most.
+    If no client drops out, all removable noise is surplus, and shares are the most.
     """
     shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES * (1 + spec.seeds)) + _SUM_INDEX
     confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0

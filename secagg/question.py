@@ -75,7 +75,7 @@ class Question:
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
     def surplus(self, survivors: int) -> tuple[int, ...]:
-        """The layers of noise that are removed if so many of the roster contribute."""
+        """The layers of noise that are removed if `survivors` of the roster contribute."""
         promise = self.spec.promise
         return promise.surplus(len(self.roster), survivors) if promise is not None else ()
 

@@ -138,7 +138,7 @@ def check_parcel_sender(parcel: Parcel, cohort: Circle, own: int) -> None:
 
 
 def check_parcel_signature(parcel: Parcel, cohort: Circle, registry: Registry) -> None:
-    """Only whoever signed this very key list has seen the keys we have seen."""
+    """Only a client that signed this very key list has seen the keys we have seen."""
     key = registry.members[parcel.sender]
     verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
 
@@ -233,7 +233,7 @@ def check_contributors(survivors: Collection[int], cohort: Circle, least: int) -
 
 
 def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
-    """Enough of those who added noise stayed; it was planned for so many drop-outs and no more."""
+    """Enough of those who added noise stayed; it was planned for a limited number of drop-outs."""
     dropped = len(roster) - survivors
     if spec.promise is not None and dropped > spec.promise.dropouts:
         raise e.FewContributors(

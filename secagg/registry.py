@@ -84,14 +84,14 @@ class Registry:
 
 @dataclass(frozen=True)
 class SignedRegistry:
-    """What a registry's file says. Nobody may act on it before `verified`."""
+    """What a registry's file says. It must not be used before `verified`."""
 
     claimed: Registry
     signature: bytes
 
     @classmethod
     def parse(cls, data: bytes) -> SignedRegistry:
-        """Raises `WrongRegistry` if `data` is no registry, whoever signed it."""
+        """Raises `WrongRegistry` if `data` is no registry, whatever its signature."""
         try:
             version, expires, records, signature = _parse(data)
             registry = Registry(version, dict(_members(records)), expires)
@@ -113,11 +113,11 @@ class SignedRegistry:
 def verify_registry(data: bytes, *, authority: bytes) -> Registry:
     """The registry in `data`; raises `WrongRegistry` unless `authority` signed it.
 
-    >>> authority, somebody = Identity.generate(), Identity.generate()
-    >>> data = Registry(1, {7: somebody.public}).sign(authority)
+    >>> authority, member = Identity.generate(), Identity.generate()
+    >>> data = Registry(1, {7: member.public}).sign(authority)
     >>> verify_registry(data, authority=authority.public).version
     1
-    >>> verify_registry(data, authority=somebody.public)
+    >>> verify_registry(data, authority=member.public)
     Traceback (most recent call last):
         ...
     secagg.errors.WrongRegistry: ...

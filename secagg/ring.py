@@ -22,7 +22,7 @@ Residues: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 # Elements packed at a time: the block and what becomes of it stay in the second-level cache.
 _BLOCK: Final = 1 << 16
-# So many elements are whole bytes for every b.
+# This many elements are whole bytes for every b.
 _STRIDE: Final = 8
 
 

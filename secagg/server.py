@@ -1,7 +1,7 @@
 """The server's machine: frames in, frames and events out. No sockets, no clock.
 
     events = server.receive(sender, frame)      # never raises on what a client sends
-    step = server.close_stage()                 # whoever owns the deadline calls this
+    step = server.close_stage()                 # the owner of the deadline calls this
     step = server.ask(kind, payload, round_number=r)
 
 A client that breaks the protocol is excluded, one that is late is ignored, one that is missing is a
@@ -45,8 +45,8 @@ _S: Final = ServerState
 class ServerMachine:
     """One session with one cohort.
 
-    Send `invitation` to everybody; `receive` takes what clients send, and `close_stage`, `ask`, `abandon` and
-    `end` return frames to send and events. Raises `LocalError` where its parameters do not fit together.
+    Send `invitation` to all clients; `receive` takes what clients send, and `close_stage`, `ask`, `abandon`
+    and `end` return frames to send and events. Raises `LocalError` where its parameters do not fit together.
     Misbehaviour of clients becomes events.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
@@ -98,7 +98,7 @@ class ServerMachine:
         return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
-        """The same frame for everybody."""
+        """Return the same frame for all clients."""
         registry = self._registry.digest if self._registry else b""
         nonce = self._hooks.random(NONCE_BYTES)
         trust, table = str(self._params.trust), self._table.digest
@@ -186,7 +186,7 @@ class ServerMachine:
         return self._full()
 
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        """Begin a sum. Raises `CohortChanged` if its group has lost somebody, before anyone is asked."""
+        """Begin a sum. Raises `CohortChanged` if its group has lost a client, before any is asked."""
         self._require(_S.READY)
         self._agenda.check(kind, payload, round_number)
         self._part_with_stranded()
@@ -199,7 +199,7 @@ class ServerMachine:
         return ServerStep((self._to(question.roster, frame),), self._tell())
 
     def close_stage(self) -> ServerStep:
-        """End the current stage with whoever has answered."""
+        """End the current stage with the clients that have answered."""
         closers = {
             _S.INVITING: self._close_inviting,
             _S.SHARING: self._close_sharing,
@@ -225,7 +225,7 @@ class ServerMachine:
         return self._abort(errors.SumFailed("abandoned by the server's owner"))
 
     def end(self) -> ServerStep:
-        """End the session and tell everybody."""
+        """End the session and tell all clients."""
         if self._state in (_S.ENDED, _S.FAILED):
             return ServerStep()
         told = self._attendance.here(self._admission.advertised)
@@ -314,7 +314,7 @@ class ServerMachine:
         return ServerStep(outgoing, (*self._tell(), ready))
 
     def _part_with_stranded(self) -> None:
-        """On a ring, ask no more of members whose neighbours have gone: nobody could remove their masks."""
+        """On a ring, ask no more of members whose neighbours have gone: their masks could not be removed."""
         stranded = self._topology.stranded(PositionSet(self._positions(self.members)))
         self._untold += sorted(self._cohort.ids[position] for position in stranded)
         self._stranded.update(self._untold)

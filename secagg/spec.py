@@ -278,7 +278,7 @@ class SumSpec:
 
     @cached_property
     def least_roster(self) -> int:
-        """Fewest clients for its noise: somebody honest is sure to stay, and the total does not wrap."""
+        """Fewest clients for its noise: an honest one is sure to stay, and the total does not wrap."""
         return fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property

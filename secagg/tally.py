@@ -69,7 +69,7 @@ class Tally:
         self.contributors.add(position)
 
     def fix_survivors(self) -> PositionSet:
-        """From here on, nobody else is in the sum. While shares are on their way, room is made for it."""
+        """From here on, no other client is in the sum. While shares are on their way, room is made for it."""
         self._room = self.question.encoding.room()
         self.survivors = PositionSet(self.contributors)
         self._surplus = self.question.surplus(len(self.survivors))
@@ -77,7 +77,7 @@ class Tally:
         return self.survivors
 
     def _layers(self, position: int) -> tuple[int, ...]:
-        """Of which everybody around reveals a share."""
+        """Of which all neighbours reveal a share."""
         return (0, *self._surplus) if position in self.contributors else (0,)
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
@@ -106,7 +106,7 @@ class Tally:
     # --- unmasking ---
 
     def check_reach(self, present: PositionSet | set[int], threshold: int) -> None:
-        """Raise `TooFewClients` unless a threshold of everybody's holders are in `present`."""
+        """Raise `TooFewClients` unless a threshold of each client's holders are in `present`."""
         around = self._graph.present_around(present)
         worst = min(self.question.roster, key=around.__getitem__)
         if around[worst] < threshold:
@@ -164,7 +164,7 @@ class Tally:
     def _reconstruct(
         self, reconstruction: Reconstruction
     ) -> tuple[dict[_Secret, bytes], list[CorruptDealer]]:
-        """Everybody's secrets, or all the dealers whose secrets cannot be had."""
+        """The secrets of all clients, or all the dealers whose secrets cannot be had."""
         secrets: dict[_Secret, bytes] = {}
         blamed: list[CorruptDealer] = []
         answered = self._graph.present_around(self.revealed)
@@ -181,7 +181,7 @@ class Tally:
             except CorruptDealer as error:
                 blamed.append(error)
                 if len(blamed) > self._corrupt and not error.proven:
-                    break  # holders lie; the sum is lost, and finding more of their victims helps nobody
+                    break  # holders lie; the sum is lost, and finding more of their victims does not help
         return secrets, blamed
 
     def _matches(self, position: int, layer: int, secret: bytes) -> bool:

@@ -26,10 +26,10 @@ from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """What a session among so many clients will look like.
+    """What a session among a number of clients will look like.
 
     `least` is the number of survivors that privacy needs: a threshold of them, or enough to hold a ring
-    together. `spare` is the number of drop-outs that leave everybody a threshold of holders, on a ring with
+    together. `spare` is the number of drop-outs that leave each client a threshold of holders, on a ring with
     the given probability.
     """
 
@@ -140,7 +140,7 @@ class Graph(Protocol):
 
 
 class CompleteGraph:
-    """Everybody is everybody's neighbour."""
+    """Each client is a neighbour of all others."""
 
     def __init__(self, size: int) -> None:
         self._everybody = range(size)
@@ -213,7 +213,7 @@ class RingGraph:
         return int(np.count_nonzero(steps > self._half)) < 2
 
     def _present(self, present: Collection[int]) -> NDArray[np.int64]:
-        """Around the circle, one where somebody is present."""
+        """Around the circle, one where a client is present."""
         marks = np.zeros(len(self._order), np.int64)
         marks[list(present)] = 1
         return marks[self._order]

@@ -20,7 +20,7 @@ class ClientState(Enum):
     """Where a client stands. The value is what the docs call it."""
 
     NEW = "new"
-    ADVERTISED = "advertised"  # keys sent, waiting for everybody's
+    ADVERTISED = "advertised"  # keys sent, waiting for those of the others
     SHARED = "shared"  # shares sent, waiting for ours
     READY = "ready"  # between sums
     ASKED = "asked"  # a query is with the caller

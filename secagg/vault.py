@@ -26,7 +26,7 @@ from secagg.shamir import SHARE_BYTES
 
 
 class Vault(OneTime):
-    """Secrets of `sums` sums for the client `owner`, with so many seeds of removable noise for each."""
+    """Secrets of `sums` sums for the client `owner`, with `seeds` seeds of removable noise for each."""
 
     def __init__(self, *, owner: int, sums: int, random: Random, seeds: int = 0) -> None:
         self._owner = owner
@@ -69,7 +69,7 @@ class Vault(OneTime):
         return self._channels[session]
 
     def forget_channel(self) -> None:
-        """Once all envelopes are open, nobody needs to open them again."""
+        """Erase the channel key once all envelopes are open."""
         self._channel = b""
         self._channels.clear()
 
@@ -117,7 +117,7 @@ class Vault(OneTime):
         """Shares of each member of the roster: of its self mask if it survived, else of its mask key.
 
         A survivor's are followed by those of its surplus noise, whose layers count from 1. All shares of the
-        sum are gone afterwards, so nobody obtains both kinds for one member, or noise that has to stay.
+        sum are gone afterwards, so no one obtains both kinds for one member, or noise that has to stay.
         """
         taken = (0, *(1 + layer for layer in surplus))
         held = self._held.pop(sum_index, None)

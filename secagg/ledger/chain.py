@@ -19,7 +19,7 @@ Body: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """How many rows there are, and the hash of the last one. Whoever knows it can tell an older copy."""
+    """How many rows there are, and the hash of the last one. With it, an older copy can be recognised."""
 
     rows: int
     hash: bytes

@@ -1,19 +1,19 @@
 """The SQLite file of a ledger: rows are verified on their way in, and safe before anyone goes on.
 
 Two tables: `entries` has the rows, `head` their number and the last hash, so that a lost row is noticed even
-at the end. There is no index that could disagree with them. What the rows mean is the business of whoever
-opens the file, and gets every row once, in order, also those that other processes append.
+at the end. There is no index that could disagree with them. What the rows mean is up to the code that opens
+the file, and gets every row once, in order, also those that other processes append.
 
 **When an entry is safe.** A commit is in the write-ahead log, synced. Damage to that log is no error for
 SQLite: it takes the log to end there, as after a crash. So the log is emptied into the file before an append
-returns, and a damaged log can only lose an entry on which nobody has acted. While somebody reads an older
-state the log cannot be emptied; nobody waits for that reader for long. The entry then stays in the log, and
+returns, and a damaged log can only lose an entry that was not acted on. While another process reads an older
+state the log cannot be emptied; no one waits for that reader for long. The entry then stays in the log, and
 the seal, which knows how many entries there are, is synced too: should the log be damaged, the seal tells.
 
 **Threads** may share an open ledger; they take turns.
 
 **POSIX locks.** No code here opens the file by itself: to close it again would take away the locks that
-SQLite holds on it for this process. Whoever looks at a ledger in use must do so through SQLite.
+SQLite holds on it for this process. Read a ledger in use through SQLite only.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _create(path: Path, body: Body) -> None:
         _fill(draft, body)
         os.link(draft, path)
     finally:
-        draft.unlink(missing_ok=True)  # whoever opened the ledger before us has done it
+        draft.unlink(missing_ok=True)  # a process that opened the ledger before us has done it
 
 
 def _fill(draft: Path, body: Body) -> None:
@@ -190,7 +190,7 @@ class LedgerFile:
             raise self._damaged()
 
     def _check_place(self) -> None:
-        """Whoever charges a file that nobody will find again has charged nothing."""
+        """A charge to a file that is not found again charges nothing."""
         self._place.check()
         self._open_seal.place.check()
 
@@ -255,7 +255,7 @@ class LedgerFile:
         self._open_seal.write(sealed, sync=not emptied)
 
     def _empty_log(self) -> bool:
-        """Whether everything is in the file now. It is not if somebody reads, or writes, for longer."""
+        """Whether everything is in the file now. It is not if another process uses it for longer."""
         self._live.execute(f"PRAGMA busy_timeout = {_MOMENT}")
         try:
             busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -295,7 +295,7 @@ class LedgerFile:
 
     @property
     def _open_seal(self) -> Seal:
-        assert self._seal is not None  # whoever only reads settles nothing, and has no sessions
+        assert self._seal is not None  # a reader settles nothing, and has no sessions
         return self._seal
 
     @contextmanager
@@ -329,7 +329,7 @@ class LedgerFile:
         return self._connection is not None
 
     def close(self) -> None:
-        """Let go of the file. Whoever still wants to write something fails, and so stays silent."""
+        """Let go of the file. Later writes fail, and so nothing is answered."""
         with self.mutex:
             if self._seal is not None:
                 with suppress(LedgerError), self._clear_errors():

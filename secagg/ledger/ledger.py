@@ -56,7 +56,7 @@ class Ledger(ABC):
         return f"{type(self).__name__}(path={str(self._path)!r}, rows={self._file.head.rows}{end})"
 
     def close(self) -> None:
-        """Let go of the file. Whoever still wants to write something fails, and so stays silent."""
+        """Let go of the file. Later writes fail, and so nothing is answered."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Reading:
 
 
 def read_ledger(path: Path | str) -> Reading:
-    """Raises `LedgerError` as opening it would. Nobody is kept waiting for long.
+    """Raises `LedgerError` as opening it would. It does not wait for long.
 
     Nothing is written to a ledger that rests, nor beside it. One that is in use, or has a log because its
     last user was killed, can only be read together with that log: SQLite may leave the log's index beside it.
@@ -113,7 +113,7 @@ def read_ledger(path: Path | str) -> Reading:
 
 
 def _read_at_rest(path: Path) -> Reading | None:
-    """None if it does not rest, or somebody began to use it meanwhile."""
+    """None if it does not rest, or another process began to use it meanwhile."""
     before = resting(path)
     if before is None:
         return None

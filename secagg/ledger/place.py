@@ -2,7 +2,7 @@
 
 The log, the seal and the lock of a ledger are found by its name. Under two names it would have two of each,
 and two sessions could spend the same remainder. So symbolic links are followed first, hard links are refused,
-and whoever has a ledger open looks from time to time whether it is still there.
+and a process that has a ledger open looks from time to time whether it is still there.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Place:
 
 
 def resting(path: Path) -> tuple[int, ...] | None:
-    """What shows from outside whether somebody wrote to a ledger; None while it is in use, or has a log."""
+    """What shows from outside whether a ledger was written to; None while it is in use, or has a log."""
     found = _look(path)
     if log_path(path).exists():
         return None

@@ -87,7 +87,7 @@ class Seal:
             raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
 
     def lock(self) -> bool:
-        """Whether no other process, and nobody else in this one, has a session live."""
+        """Whether no other process, and no other user in this one, has a session live."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

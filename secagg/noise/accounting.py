@@ -52,7 +52,7 @@ _RHO_ROOM: Final = 1 + 2.0**-49
 
 
 class Adjacency(StrEnum):
-    """Between which two worlds nobody can tell.
+    """Which two worlds cannot be told apart.
 
     `ZERO_OUT`    one client's vector is replaced by zeros; its noise is still there. The theorem is about it.
     `ADD_REMOVE`  one client is there or not. Who takes part is public, and so is how much noise that means:
@@ -108,7 +108,7 @@ def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> 
     """At most this, however many of the roster drop out; `variance` is the target of the promise.
 
     Noise that cannot be removed may be counted as that of those who are sure to stay: whatever others add on
-    top tells nobody more. Of removable noise, h honest clients keep their first component and some of the
+    top reveals nothing more. Of removable noise, h honest clients keep their first component and some of the
     others, where h is from `least` to `most`. Added from the largest on, the first run of h equal components
     has at least the variance of the one that always stays. Whatever is added later, of variance v, meets a
     sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
@@ -164,7 +164,7 @@ def most_norm1(norm2: float, size: int) -> float:
 def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO_OUT) -> float | None:
     """The zCDP of one sum over `roster` clients, as long as its promise holds; None if a part has no noise.
 
-    It counts on the promised noise alone, whoever drops out or colludes within the promise.
+    It counts on the promised noise alone, under all drop-outs and collusion within the promise.
 
     Raises `ParameterError` for more clients than promised.
 

@@ -2,7 +2,7 @@
 
 With n clients, vectors of d elements (padded) and norm c, room for k standard deviations and a ring of 2^b,
 let C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the
-variance that each client leaves in it when nobody drops out; both in grid points squared. Then
+variance that each client leaves in it when no client drops out; both in grid points squared. Then
 
     (1)  the norm B of a rounded vector, B^2 = C^2 + C + d/4 + sqrt(d)/2, costs with V what the goal allows,
     (2)  2^b = 2k sqrt(C^2 n^2 / d + (1/4 + w) n).
@@ -171,7 +171,7 @@ class _Grid:
         return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
 
     def fewest_bits(self) -> int:
-        """With so many, the grid is fine, and one bit less would make it too coarse."""
+        """With these, the grid is fine, and one bit less would make it too coarse."""
         for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
         fine = max(for_growth, FINE_VARIANCE / self._least_component)
         needed = _bits_above(self.modulus(fine))

@@ -24,7 +24,7 @@ from secagg.noise_assumptions import Noise
 from secagg.ring import Residues
 from secagg.spec import L2, Count, LInf, Part, Values
 
-# At least 39 % of all roundings are short enough. That none of so many is has a chance below 2^-70.
+# At least 39 % of all roundings are short enough. The chance that none of them is lies below 2^-70.
 _TRIES: Final = 100
 _INT64: Final = 1 << 63
 
@@ -127,7 +127,7 @@ def _sum_of_squares(whole: NDArray[np.int64]) -> int:
 
 # Elements that are transformed while they are in the second-level cache, and their twin.
 _BLOCK: Final = 1 << 14
-# Signs are made from so many bytes at a time.
+# Signs are made from this many bytes at a time.
 _SIGN_BYTES: Final = 1 << 11
 # Rows of a strip: the more, the shorter they are.
 _ROWS: Final = 1 << 7

@@ -102,7 +102,7 @@ def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
 
 
 class Layers:
-    """Of `spec`, for a roster of so many clients. A spec without noise has none."""
+    """Of `spec`, for a roster of `roster` clients. A spec without noise has none."""
 
     def __init__(self, spec: SumSpec, *, roster: int) -> None:
         self._spec = spec

@@ -136,7 +136,7 @@ def _check_norm2(norm2: int, levels: int) -> None:
 
 
 def _spread(promise: NoiseAssumptions, variance: float) -> float:
-    """One standard deviation of the total when nobody drops out, with a little for rounding."""
+    """One standard deviation of the total when no client drops out, with a little for rounding."""
     return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 
 

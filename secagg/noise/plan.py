@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def least_roster(self) -> int:
-        """With fewer clients, everyone would add so much that the total wraps, or nobody may be left."""
+        """With fewer clients, each would add so much that the total wraps, or no honest one may be left."""
         return SumSpec(parts=(self.part("part"),), promise=self.promise).least_roster
 
     # --- how much noise ---
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def sigma_released(self) -> float:
-        """Of the noise in the total when nobody drops out."""
+        """Of the noise in the total when no client drops out."""
         clients = self.promise.clients
         return math.sqrt(clients * self.variance * self.promise.left(self.promise.clients)) / self.scale
 

@@ -14,7 +14,7 @@ How many leading bits the guide looks at follows from the number of thresholds: 
     upper half of U, in which the bits that are known already are ignored, and the lower half.
 
 How long this takes depends on how many samples the guide leaves open; where it is read in memory depends on
-the samples themselves. Nobody else on the machine should be able to observe either.
+the samples themselves. No other process on the machine should be able to observe either.
 """
 
 from __future__ import annotations

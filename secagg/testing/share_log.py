@@ -1,7 +1,7 @@
 """Which shares left which client: the log that the one-kind rule is checked against.
 
 A Reveal frame does not say of which kind its shares are; the survivor set its sender was shown does: a share
-of the self mask for a survivor, of the mask key for anybody else. Whoever holds a threshold of both kinds
+of the self mask for a survivor, of the mask key for anybody else. A party with a threshold of both kinds
 for one client and one sum can read that client's input. What follows a survivor's first share is of seeds of
 its noise; of which layers, only who knows the dealer's secrets can tell.
 """
@@ -53,7 +53,7 @@ class _View:
     form: Format
     session: bytes = b""
     size: int = 0  # of the cohort
-    around: tuple[tuple[int, int], ...] = ()  # (position, id) of everybody in its neighbourhood
+    around: tuple[tuple[int, int], ...] = ()  # (position, id) of all in its neighbourhood
     survivors: dict[int, PositionSet] = field(default_factory=dict)
 
 
@@ -147,6 +147,6 @@ class ShareLog:
 
 
 def _with_seeds(form: Format, advert_bytes: int) -> Format:
-    """The format in which an advert has this length: whoever has removable noise commits to its seeds."""
+    """The format in which an advert has this length: a client with removable noise commits to its seeds."""
     seeds = (advert_bytes - form.advert_bytes) // (form.sums * DIGEST_BYTES)
     return replace(form, seeds=seeds)
