@@ -118,7 +118,7 @@ def _dropouts(args: argparse.Namespace) -> int:
         return int(args.dropouts)
     lost: Fraction = 1 - (1 - args.dropout_training) * (1 - args.dropout_sum)
     likely = dropouts_to_plan_for(args.clients, lost)
-    most: int = args.clients - colluders(args) - 1  # somebody has to be left to add noise
+    most: int = args.clients - colluders(args) - 1  # at least one client must be left to add noise
     return max(min(likely, most), 0)
 
 

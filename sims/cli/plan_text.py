@@ -66,7 +66,7 @@ def _part_lines(part: "PartCost") -> Iterator[str]:
 def _chances(outlook: "CostPlan") -> Iterator[str]:
     before = ""
     for group in outlook.groups:
-        yield _group_line(group, before, everybody=outlook.needs_everybody)
+        yield _group_line(group, before, all_needed=outlook.needs_everybody)
         before = ", and all before it,"
     if outlook.needs_everybody:
         yield "it needs every client in every sum: a single one that is missing ends the round"
@@ -78,15 +78,15 @@ def _chances(outlook: "CostPlan") -> Iterator[str]:
         )
 
 
-def _group_line(group: "GroupCost", before: str, *, everybody: bool) -> str:
+def _group_line(group: "GroupCost", before: str, *, all_needed: bool) -> str:
     if group.sums == 1:
         return f"the sum of {group.name}{before} is released with probability {_chance(group.completes)}"
     line = f"all {group.sums} sums of {group.name}{before} are released with probability "
-    if everybody:
+    if all_needed:
         return line + _chance(group.completes)
     return (
-        f"{line}{_chance(group.completes)}, {group.expected:.3g} of them on average; whoever leaves in "
-        f"between ends the group, and {_consequence(group)}"
+        f"{line}{_chance(group.completes)}, {group.expected:.3g} of them on average; a client that leaves "
+        f"in between ends the group, and {_consequence(group)}"
     )
 
 

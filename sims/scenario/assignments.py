@@ -1,4 +1,6 @@
-"""What a sweep varies: axes, whose cross product gives the cells of a table.
+"""Values for dotted keys such as `training.rate`: from `--set`, and from the axes of a sweep.
+
+The cross product of the axes gives the cells of a sweep:
 
 [sweep]
 "algorithm.name" = ["fedavg", "rfa"]      # an axis: one key, several values
@@ -27,14 +29,14 @@ _LABEL: Final = "label"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis: what it sets, and what it is called in tables."""
+    """One value of an axis: what it sets, and its key in tables."""
 
     assignments: Mapping[str, Any]
     key: Mapping[str, Any]
 
     @property
     def labelled(self) -> bool:
-        """Whether its name stands for what it sets, and would be wrong if that were changed."""
+        """Whether a label stands for what it sets; changing that would make the label wrong."""
         return self.key != self.assignments
 
     def touched(self, changes: Assignments) -> list[str]:
@@ -106,7 +108,7 @@ def _labels(cases: Any) -> list[str]:
 
 
 def _check_labels(name: str, cases: Any, problems: Problems) -> None:
-    """Two rows of a table that are called the same cannot be told apart."""
+    """Add labels that occur twice: their rows could not be distinguished."""
     for label, times in Counter(_labels(cases)).items():
         if times > 1:
             problems.add(f"sweep.{name}", f"{times} cases have the label {shown(label)}")
@@ -119,7 +121,7 @@ def _case(name: str, table: Mapping[str, Any]) -> Choice:
 
 
 def _check_distinct(found: Sequence[Axis], problems: Problems) -> None:
-    """A key on two axes would have the value of the last one, whatever the table said."""
+    """Add keys that two axes set: only the last axis would count."""
     owners: dict[str, str] = {}
     for axis in found:
         for key in dict.fromkeys(key for choice in axis.choices for key in choice.assignments):
@@ -128,7 +130,7 @@ def _check_distinct(found: Sequence[Axis], problems: Problems) -> None:
 
 
 def combinations(found: Sequence[Axis]) -> Iterator[Choice]:
-    """One choice of every axis; the last axis varies fastest."""
+    """Yield every combination of values, one per axis; the last axis varies fastest."""
     for choices in product(*(axis.choices for axis in found)):
         assignments = {key: value for choice in choices for key, value in choice.assignments.items()}
         yield Choice(assignments, {key: value for choice in choices for key, value in choice.key.items()})
@@ -139,7 +141,7 @@ Assignments: TypeAlias = Mapping[str, Any]  # dotted keys, and what they are to 
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of nested tables with its dotted key. Keys may be dotted themselves."""
+    """Yield every value of nested tables with its dotted key. Keys may be dotted themselves."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")

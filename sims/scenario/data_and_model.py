@@ -1,4 +1,4 @@
-"""What a kind of data means for the rest of a scenario: whose its samples are, and which files it needs."""
+"""The data, partition and model of a scenario: do they fit together, and are their files there?"""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ _KEPT = Path(MODEL)  # in the directory of a run
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add what is wrong between `[data]` and `[partition]`, each of which is right by itself."""
+    """Add contradictions between `[data]` and `[partition]`."""
     kind, partition = settings.data.kind, settings.partition
     if not DATA.has(kind):
-        return  # which is told elsewhere
+        return  # another check reports it
     gives = get_type_hints(_plain(DATA.find(kind))).get("return")
     if gives is Federation and partition is not None:
         problems.add("partition", f"{kind} makes its own clients: leave out [partition]")
     elif partition is None and gives not in (Federation, OwnedSamples):
-        problems.add(
-            "partition", f'is missing: {kind} belongs to nobody; set kind, such as "iid", and clients'
-        )
+        problems.add("partition", f'is missing: {kind} has no clients; set kind, such as "iid", and clients')
     elif partition is not None and partitions(partition.kind).has(partition.kind):
         _check_partition(kind, partition, problems, owned=gives is OwnedSamples)
 
@@ -60,7 +58,7 @@ def _check_partition(kind: str, partition: PartitionSection, problems: Problems,
 
 
 def check_files(settings: Settings, root: Path, problems: Problems) -> None:
-    """Add what is missing of the files that are read. `root` is where directories of data are."""
+    """Add missing files. `root` holds the directories of data."""
     start = start_of(settings)
     if start is not None and not start.is_file():
         problems.add(
@@ -77,7 +75,7 @@ def check_files(settings: Settings, root: Path, problems: Problems) -> None:
 
 
 def start_of(settings: Settings) -> Path | None:
-    """The file of the model that a run begins with; None if it begins with a new one."""
+    """Return the file of the model that a run starts from, or None if it starts from new weights."""
     if not settings.model.start:
         return None
     path = Path(settings.model.start.replace("{seed}", str(settings.seed)))
@@ -94,13 +92,13 @@ def _looked_for(settings: Settings) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
-    """Why it cannot be read, or nothing. The same for all cells of a sweep."""
+    """Return why it cannot be read, or an empty text. The same for all cells of a sweep."""
     try:
         look(kind, directory, dict(wanted))
     except DataError as error:
         return str(error)
     except KeyError:
-        return ""  # a parameter is missing, which is told elsewhere
+        return ""  # a parameter is missing, which another check reports
     return ""
 
 
@@ -112,9 +110,9 @@ def _digits() -> tuple[int, ...]:
 
 
 def model(settings: Settings) -> nn.Module | None:
-    """The model, where it can be known without reading files.
+    """Return the model if it can be built without reading files, else None.
 
-    Raises `FLError` where there is no such model for such data.
+    Raises `FLError` if there is no such model for such data.
     """
     from fl.models import build
 

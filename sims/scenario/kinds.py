@@ -1,7 +1,7 @@
-"""What a scenario may name, and with which parameters: asked of the packages that offer it.
+"""The kinds that a scenario may name, and their parameters, read from the registries of the packages.
 
-Nothing is listed here a second time. A parameter exists if the function behind a kind takes it, and has the
-type that the function says. Torch is imported on the way, so this is for when a simulation is really meant.
+A parameter exists if the function behind a kind takes it, and has the type of the function's annotation. This
+imports torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KindTable:
         return kind.replace("_", "-") in self._dashed()
 
     def _dashed(self) -> dict[str, Maker]:
-        """Words may be joined by either sort of dash."""
+        """Return the kinds with dashes; a scenario may write underscores."""
         return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
 
     def find(self, kind: str) -> Maker:
@@ -75,7 +75,7 @@ class KindTable:
         return found
 
     def parameters(self, maker: Maker) -> dict[str, Any]:
-        """What can be set, with its type."""
+        """Return the parameters that can be set, with their types."""
         parameters = inspect.signature(_target(maker)).parameters.items()
         names = (name for name, each in parameters if name not in self.given and each.kind not in _VARIABLE)
         hints = get_type_hints(_annotated(maker))
@@ -124,7 +124,7 @@ def attacks(level: str) -> KindTable:
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add what is wrong with well-formed settings."""
+    """Add every problem of well-formed settings."""
     DATA.arguments(settings.data, settings.data.kind, problems)
     if settings.partition is not None:
         kind = settings.partition.kind

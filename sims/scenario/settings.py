@@ -28,13 +28,13 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
-    """A table: no unknown keys, and no number that is a text."""
+    """A table. It refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class OpenSection(Section):
-    """A table with parameters of its kind beside the keys that all kinds have."""
+    """A table that also takes the parameters of its kind."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -179,7 +179,7 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """What is measured by somebody who sees everything, after every so many rounds and at the end.
+    """What is measured with full knowledge of all clients, every `every` rounds and at the end.
 
     `what`      the common model, every client's own one, or both.
     `part`      the samples that they are measured on.
@@ -276,7 +276,7 @@ class AuditSection(Section):
 class TailSection(Section):
     """A private histogram of clients' errors, over the same channel and with a budget of its own.
 
-    `every`  so many rounds; 0 is at the end only. All histograms of a run share the budget.
+    `every`  number of rounds; 0 is at the end only. All histograms of a run share the budget.
     """
 
     epsilon: Positive
@@ -288,8 +288,8 @@ class TailSection(Section):
 class Settings(Section):
     """One simulation. Its `seed` decides everything that is drawn.
 
-    `insecure_seed`  whether it decides keys, rounding and noise as well, which makes everything computable by
-                     whoever knows it. By default only over a plain channel, where nothing is secret.
+    `insecure_seed`  whether it decides keys, rounding and noise as well, which makes everything computable
+                     from the seed. By default only over a plain channel, where nothing is secret.
     """
 
     seed: Whole = 0
@@ -318,10 +318,10 @@ class Settings(Section):
 
 
 def insecure_seed(seed: int) -> bytes:
-    """What makes rounding and keys repeatable, and everything computable by whoever reads this line."""
+    """Return the bytes that make keys, rounding and noise repeatable. Nothing is secret then."""
     return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()
 
 
 def insecure_server(seed: int) -> Identity:
-    """Who signs the ledger of such a run; anybody can."""
+    """Return the identity that signs the ledger of such a run. It is public."""
     return Identity.from_secret(digest("insecure identity of a server", insecure_seed(seed)))

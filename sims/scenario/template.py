@@ -1,7 +1,7 @@
-"""A commented scenario to start from: every key there is, and what it means.
+"""A commented scenario to start from, with every key and its meaning.
 
-Lines that begin with `# ` are prose; those that begin with `#` and no blank are settings that are left out,
-and all of them can be taken in as they are.
+Lines that begin with `# ` are comments. Lines that begin with `#` without a blank are settings that are left
+out; each of them works as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEAD: Final = """\
 #   secagg simulate {name}.toml --quick --set training.rate=0.1
 #
 # Lines that begin with a # and a letter or a bracket are settings that are left out, with their defaults or
-# an example: take the # away to set them. Whatever makes no sense is told of before anything runs.
+# an example: remove the # to set them. Errors are reported before the run starts.
 
 #name = "{name}"  # of the results; by default that of this file
 seed = 1  # decides all that is drawn: data, partition, who is invited, attacks, drop-outs
@@ -104,7 +104,7 @@ dropout = 0.2  # part of the cohort that a session stands to lose
 #sums = 64  # most sums of a session, which then begins anew
 #graph = "auto"  # who shares secrets with whom: "complete", or "ring" for large cohorts
 
-[evaluation]  # what somebody measures who sees every client: no part of the system
+[evaluation]  # what is measured with full knowledge of all clients: not part of the system
 every = 5  # rounds
 what = "{what}"  # "common", every client's own ("personal"), or "both"
 part = "test"
@@ -133,7 +133,7 @@ keep = "run"  # a directory for every run, with ledger, metrics and report; "tab
 
 
 def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
-    """The text of a scenario that runs as it is. Raises `ParameterError` for an unknown algorithm."""
+    """Return the text of a scenario that runs as it is. Raises `ParameterError` for an unknown algorithm."""
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
     per_round = "" if built.needs_everybody else "#per_round = 20  # clients drawn for every round; all\n"
@@ -147,7 +147,7 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
 
 
 def _what(built: AnyAlgorithm) -> str:
-    """Which models are worth a look: where clients have their own, the common one says little of them."""
+    """Return which models to evaluate: also the personal ones if the algorithm has them."""
     if built.table is None:
         return "personal"
     within = built.algorithm if isinstance(built, WithServerOptimiser) else built

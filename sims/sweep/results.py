@@ -1,7 +1,7 @@
-"""Results of cells in a file of one line each, which can be read, compared and kept in a repository.
+"""Results of cells, one line of JSON each, in a file that can be read, compared and kept in a repository.
 
-A line is added when its cell is finished; the last one may be torn by a crash, and is then as if it had never
-been. In the end, lines are put into the order of the table. Several programs may add to one file.
+A line is added when its cell is finished. If a crash cuts off the last line, that line is ignored. At the
+end, lines are sorted into the order of the table. Several programs may add to one file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sims.scenario.scenario import Variant
 
 @dataclass(frozen=True)
 class Record:
-    """A finished cell: what it was made of, and what came out."""
+    """A finished cell: its settings and its result."""
 
     digest: str
     cell: Mapping[str, Any]
@@ -30,7 +30,7 @@ class Record:
 
 
 class Results:
-    """The file `NAME.jsonl` in a directory, which is made. Raises `ConfigError` where nothing can be kept.
+    """The file `NAME.jsonl` in a directory, which is created. Raises `ConfigError` if it cannot be written.
 
     `needed`  keys that every result has; a line without them is none.
     """
@@ -38,23 +38,23 @@ class Results:
     def __init__(self, directory: Path, name: str, *, needed: Collection[str] = ()) -> None:
         self._needed = frozenset(needed)
         self.path = directory / f"{name}.jsonl"
-        with _told(self.path):
+        with _os_errors(self.path):
             directory.mkdir(parents=True, exist_ok=True)
             self.path.touch()
 
     def read(self) -> dict[str, Record]:
         """All of them, by the digests of their cells."""
-        with _told(self.path), self._locked():
+        with _os_errors(self.path), self._locked():
             return {each.digest: each for each in self._records()}
 
     def _records(self) -> Iterator[Record]:
         return read_records(self.path, self._needed)
 
     def add(self, cell: Variant, result: Mapping[str, Any]) -> Record:
-        """Keep the result of a cell from now on."""
+        """Add the result of a cell to the file."""
         settings = cell.settings.model_dump(mode="json", exclude_defaults=True)
         record = Record(cell.digest, dict(cell.key), settings, result)
-        with _told(self.path), self._locked(), self.path.open("r+b") as file:
+        with _os_errors(self.path), self._locked(), self.path.open("r+b") as file:
             file.seek(len(_whole_lines(self.path.read_bytes())))
             file.truncate()
             file.write(_line(record))
@@ -63,13 +63,13 @@ class Results:
         return record
 
     def sort(self, order: Sequence[Variant], *, prune: bool = False) -> int:
-        """Put these cells first, in their order, and call them what they are called now.
+        """Move these cells to the front, in their order, with their current keys.
 
-        Others stay behind them as they are, or go with `prune`: the number of those is returned.
+        Other cells stay behind them; with `prune`, they are removed. Returns how many were removed.
         """
         rank = {cell.digest: place for place, cell in enumerate(order)}
         names = {cell.digest: dict(cell.key) for cell in order}
-        with _told(self.path), self._locked():
+        with _os_errors(self.path), self._locked():
             found = {each.digest: each for each in self._records()}  # of two runs, the later one
             kept = [each for each in found.values() if not prune or each.digest in rank]
             kept = [replace(each, cell=names.get(each.digest, each.cell)) for each in kept]
@@ -88,7 +88,7 @@ class Results:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else changes the file meanwhile. It may be replaced, so the lock is on its directory."""
+        """Lock the file against other programs. It may be replaced, so the lock is on its directory."""
         descriptor = os.open(self.path.parent, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -131,8 +131,8 @@ def _whole_lines(content: bytes) -> bytes:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the disk refuses, in words."""
+def _os_errors(path: Path) -> Iterator[None]:
+    """Convert `OSError` to `ConfigError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One registration adds a data set, an attack or a channel; scenarios then name it."""
+"""One registration adds an algorithm, a data set, an attack or a channel; scenarios then name it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from fl.attacks import ATTACKS, Attack
 from fl.data.npz import digits
 from fl.errors import FLError
 from fl.samples import Samples
+from protocols import catalogue
 from protocols.algorithm import AnyAlgorithm
+from protocols.catalogue import CATALOGUE
+from protocols.catalogue_entry import CatalogueEntry
+from protocols.fedavg import FedAvg
 from secagg.errors import ParameterError
 from sims.cli import main
 from sims.runtime import ObservedChannel, Setting, insecure_plain_sum
@@ -45,6 +49,7 @@ clip = 10.0
 def registries() -> Iterator[None]:
     """Put the registries back to what they were."""
     tables: list[dict[str, Any]] = [
+        catalogue._registered,
         data.SOURCES,
         ATTACKS,
         models.registry._MODELS,
@@ -66,6 +71,15 @@ def run(tmp_path: Path, *changes: str) -> None:
     path.write_text(SCENARIO)
     options = [word for each in ("output.keep=table", *changes) for word in ("--set", each)]
     assert main(["simulate", str(path), "--out", str(tmp_path / "out"), *options]) == 0
+
+
+def test_an_algorithm(tmp_path: Path) -> None:
+    catalogue.register(
+        CatalogueEntry("my-mean", "My mean", FedAvg, "the mean of all updates", {"clip": 10.0})
+    )
+    run(tmp_path, "algorithm.name=my-mean")
+    with pytest.raises(ParameterError):
+        catalogue.register(CATALOGUE["fedavg"])
 
 
 def test_a_data_set(tmp_path: Path) -> None:
