@@ -42,10 +42,18 @@ ELSEWHERE: Final = frozenset(
         *("Answer", "Memory", "Plan", "Preflight"),
         *("Client", "Server", "Session", "open_client", "serve_sums"),
         *("SumChannel", "ClientRound", "Learner", "ModelState", "NoMemory", "Participant", "Score"),
-        *("Fate", "Tamper", "Log", "Law", "ObservedChannel", "SessionChannel", "nobody_missing"),
+        *(
+            "DropoutSchedule",
+            "Tamper",
+            "Log",
+            "DropoutLaw",
+            "ObservedChannel",
+            "SessionChannel",
+            "no_dropouts",
+        ),
     }
 )
-ALIASES: Final = frozenset({"Fate", "Tamper"})  # of types, which have no docstring
+ALIASES: Final = frozenset({"DropoutSchedule", "Tamper"})  # of types, which have no docstring
 _SPEAKS_FOR_ITSELF: Final = 6  # lines
 FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FAMILIAR: Final = {
