@@ -12,7 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What was run. `graph`, `neighbours` and `threshold` are those of its last session, if any."""
+    """What was run. `attackers` is the number of clients that attack. `graph`, `neighbours` and `threshold`
+    are those of its last session, if any.
+    """
 
     path: str
     name: str
@@ -21,7 +23,7 @@ class RunSummary:
     clients: int
     per_round: int
     dim: int
-    corrupt: int
+    attackers: int
     channel: str
     trust: str
     graph: str | None

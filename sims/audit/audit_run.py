@@ -112,7 +112,7 @@ def _subject(evidence: Evidence) -> RunSummary:
         clients=run["clients"],
         per_round=run["per_round"],
         dim=run["dim"],
-        corrupt=run.get("corrupt", 0),
+        attackers=run.get("corrupt", 0),
         channel=run["channel"],
         trust=run["trust"],
         graph=graph.get("graph") or graph.get("kind"),
@@ -129,9 +129,10 @@ def _subject(evidence: Evidence) -> RunSummary:
 
 
 def as_json(audit: Audit) -> dict[str, Any]:
-    """For a program; names are those of the fields."""
+    """Return the audit as JSON. Keys are the names of the fields, except `corrupt` for `attackers`."""
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
+    found["subject"]["corrupt"] = found["subject"].pop("attackers")
     for group, own in zip(found["groups"], audit.groups, strict=True):
         group["mean"] = own.mean
         group["rounds"] = {str(steps): often for steps, often in own.rounds.items()}

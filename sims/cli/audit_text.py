@@ -57,7 +57,7 @@ def _section(title: str, content: Iterator[str]) -> Iterator[str]:
 
 
 def _subject(found: "RunSummary") -> Iterator[str]:
-    lying = f", {found.corrupt:,} of them malicious" if found.corrupt else ""
+    lying = f", {found.attackers:,} of them malicious" if found.attackers else ""
     drawn = f", {found.per_round:,} a round" if found.per_round < found.clients else ""
     who = f"{found.clients:,} clients{lying}{drawn}"
     yield f"{found.label}: {found.algorithm}, {who}, {counted(found.dim, 'parameter')}"

@@ -63,7 +63,7 @@ class Chapter:
 
     @property
     def attacked(self) -> bool:
-        return self.audit.subject.corrupt > 0
+        return self.audit.subject.attackers > 0
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def _over_seeds(methods: Sequence[_Method]) -> str:
 def _with(chapter: Chapter) -> str:
     subject = chapter.audit.subject
     if chapter.attacked:
-        share = f"{100 * subject.corrupt / subject.clients:.3g}\N{NO-BREAK SPACE}%"
+        share = f"{100 * subject.attackers / subject.clients:.3g}\N{NO-BREAK SPACE}%"
         return f"with {share} of {subject.clients:,} clients malicious"
     return f"with {counted(subject.clients, 'client')}"
 

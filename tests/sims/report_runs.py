@@ -163,7 +163,7 @@ def _audit(
             clients=CLIENTS,
             per_round=CLIENTS,
             dim=4810,
-            corrupt=CORRUPT,
+            attackers=CORRUPT,
             channel=channel,
             trust="curious_server",
             graph=None if plain else "complete",
