@@ -19,7 +19,7 @@ demo: $(STAMP)
 	$(BIN)/secagg demo
 
 # The tests of the package `secagg` must cover all of its branches. The others run without the tracer, in half the time.
-COVERING := tests/secagg tests/attacks tests/sims/test_intruders.py
+COVERING := tests/secagg tests/attacks tests/sims/test_package_conflicts.py
 
 test: lint
 	$(BIN)/pytest $(COVERING) -n 2 --cov

@@ -5,3 +5,5 @@ result into a vector of numbers to be summed. This package knows nothing of a se
 is made, so it imports none of the other packages. Torch is inside; at the border, models are flat
 vectors. `fl.trainer` is one client, `fl.crowd` all clients of a simulation.
 """
+
+__distribution__ = "secagg"

@@ -10,7 +10,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-_CHECK = Path(__file__).resolve().parents[1] / "sims" / "cli" / "intruders.py"
+_CHECK = Path(__file__).resolve().parents[1] / "sims" / "cli" / "package_conflicts.py"
 _USER_ERROR = 2
 
 
@@ -27,7 +27,7 @@ def main() -> int:
 
 def _complaint() -> str | None:
     """By the file, whatever the name ``sims`` leads to."""
-    spec = spec_from_file_location("_secagg_intruders", _CHECK)
+    spec = spec_from_file_location("_secagg_package_conflicts", _CHECK)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

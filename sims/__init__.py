@@ -3,3 +3,5 @@
 Here is everything that the protocols must not touch: clocks, threads, seeded randomness and the
 terminal. This package may import all the others, and none of them imports it.
 """
+
+__distribution__ = "secagg"

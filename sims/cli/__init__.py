@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from sims.cli import intruders, registry
+from sims.cli import package_conflicts, registry
 from sims.cli.registry import UserError, require
 
 __all__ = ["CommandParser", "main", "run_command"]
@@ -34,7 +34,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
 def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     try:
-        if found := intruders.complaint():
+        if found := package_conflicts.complaint():
             raise UserError(found)
         return _dispatch(parser, argv)
     except UserError as error:

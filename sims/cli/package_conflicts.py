@@ -1,9 +1,8 @@
-"""Whether the packages with common names are those of this distribution, and who is in their place if not.
+"""Check that `protocols`, `fl` and `sims` are the packages of this distribution, and not others of that name.
 
-`protocols`, `fl` and `sims` are names that others may have taken as well. Another package of that name
-earlier on the path, or installed over ours, would fail somewhere deep inside, or worse, would not. Nothing of
-ours is imported here: a place is looked up, and the first line of a file is read. `secagg.__main__` runs this
-file before it trusts the name `sims`, so it stands alone.
+These names are common. Another package of that name earlier on the path would fail deep inside, or would not
+fail at all. This module imports nothing of ours: it looks up each package and reads its `__init__.py`.
+`secagg.__main__` runs this file by its path, before it trusts the name `sims`.
 """
 
 from __future__ import annotations
@@ -15,24 +14,21 @@ from pathlib import Path
 
 DISTRIBUTION = "secagg"
 ROOT = Path(__file__).resolve().parents[2]
-# How our packages introduce themselves: the beginning of their __init__.py.
-FIRST_WORDS = {
-    "protocols": '"""Federated algorithms, each written as a sequence of sums.',
-    "fl": '"""Local training: what one client computes on its own data between two sums.',
-    "sims": '"""Simulations: whole runs with many clients and a server on one machine',
-}
+PACKAGES = ("protocols", "fl", "sims")
+# The line in the `__init__.py` of each of our packages that says whose it is.
+MARK = f'__distribution__ = "{DISTRIBUTION}"'
 
 
 def complaint() -> str | None:
-    """What is wrong, a line for each intruder, and what to do about it; None if all packages are ours."""
-    return "\n".join(map(_sentence, intruders())) or None
+    """Return a line for each conflict, with what to do about it, or None if all packages are ours."""
+    return "\n".join(map(_sentence, conflicts())) or None
 
 
-def intruders() -> Iterator[tuple[str, Path | None]]:
-    """Every name that is not ours, and where it leads to."""
-    for name, words in FIRST_WORDS.items():
+def conflicts() -> Iterator[tuple[str, Path | None]]:
+    """Yield every name that leads to another package, and where it leads."""
+    for name in PACKAGES:
         place = _place(name)
-        if place is None or place.parent != ROOT or not _begins(place / "__init__.py", words):
+        if place is None or place.parent != ROOT or not _is_marked(place / "__init__.py"):
             yield name, place
 
 
@@ -48,10 +44,9 @@ def _place(name: str) -> Path | None:
     return Path(places[0]).resolve()
 
 
-def _begins(path: Path, words: str) -> bool:
+def _is_marked(path: Path) -> bool:
     try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(len(words)) == words
+        return MARK in path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -6,12 +6,13 @@ import os
 import runpy
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from secagg import __main__
-from sims.cli import intruders, main
+from sims.cli import main, package_conflicts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {
@@ -43,7 +44,7 @@ def fake(directory: Path, name: str) -> Path:
     ("script", "name"),
     [("sims.cli", "fl"), ("secagg", "protocols"), ("secagg", "sims")],
 )
-def test_an_intruder_on_the_path_is_named_and_not_imported(tmp_path: Path, script: str, name: str) -> None:
+def test_a_package_on_the_path_is_named_and_not_imported(tmp_path: Path, script: str, name: str) -> None:
     package = fake(tmp_path, name)
     ended = start(script, tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -53,7 +54,7 @@ def test_an_intruder_on_the_path_is_named_and_not_imported(tmp_path: Path, scrip
     )
 
 
-def test_a_distribution_that_brought_the_intruder_is_named(tmp_path: Path) -> None:
+def test_a_distribution_that_brought_the_package_is_named(tmp_path: Path) -> None:
     package = fake(tmp_path, "fl")
     info = tmp_path / "flip_learning-1.0.dist-info"
     info.mkdir()
@@ -67,31 +68,32 @@ def test_a_distribution_that_brought_the_intruder_is_named(tmp_path: Path) -> No
     )
 
 
-def test_without_intruders_the_installed_command_is_the_command() -> None:
+def test_without_conflicts_the_installed_command_is_the_command() -> None:
     ended = start("secagg")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "\nsecagg " in ended.stdout
 
 
-def test_our_packages_begin_with_the_words_that_they_are_known_by() -> None:
-    assert set(intruders.FIRST_WORDS) == {"protocols", "fl", "sims"}
-    for name, words in intruders.FIRST_WORDS.items():
-        assert (ROOT / name / "__init__.py").read_text(encoding="utf-8").startswith(words)
+def test_our_packages_are_marked() -> None:
+    assert package_conflicts.PACKAGES == ("protocols", "fl", "sims")
+    assert [
+        name for name in package_conflicts.PACKAGES if import_module(name).__distribution__ != "secagg"
+    ] == []
 
 
 def test_a_package_installed_over_ours_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is in the same place, with other content."""
-    monkeypatch.setitem(intruders.FIRST_WORDS, "fl", '"""Formal languages.')
+    monkeypatch.setattr(package_conflicts, "MARK", "another mark")
     assert main(["version"]) == 2
-    assert capsys.readouterr().err.startswith(f"secagg: fl is {ROOT / 'fl'}, and not the package of this ")
+    assert f"secagg: fl is {ROOT / 'fl'}, and not the package of this " in capsys.readouterr().err
 
 
 def test_a_package_that_is_missing_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(intruders, "FIRST_WORDS", {"package_of_tomorrow": ""})
+    monkeypatch.setattr(package_conflicts, "PACKAGES", ("package_of_tomorrow",))
     assert main(["version"]) == 2
     assert capsys.readouterr().err == (
         "secagg: the package package_of_tomorrow is missing: install secagg again\n"
@@ -101,10 +103,10 @@ def test_a_package_that_is_missing_is_told(
 def test_looking_imports_nothing_of_what_is_looked_at() -> None:
     look = (
         "import runpy, sys; names = runpy.run_path(sys.argv[1]); assert names['complaint']() is None; "
-        "print(sorted({'secagg', *names['FIRST_WORDS']} & set(sys.modules)))"
+        "print(sorted({'secagg', *names['PACKAGES']} & set(sys.modules)))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", look, intruders.__file__],
+        [sys.executable, "-c", look, package_conflicts.__file__],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -124,7 +126,7 @@ def test_the_installed_command_runs_here_too(
     assert "secagg " in capsys.readouterr().out
 
 
-def test_the_installed_command_stops_before_an_intruder(
+def test_the_installed_command_stops_before_another_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(__main__, "_complaint", lambda: "somebody is in the place of fl")
