@@ -141,7 +141,7 @@ def _measured(benchmark: Benchmark, args: argparse.Namespace) -> Report:
 @contextmanager
 def _told(who: str) -> Iterator[None]:
     """What a benchmark cannot do, in the words of its error."""
-    from benchmarks.remote import BenchmarkFailed
+    from benchmarks.remote_server import BenchmarkFailed
     from secagg.errors import LocalError
 
     try:
@@ -152,10 +152,10 @@ def _told(who: str) -> Iterator[None]:
 
 def _write(args: argparse.Namespace) -> int:
     """Measure what the page tells of, and write it."""
-    from benchmarks.bars import verdict
     from benchmarks.page import check_writable, write_page
-    from benchmarks.plan import FULL, LONG, QUICK
-    from benchmarks.survey import survey
+    from benchmarks.page_measurements import survey
+    from benchmarks.page_plan import FULL, LONG, QUICK
+    from benchmarks.promised_limits import verdict
     from sims.console import bar
 
     with _told(_PROGRAM):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.rehearsal import PART, SumSetting
+from benchmarks.sum_setting import PART, SumSetting
 from secagg.encoding import Encoding
 from secagg.masks import SEED_BYTES, KeyStream
 from secagg.noise.codes import walsh_hadamard

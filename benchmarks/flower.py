@@ -38,7 +38,7 @@ from secagg.thresholds import dropouts_allowed
 from sims.process_memory import MemoryGrowth
 
 RINGS: Final = 50  # that are drawn before we believe that none keeps enough neighbours alive
-_ROOT: Final = Path(__file__).parents[2]  # where the package sims is
+_ROOT: Final = Path(__file__).resolve().parents[1]  # where the package benchmarks is
 _QUIET: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _ROUND: Final = 1
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from benchmarks.flower import FlowerCosts
 from benchmarks.markdown import milliseconds, paragraphs, prose, significant, table
+from benchmarks.page_measurements import Survey
 from benchmarks.peers import Row
-from benchmarks.survey import Survey
 
 HEADING: Final = "## Beside Flower's SecAgg+"
 

@@ -14,8 +14,8 @@ from functools import partial, wraps
 from typing import Any, Final, TypeAlias
 
 from benchmarks.costs import Cost
-from benchmarks.leaves import LEAVES, Leaf, Replay
 from benchmarks.patches import Function, Patches
+from benchmarks.primitive_replay import LEAVES, Leaf, Replay
 from secagg.client import ClientMachine
 from secagg.server import ServerMachine
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from benchmarks.flower_text import flower_section
 from benchmarks.markdown import paragraphs
+from benchmarks.page_measurements import Survey
 from benchmarks.plots import draw_all
-from benchmarks.rehearsal import SumSetting
 from benchmarks.sections import (
     bars_section,
     clients_section,
@@ -18,7 +18,7 @@ from benchmarks.sections import (
     packing_section,
     primitives_section,
 )
-from benchmarks.survey import Survey
+from benchmarks.sum_setting import SumSetting
 from secagg.errors import LocalError
 
 INTRODUCTION: Final = """\

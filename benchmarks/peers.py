@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks import flower, sums
 from benchmarks.flower import FlowerCosts
-from benchmarks.rehearsal import SumSetting
 from benchmarks.repeats import typical
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
 from secagg import Trust
 from sims.console import OnProgress, labelled

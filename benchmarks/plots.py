@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+from benchmarks.page_measurements import Survey
 from benchmarks.sums import SumReport
-from benchmarks.survey import Survey
 
 _Style: TypeAlias = Mapping[str, Any]
 _Curve: TypeAlias = tuple[Sequence[float], Sequence[float], _Style]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.balance import Balance, Replays
+from benchmarks.cpu_breakdown import Balance, Replays
 from benchmarks.meter import SERVER, Phase, Recorder, Stopwatch
 from secagg import L2, LocalSession, Part, SumSpec, Table, Trust, local_machines
 from secagg.events import Asked

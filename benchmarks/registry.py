@@ -130,8 +130,8 @@ def _colluders(args: argparse.Namespace) -> int:
 
 
 def _measure_sum(args: argparse.Namespace) -> Report:
-    from benchmarks.rehearsal import SumSetting
     from benchmarks.repeats import measure_often
+    from benchmarks.sum_setting import SumSetting
     from secagg import Trust
     from sims.console import bar
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from benchmarks import sums
 from benchmarks.encoding import EncodingCosts
-from benchmarks.rehearsal import SumSetting
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
 from sims.console import OnProgress
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from benchmarks.balance import Balance
-from benchmarks.bars import bars
 from benchmarks.costs import AROUND, LABELS, PRIMITIVES, Cost
+from benchmarks.cpu_breakdown import Balance
 from benchmarks.markdown import megabytes, milliseconds, paragraphs, prose, significant, table
-from benchmarks.survey import Survey
+from benchmarks.page_measurements import Survey
+from benchmarks.promised_limits import bars
 
 
 def machine_section(found: Survey) -> str:

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.crowd import Chore, Crowd
 from benchmarks.encoding import EncodingCosts, measure_encoding
 from benchmarks.limits import Limit, Mask
-from benchmarks.rehearsal import SumSetting, make_clients
-from benchmarks.remote import RemoteServer, server_process
+from benchmarks.remote_server import RemoteServer, server_process
+from benchmarks.simulated_clients import Chore, Crowd
+from benchmarks.sum_setting import SumSetting, make_clients
 from secagg.ring import packed_bytes
 from secagg.transitions import ServerState
 from sims.console import OnProgress

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.balance import Balance
 from benchmarks.costs import AROUND, LABELS, PRIMITIVES, Cost
+from benchmarks.cpu_breakdown import Balance
 from benchmarks.primitives import DROPOUT, PrimitivesReport
 from sims.text_format import counted
 

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.balance import Balance, Entry
 from benchmarks.cores import Rates
 from benchmarks.costs import Cost
+from benchmarks.cpu_breakdown import Balance, Entry
 from benchmarks.encoding import EncodingCosts
 from benchmarks.flower import FlowerCosts
 from benchmarks.machine import Machine
 from benchmarks.packing import PackingCost
+from benchmarks.page_measurements import Survey
+from benchmarks.page_plan import QUICK
 from benchmarks.peers import Row
-from benchmarks.plan import QUICK
 from benchmarks.primitives import PrimitivesReport
-from benchmarks.rehearsal import SumSetting
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
-from benchmarks.survey import Survey
 from secagg import Trust
 
 OURS = SumReport(

@@ -10,9 +10,8 @@ import pytest
 
 from benchmarks import flower, network, noise, overhead, peers, primitives, sums, training
 from benchmarks.__main__ import main
-from benchmarks.balance import Balance, Entry
 from benchmarks.costs import AROUND, PRIMITIVES, Cost
-from benchmarks.leaves import LEAVES, Leaf
+from benchmarks.cpu_breakdown import Balance, Entry
 from benchmarks.meter import SERVER, Phase, Recorder, Stopwatch
 from benchmarks.network import NetworkReport
 from benchmarks.noise import NoiseReport, NoiseSetting
@@ -20,8 +19,9 @@ from benchmarks.noise import measure as measure_noise
 from benchmarks.overhead import OverheadReport, OverheadSetting
 from benchmarks.patches import Function, Patches
 from benchmarks.peers import PeersReport, PeersSetting, Row
+from benchmarks.primitive_replay import LEAVES, Leaf
 from benchmarks.primitives import OnProgress, PrimitivesReport, Setting, measure
-from benchmarks.rehearsal import SumSetting
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import measure as measure_sum
 from benchmarks.training import TrainingCosts, TrainingReport, TrainingSetting
 from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals

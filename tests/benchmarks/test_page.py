@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from benchmarks import page, peers, plots, primitives, repeats
-from benchmarks import survey as surveys
+from benchmarks import page_measurements as surveys
 from benchmarks.__main__ import main
 from benchmarks.markdown import prose, significant, table
 from benchmarks.page import page_text
+from benchmarks.page_measurements import Survey
+from benchmarks.page_plan import FULL, LONG, QUICK, Plan
 from benchmarks.peers import Row
-from benchmarks.plan import FULL, LONG, QUICK, Plan
-from benchmarks.survey import Survey
 from sims.console import OnProgress
 from tests.benchmarks.reports import FLOWER, made_up_survey, without_flower
 

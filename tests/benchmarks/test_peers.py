@@ -11,8 +11,8 @@ from benchmarks import flower, peers, sums
 from benchmarks.__main__ import main
 from benchmarks.flower import FlowerCosts, FlowerError
 from benchmarks.peers import PeersSetting, Row, compare, runs_for
-from benchmarks.rehearsal import SumSetting
 from benchmarks.repeats import measure_often, typical
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
 from sims.console import OnProgress, quiet
 from tests.benchmarks.reports import FLOWER, OURS

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from benchmarks import limits
 from benchmarks.__main__ import main
-from benchmarks.crowd import Chore, Crowd
 from benchmarks.limits import Limit, Mask
-from benchmarks.rehearsal import KIND, SumSetting
-from benchmarks.remote import RemoteServer
-from benchmarks.seat import Counting
+from benchmarks.remote_server import RemoteServer
+from benchmarks.server_worker import Counting
+from benchmarks.simulated_clients import Chore, Crowd
+from benchmarks.sum_setting import KIND, SumSetting
 from benchmarks.sums import measure
 from secagg import ClientMachine, Trust, masks, preflight
 from secagg.client import Answer

@@ -15,9 +15,9 @@ from benchmarks import encoding
 from benchmarks.__main__ import main
 from benchmarks.encoding import EncodingCosts, measure_encoding
 from benchmarks.limits import Mask
-from benchmarks.rehearsal import SumSetting
-from benchmarks.remote import RemoteServer
+from benchmarks.remote_server import RemoteServer
 from benchmarks.repeats import typical
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import measure
 from secagg import Trust
 from secagg.encoding import Encoding

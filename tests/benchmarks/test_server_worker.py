@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.rehearsal import SumSetting
-from benchmarks.remote import BenchmarkFailed, server_process
-from benchmarks.wire import Channel, Kind, Note
+from benchmarks.pipe_messages import Channel, Kind, Note
+from benchmarks.remote_server import BenchmarkFailed, server_process
+from benchmarks.sum_setting import SumSetting
 from secagg import Trust
 from secagg.errors import ParameterError
 from sims import process_memory

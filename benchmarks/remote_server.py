@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.rehearsal import SumSetting
-from benchmarks.wire import Channel, Kind, Note
+from benchmarks.pipe_messages import Channel, Kind, Note
+from benchmarks.sum_setting import SumSetting
 from secagg import Registry
 from secagg.errors import ParameterError
 from secagg.ring import Residues, dtype_for
 from secagg.transitions import ServerState
 
-_ROOT: Final = Path(__file__).parents[2]  # where the package sims is
+_ROOT: Final = Path(__file__).resolve().parents[1]  # where the package benchmarks is
 
 
 class BenchmarkFailed(Exception):
@@ -111,7 +111,7 @@ def _while_it_lives() -> Iterator[None]:
 @contextmanager
 def server_process() -> Iterator[RemoteServer]:
     """A server in a fresh process of the same interpreter, which ends when its input does."""
-    command, pipe = (sys.executable, "-m", "benchmarks.seat"), subprocess.PIPE
+    command, pipe = (sys.executable, "-m", "benchmarks.server_worker"), subprocess.PIPE
     with subprocess.Popen(command, cwd=_ROOT, stdin=pipe, stdout=pipe) as process:  # constants
         assert process.stdin is not None  # asked for above
         assert process.stdout is not None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.patches import Function, Patches
-from benchmarks.rehearsal import PART
+from benchmarks.sum_setting import PART
 from secagg import ClientMachine, masks, ring
 from secagg.encoding import Encoded, Encoding
 from secagg.events import Asked

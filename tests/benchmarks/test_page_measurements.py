@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import flower, machine, packing, sums
-from benchmarks import survey as surveys
+from benchmarks import page_measurements as surveys
 from benchmarks.__main__ import main
 from benchmarks.cores import Cores
 from benchmarks.flower import FlowerCosts, FlowerError
 from benchmarks.machine import Machine
 from benchmarks.packing import measure_packing
-from benchmarks.plan import FULL, LONG, QUICK, Plan
-from benchmarks.rehearsal import SumSetting
+from benchmarks.page_measurements import survey
+from benchmarks.page_plan import FULL, LONG, QUICK, Plan
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
-from benchmarks.survey import survey
 from sims.console import OnProgress, quiet
 from tests.benchmarks.reports import FLOWER, made_up_survey, report_of
 

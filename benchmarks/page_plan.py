@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.peers import PeersSetting, runs_for
 from benchmarks.primitives import Setting
-from benchmarks.rehearsal import SumSetting
+from benchmarks.sum_setting import SumSetting
 from secagg import Trust
 
 TENTH: Final = Fraction(1, 10)

@@ -1,9 +1,9 @@
-"""The seat of the server: a process that holds its machine and nothing else, so that both can be measured.
+"""The server's process: it holds the server machine and nothing else, so that its cost can be measured.
 
-    python -m benchmarks.seat
+    python -m benchmarks.server_worker
 
-The process of the clients tells it what to do, one message at a time (`benchmarks.wire`). Only calls of the
-machine are timed; what it holds is looked at before anything is computed from the total.
+The clients' process tells it what to do, one message at a time (`benchmarks.pipe_messages`). Only calls of
+the machine are timed. Memory is read before anything is computed from the total.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Final, Self, TypeVar
 import numpy as np
 
 from benchmarks.limits import Limit, Mask
-from benchmarks.rehearsal import KIND, SumSetting, make_server
-from benchmarks.wire import Channel, Kind, Note
+from benchmarks.pipe_messages import Channel, Kind, Note
+from benchmarks.sum_setting import KIND, SumSetting, make_server
 from secagg import Registry
 from secagg.errors import LocalError
 from secagg.events import (

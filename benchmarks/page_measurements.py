@@ -12,11 +12,11 @@ from benchmarks.encoding import EncodingCosts, measure_encoding
 from benchmarks.flower import FlowerCosts, FlowerError, check_installed
 from benchmarks.machine import Machine
 from benchmarks.packing import PackingCost, measure_packing
+from benchmarks.page_plan import Plan
 from benchmarks.peers import Row
-from benchmarks.plan import Plan
 from benchmarks.primitives import PrimitivesReport
-from benchmarks.rehearsal import SumSetting
 from benchmarks.repeats import measure_often
+from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
 from sims.console import OnProgress, labelled
 

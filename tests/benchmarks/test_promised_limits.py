@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bars import bars, verdict
 from benchmarks.cores import Rates
 from benchmarks.page import page_text
+from benchmarks.page_measurements import Survey
 from benchmarks.peers import Row
-from benchmarks.survey import Survey
+from benchmarks.promised_limits import bars, verdict
 from tests.benchmarks.reports import FLOWER, made_up_survey, without_flower
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from benchmarks.limits import Mask
 from benchmarks.markdown import megabytes, milliseconds, significant
+from benchmarks.page_measurements import Survey
 from benchmarks.sums import SumReport
-from benchmarks.survey import Survey
 
 CLIENT_OVER_LIMIT: Final = 1.4
 NARROW_CLIENT_OVER_LIMIT: Final = 1.7  # bits that fill no word have to be packed
