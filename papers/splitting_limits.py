@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fl.data.least_squares import LeastSquaresProblem, least_squares
-from fl.metrics.heterogeneity import at_optimum
+from papers.heterogeneity import at_optimum
 
 FILE: Final = "splitting-limits.jsonl"
 STEPS: Final = (2, 5, 10, 20, 50, 100)

@@ -103,17 +103,9 @@ class ClientScores:
         return float(self.accuracy.mean())
 
     @property
-    def mean_error(self) -> float:
-        return float(self.error.mean())
-
-    @property
     def pooled_accuracy(self) -> float:
         """Every sample counts the same, as in RFA, and as FedBC's global accuracy."""
         return float(self.correct.sum() / self.total.sum())
-
-    @property
-    def pooled_error(self) -> float:
-        return float((self.total - self.correct).sum() / self.total.sum())
 
     @property
     def mean_loss(self) -> float:

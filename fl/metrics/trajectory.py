@@ -139,14 +139,6 @@ def distance(model: ArrayLike, optimum: ArrayLike) -> float:
     return float(np.linalg.norm(here - there))
 
 
-def relative_distance(model: ArrayLike, optimum: ArrayLike) -> float:
-    """In lengths of the optimum."""
-    length = float(np.linalg.norm(vector("the optimum", optimum)))
-    if length == 0:
-        raise FLError("the optimum is zero, so no distance is relative to it: use `distance`")
-    return distance(model, optimum) / length
-
-
 def gaps(losses: ArrayLike, best: float, *, tolerance: float = 1e-6) -> Floats:
     """By how much each loss is above that of the optimum.
 
@@ -162,11 +154,3 @@ def gaps(losses: ArrayLike, best: float, *, tolerance: float = 1e-6) -> Floats:
             "compute the optimum more exactly"
         )
     return np.maximum(found, 0.0)
-
-
-def relative_gaps(losses: ArrayLike, best: float, start: float, *, tolerance: float = 1e-6) -> Floats:
-    """The share of the gap at `start` that is left."""
-    first = number("the loss at the start", start) - number("the loss of the optimum", best)
-    if first <= 0:
-        raise FLError(f"the loss at the start, {start:g}, is not above that of the optimum, {best:g}")
-    return gaps(losses, best, tolerance=tolerance) / first

@@ -7,7 +7,7 @@ kept. Rows that were written after the last signature, by a process that was kil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -150,7 +150,3 @@ def _hashes(rows: Sequence[Row]) -> Iterator[bytes]:
 
 def _fields(run: str, head: Head) -> tuple[bytes, ...]:
     return run.encode(), head.rows.to_bytes(8, "big"), head.hash
-
-
-def heads_as_text(heads: Sequence[SignedHead]) -> list[Mapping[str, Any]]:
-    return [each.body() for each in heads]

@@ -45,9 +45,7 @@ def test_a_mean_counts_clients_and_a_pooled_figure_counts_samples() -> None:
     found = scores([1, 90], [10, 90], [4.0, 1.0])
 
     assert found.mean_accuracy == pytest.approx(0.55)
-    assert found.mean_error == pytest.approx(0.45)
     assert found.pooled_accuracy == pytest.approx(0.91)
-    assert found.pooled_error == pytest.approx(0.09)
     assert found.mean_loss == pytest.approx(2.5)
     assert found.pooled_loss == pytest.approx(1.3)
 
@@ -186,7 +184,6 @@ def test_distance_to_an_optimum() -> None:
     model, best = np.array([3.0, 8.0], dtype=np.float32), np.array([0.0, 4.0])
 
     assert trajectory.distance(model, best) == pytest.approx(5)
-    assert trajectory.relative_distance(model, best) == pytest.approx(1.25)
 
 
 def test_distances_are_computed_in_double_precision() -> None:
@@ -198,7 +195,6 @@ def test_distances_are_computed_in_double_precision() -> None:
 
 def test_gaps_to_the_least_loss() -> None:
     np.testing.assert_allclose(trajectory.gaps([10, 4, INF, 2], 2), [8, 2, INF, 0])
-    np.testing.assert_allclose(trajectory.relative_gaps([10, 4, 2], 2, 6), [2, 0.5, 0])
 
 
 def test_rounding_below_the_least_loss_is_no_gap() -> None:
@@ -417,8 +413,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: trajectory.distance([1, NAN], MODEL),
         "elements of the model are not finite",
     ),
-    "an optimum of zero": (lambda: trajectory.relative_distance(MODEL, [0, 0]), "use `distance`"),
-    "a start at the optimum": (lambda: trajectory.relative_gaps([1], 1, 1), "not above"),
     "an optimum of NaN": (lambda: trajectory.gaps([1], NAN), "the loss of the optimum is nan"),
     "no models": (lambda: trajectory.change(MODEL, np.ones((0, 2))), "at least one"),
     "models in layers": (lambda: trajectory.change(MODEL, np.ones((1, 2, 2))), "rows of one array"),

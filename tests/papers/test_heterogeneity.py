@@ -11,7 +11,8 @@ import torch
 from fl.data.least_squares import LeastSquaresProblem, least_squares
 from fl.data.logistic import LogisticProblem, logistic
 from fl.errors import DataError, FLError
-from fl.metrics.heterogeneity import (
+from fl.samples import Array
+from papers.heterogeneity import (
     at_optimum,
     dissimilarity,
     diversity,
@@ -19,7 +20,6 @@ from fl.metrics.heterogeneity import (
     largest_difference,
     model_spread,
 )
-from fl.samples import Array
 
 _SMALL: dict[str, Any] = {"users": 4, "features": 6, "rows": 40}
 
