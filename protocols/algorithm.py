@@ -224,18 +224,17 @@ class Algorithm(ABC, Generic[S, M]):
         return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
 
     def check_trust(self, trust: Trust) -> None:
-        """Raise where the server may be malicious, and chooses who is in a sum.
+        """Raise `ParameterError` if a malicious server could single out one client in a sum.
 
-        Clients that give themselves a weight by something that the server chose, a threshold for instance,
-        can all be silenced by it except one. Noise hides that one; so does, to a degree, a least weight.
+        If a value that the server chooses, such as a threshold, decides the weight of a client, the server
+        can give all clients but one the weight zero. Noise hides that client; a least weight does in part.
         """
         for each in self.sums():
             if trust is Trust.MALICIOUS and each.singles_out:
                 remedy = f"to prevent that, {each.remedy}" if each.remedy else "nothing prevents that"
                 raise ParameterError(
-                    f"in {each.query.kind!r} clients may give themselves the weight {each.least_weight:g} by "
-                    f"something that the server chooses: under {trust} it could single one of them out; "
-                    f"{remedy}"
+                    f"in {each.query.kind!r}, a value that the server chooses can lower a client's weight to "
+                    f"{each.least_weight:g}: under {trust}, the server could single out one client; {remedy}"
                 )
 
 

@@ -11,7 +11,7 @@ def counted(number: int, noun: str) -> str:
 
 
 # Why a sum without noise is not private.
-EXACT_TOTAL = "the total is exact, so all inputs but one reveal the last one"
+EXACT_TOTAL = "the total is exact, so a server that knows all inputs but one can compute that one"
 
 
 MISSING: Final = "–"  # noqa: RUF001  # an en dash, as in a printed table

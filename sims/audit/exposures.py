@@ -59,8 +59,8 @@ def _of_kind(kind: SumKind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
     if bare and float(row.get("least_weight", 1.0)) < LEAST_WEIGHT:
         yield Exposure(
             what="the input of a client that a malicious server singles out",
-            why="clients give themselves a weight by something that the server chooses, and it could silence "
-            f"all clients but one; {evidence.run['trust']} is what was trusted here",
+            why="a value that the server chooses decides the weight of a client, so the server could give "
+            f"all clients but one the weight zero; this run assumed {evidence.run['trust']}",
             kind=kind.kind,
         )
 

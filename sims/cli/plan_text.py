@@ -1,4 +1,4 @@
-"""What ``secagg plan`` found out, in lines for a person."""
+"""Text output of ``secagg plan``."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,43 +12,46 @@ if TYPE_CHECKING:
 
 
 def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
-    """All there is to say about a plan."""
+    """Yield the lines that describe a plan."""
     yield f"{name}: {outlook.clients:,} clients, {outlook.dim:,} parameters, {outlook.trust}"
     if not outlook.sums:
-        yield "no sum at all: a server learns nothing, and nothing is sent"
+        yield "no sums: the server learns nothing, and clients send nothing"
         return
     yield from _costs(outlook)
     for each in outlook.sums:
         yield from _sum_lines(each, outlook.quorum)
-    yield "every total also tells over how many clients it is"
+    yield "every total also reveals the number of clients in it"
     yield from _chances(outlook)
     if outlook.unsafe:
-        yield f"under a malicious_server it is refused: {outlook.unsafe}"
+        yield f"refused under malicious_server: {outlook.unsafe}"
 
 
 def _costs(outlook: "CostPlan") -> Iterator[str]:
     most = "up to " if outlook.sums_per_round > 1 else ""
     yield (
-        f"a round takes {most}{counted(outlook.sums_per_round, 'sum')}: {outlook.round_bytes:,} bytes from "
-        f"each client, and {outlook.broadcast_bytes:,} bytes of queries to each"
+        f"a round takes {most}{counted(outlook.sums_per_round, 'sum')}: each client sends "
+        f"{outlook.round_bytes:,} bytes and receives {outlook.broadcast_bytes:,} bytes of queries"
     )
     yield (
-        f"a session lasts {counted(outlook.rounds_per_session, 'round')}; its keys and shares take "
-        f"{outlook.setup_bytes:,} bytes from each client, once"
+        f"a session lasts {counted(outlook.rounds_per_session, 'round')}; at its start, each client sends "
+        f"{outlook.setup_bytes:,} bytes of keys and shares"
     )
-    yield f"nothing is released over fewer than {outlook.quorum:,} clients"
+    yield f"a total is released only over at least {outlook.quorum:,} clients"
 
 
 def _sum_lines(each: "SumCost", quorum: int) -> Iterator[str]:
     often = "once" if each.times == 1 else f"up to {counted(each.times, 'time')}"
-    yield f"{each.kind}: {often} a round, {each.bytes_up:,} bytes up and {each.broadcast_bytes:,} down each"
+    yield (
+        f"{each.kind}: {often} a round; per client {each.bytes_up:,} bytes up and "
+        f"{each.broadcast_bytes:,} down"
+    )
     yield f"  reveals        {each.reveals}"
     if each.rho is not None:
-        yield f"  private        yes: {each.rho:.3g} rho (zCDP) each; only the number of clients has no noise"
+        yield f"  private        yes: {each.rho:.3g} rho (zCDP) a sum; the number of clients has no noise"
     else:
         yield f"  private        no: {EXACT_TOTAL}"
     if each.least_clients > quorum:
-        yield f"  clients        {each.least_clients:,} at least, or there would be too little noise"
+        yield f"  clients        at least {each.least_clients:,}; with fewer, there is too little noise"
     for part in each.parts:
         yield from _part_lines(part)
 
@@ -58,48 +61,50 @@ def _part_lines(part: "PartCost") -> Iterator[str]:
     yield f"  {part.name:<14} {size}: {part.meaning}"
     if part.sigma_total is not None and part.sigma_mean is not None:
         yield (
-            f"  {'':<14} with noise of the standard deviation {part.sigma_total:.3g} on each number of a "
-            f"total over all, and {part.sigma_mean:.3g} on their mean"
+            f"  {'':<14} noise of standard deviation {part.sigma_total:.3g} on each number of a "
+            f"total over all clients, and {part.sigma_mean:.3g} on the mean"
         )
 
 
 def _chances(outlook: "CostPlan") -> Iterator[str]:
     before = ""
     for group in outlook.groups:
-        yield _group_line(group, before, all_needed=outlook.needs_everybody)
-        before = ", and all before it,"
+        yield _group_line(group, before, needs_all=outlook.needs_everybody)
+        before = ", with all earlier ones,"
     if outlook.needs_everybody:
-        yield "it needs every client in every sum: a single one that is missing ends the round"
+        yield "every sum needs every client: if one client is missing, the round ends"
     yield f"a round completes with probability {_chance(outlook.round_completes)}"
     if outlook.ring:
         yield (
-            f"clients stand on a ring: as long as at most {outlook.margin:,} leave, some are left with too "
-            f"few neighbours with a probability of up to 2^-{LIVENESS_BITS} beside that"
+            f"clients are on a ring: if at most {outlook.margin:,} drop out, the probability that a client "
+            f"keeps too few neighbours is at most 2^-{LIVENESS_BITS}, in addition to the above"
         )
 
 
-def _group_line(group: "GroupCost", before: str, *, all_needed: bool) -> str:
+def _group_line(group: "GroupCost", before: str, *, needs_all: bool) -> str:
     if group.sums == 1:
         return f"the sum of {group.name}{before} is released with probability {_chance(group.completes)}"
     line = f"all {group.sums} sums of {group.name}{before} are released with probability "
-    if all_needed:
+    if needs_all:
         return line + _chance(group.completes)
     return (
-        f"{line}{_chance(group.completes)}, {group.expected:.3g} of them on average; a client that leaves "
-        f"in between ends the group, and {_consequence(group)}"
+        f"{line}{_chance(group.completes)}, {group.expected:.3g} on average; if a client drops out "
+        f"mid-group, the group ends and {_consequence(group)}"
     )
 
 
 def _consequence(group: "GroupCost") -> str:
     if group.needed == group.sums:
-        return "the round is given up"
+        return "the round is abandoned"
     return (
-        "its last total stands" if group.needed <= 1 else f"its last total stands from the {group.needed}. on"
+        "the last total is kept"
+        if group.needed <= 1
+        else f"the last total is kept, if at least {group.needed} were released"
     )
 
 
 def _chance(probability: float) -> str:
-    """With four digits; what is not quite certain is not written as 1."""
+    """Format with four digits; a probability below 1 is never written as 1."""
     text = f"{probability:.4g}"
     return "more than 0.9999" if text == "1" and probability < 1 else text
 
@@ -108,7 +113,7 @@ def _chance(probability: float) -> str:
 
 
 def parameter_lines(name: str, settings: Sequence["Parameter"]) -> Iterator[str]:
-    """What can be set of an algorithm."""
+    """Yield the lines that describe the parameters of an algorithm."""
     if not settings:
         yield f"{name} has no parameters"
         return
@@ -125,7 +130,7 @@ def _default(each: "Parameter") -> str:
 
 
 def _plain(value: object) -> object:
-    """As it would be typed."""
+    """Return the value as a user would type it."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, int | float) else str(value)

@@ -439,10 +439,10 @@ def test_self_selection_to_zero_is_refused_where_the_server_may_be_malicious(
     if not case.self_selecting:
         assert channel_of(case, make, Trust.MALICIOUS).participants
         return
-    with pytest.raises(ParameterError, match="single one of them out"):
+    with pytest.raises(ParameterError, match="single out one client"):
         channel_of(case, make, Trust.MALICIOUS)
     learner = case.learners(DIM, CLIENTS)[0]
-    with pytest.raises(ParameterError, match="single one of them out"):
+    with pytest.raises(ParameterError, match="single out one client"):
         Participant(case.algorithm(), learner, trust=Trust.MALICIOUS)
     assert Participant(case.algorithm(), learner, trust=Trust.CURIOUS).memory is not None
 

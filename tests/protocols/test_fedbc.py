@@ -359,7 +359,7 @@ def test_settings_of_per_fedbc_that_make_no_sense(name: str) -> None:
 
 
 def test_a_malicious_server_could_silence_all_but_one_unless_multipliers_have_a_floor() -> None:
-    with pytest.raises(ParameterError, match="single one of them out"):
+    with pytest.raises(ParameterError, match="single out one client"):
         _bc().check_trust(Trust.MALICIOUS)
     _bc().check_trust(Trust.CURIOUS)
     _bc(lambda_min=0.4).check_trust(Trust.MALICIOUS)

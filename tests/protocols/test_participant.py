@@ -416,7 +416,7 @@ def test_repeating_a_round_needs_a_word_that_says_so() -> None:
 
 def test_an_algorithm_that_lets_the_server_silence_clients_is_refused() -> None:
     unsafe = Counting(dim=DIM, clients=5, least_weight=0.09)
-    with pytest.raises(ParameterError, match="single one of them out"):
+    with pytest.raises(ParameterError, match="single out one client"):
         Participant(unsafe, learner(), trust="malicious_server")
     assert Participant(unsafe, learner(), trust="curious_server").memory == Tally()
     safe = Counting(dim=DIM, clients=5, least_weight=0.1)

@@ -257,9 +257,7 @@ def test_a_scale_of_the_servers_choice_reads_the_smallest_update_and_is_refused_
     scale = 4.0 * 2.0**-11
     total = sum(answer_of(algorithm, each, [11.0])[UPDATE] for each in updates)
     assert (np.mod(total, 2.0) - 1) * scale == pytest.approx(smallest, abs=1e-9)
-    with pytest.raises(
-        ParameterError, match="single one of them out; to prevent that, set adaptive to False"
-    ):
+    with pytest.raises(ParameterError, match="single out one client; to prevent that, set adaptive to False"):
         algorithm.check_trust(Trust.MALICIOUS)
     algorithm.check_trust(Trust.CURIOUS)
     quantised(adaptive=False).check_trust(Trust.MALICIOUS)

@@ -318,7 +318,7 @@ def test_whoever_drops_out_between_the_sums_is_not_counted() -> None:
 
 def test_a_tail_that_a_malicious_server_draws_is_refused() -> None:
     for floor in (0.0, LEAST_WEIGHT / 2):
-        with pytest.raises(ParameterError, match="'tail' clients may give themselves the weight"):
+        with pytest.raises(ParameterError, match="'tail', a value that the server chooses"):
             simplicial(floor=floor).check_trust(Trust.MALICIOUS)
     with pytest.raises(ParameterError, match="floor"):
         simplicial(bins=8, privacy=budget(ratio=1.0)).check_trust(Trust.MALICIOUS)

@@ -87,7 +87,7 @@ def test_an_own_algorithm_is_short() -> None:
 
 def test_a_lying_server_cannot_choose_a_group_of_one(algorithm_example: tuple[dict[str, Any], str]) -> None:
     names, _ = algorithm_example
-    with pytest.raises(ParameterError, match="single one of them out"):
+    with pytest.raises(ParameterError, match="single out one client"):
         secure_sum(names["algorithm"], names["clients"], Setting(trust=Trust.MALICIOUS))
 
 

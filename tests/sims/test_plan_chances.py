@@ -55,8 +55,8 @@ def test_noise_is_planned_for_more_than_the_mean_loss(capsys: pytest.CaptureFixt
     assert fewer["round_completes"] == pytest.approx(0.629, abs=0.001)  # at most 4 of 40
     assert main(["plan", *arguments, *bounds]) == 0
     shown = capsys.readouterr().out
-    assert "nothing is released over fewer than 31 clients" in shown
-    assert "with noise of the standard deviation" in shown
+    assert "a total is released only over at least 31 clients" in shown
+    assert "noise of standard deviation" in shown
 
 
 def test_the_noise_that_is_told_is_that_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,7 @@ def test_a_sum_with_noise_beside_one_without_needs_more_clients(capsys: pytest.C
     found = planned(capsys, *arguments)
     assert [each["least_clients"] for each in found["sums"]] == [90, 51]
     assert main(["plan", *arguments]) == 0
-    assert "90 at least, or there would be too little noise" in capsys.readouterr().out
+    assert "at least 90; with fewer, there is too little noise" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_one_absentee_ends_a_round_that_needs_everybody(capsys: pytest.CaptureFi
     found = planned(capsys, *arguments, *losses)
     assert found["round_completes"] == pytest.approx(0.99**10 * 0.98**20)
     assert main(["plan", *arguments, *losses]) == 0
-    assert "a single one that is missing ends the round" in capsys.readouterr().out
+    assert "if one client is missing, the round ends" in capsys.readouterr().out
     assert planned(capsys, *arguments)["round_completes"] == 1
 
 

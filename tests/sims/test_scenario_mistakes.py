@@ -124,7 +124,7 @@ MISTAKES = [
     (
         ["algorithm={name='simplicial', clip=10.0, loss_bound=5.0}", "channel.trust=malicious_server"],
         "channel.trust",
-        "it could single one of them out",
+        "the server could single out one client",
     ),
     (
         ["channel.kind=processes", "attack.kind=omniscient", "attack.fraction=0.2"],
