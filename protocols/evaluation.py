@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -172,6 +172,7 @@ class EvaluationMetrics:
                 return self._scored(score)
             case ErrorHistogram():
                 return {ERRORS: self._counted(score)}
+        assert_never(query)
 
     def _scored(self, score: Score) -> Mapping[str, ArrayLike]:
         total = min(score.total, self.cap)

@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -215,7 +215,7 @@ class LossTail:
             checks.bound("nu", self.nu, "over which range of losses shares go from 0 to 1, such as 0.1")
         elif self.nu is not None:
             raise ParameterError(
-                f"the rule {self.rule} has no smoothing: leave nu unset, or set another rule"
+                f"the rule {self.rule} has no smoothing: leave nu unset, or set another rule", parameter="nu"
             )
 
     @property
@@ -262,6 +262,7 @@ class LossTail:
                 return float(quadratic_share(own, cut.level, self.theta, self.smoothing))
             case TailRule.ENTROPIC:
                 return float(entropic_share(own, cut.level, self.theta, self.smoothing))
+        assert_never(self.rule)
 
     def _clipped(self, loss: float) -> float:
         return min(max(loss, 0.0), self.most)
@@ -283,6 +284,7 @@ class LossTail:
                 return TailThreshold(quadratic_level(self._middles, self.theta, self.smoothing, heights))
             case TailRule.ENTROPIC:
                 return TailThreshold(entropic_level(self._middles, self.theta, self.smoothing, heights))
+        assert_never(self.rule)
 
     @property
     def _middles(self) -> Vector:

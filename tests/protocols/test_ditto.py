@@ -7,10 +7,13 @@ import pytest
 
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import as_vector, pack
 from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.local import Stage
+from secagg.noise.goal import Goal
+from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from tests.protocols.baselines import (
     Learners,
@@ -170,3 +173,11 @@ def test_the_clip_must_be_set() -> None:
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         ditto(**wrong)
+
+
+def test_a_robust_common_model_has_no_private_variant() -> None:
+    budget = PrivacyBudget(
+        promise=NoiseAssumptions(clients=4, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10
+    )
+    with pytest.raises(ParameterError, match="unset robust or privacy"):
+        robust(privacy=budget)

@@ -21,6 +21,7 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.serialisation import Vector
 from protocols.simplicial import SimplicialFL
+from protocols.weighted_mean import Update
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
@@ -408,3 +409,13 @@ def test_a_percentile_without_noise_is_exact_to_a_bin(errors: list[int], percent
     found = read_percentile(heights, edges, percent / 100)
     true = sorted(errors)[max(0, -(-percent * len(errors) // 100) - 1)]
     assert found == pytest.approx((true + 1) / 20)
+
+
+def test_a_query_of_another_kind_is_no_evaluation() -> None:
+    query: Any = Update(np.zeros(2))
+    with pytest.raises(AssertionError):
+        EvaluationMetrics(loss_bound=5.0).answer(query, Score(1, 2, 0.5))
+
+
+def test_an_evaluation_without_noise_has_no_cost() -> None:
+    assert evaluated(FedAvg(dim=2, clients=6, clip=1.0)).max_rho is None

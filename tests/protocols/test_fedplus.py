@@ -399,3 +399,12 @@ def test_a_mean_takes_one_sum_and_medians_twelve_at_most() -> None:
     assert _plus(clip=1.0).most_sums == 1
     assert _plus(psi="norm").most_sums == 12
     assert _plus(groups=HYBRID).most_sums == 12
+
+
+def test_a_form_that_is_not_handled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = PenaltyGroup(start=0, stop=1, delta=0.1, clip=1.0)
+    monkeypatch.setattr(PenaltyGroup, "form", "cubic")
+    with pytest.raises(AssertionError, match="cubic"):
+        group.theta(np.ones(1))
+    with pytest.raises(AssertionError, match="cubic"):
+        _ = group.layer

@@ -28,7 +28,7 @@ from protocols.sketched_sgd import UnsentUpdate
 from protocols.splitting_clients import SplittingMemory
 from protocols.vocabulary import LARGEST, Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer, encode_query
 from protocols.weighted_mean import Update, WeightedMean, clipped
-from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
+from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, SpecError
 from secagg.noise.goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Count, LInf, Part, SumSpec, Total
@@ -614,3 +614,62 @@ def test_what_was_counted_before_a_sum_was_given_up_stays_counted(earlier: bool)
     participant.abandoned()
     participant.apply_history(DONE)
     assert kept(participant) == (2 if earlier else 0)
+
+
+# --- what an algorithm is refused for ---
+
+
+class Wide(Counting):
+    """Its sum has too few bits for its clients."""
+
+    bits: ClassVar[int] = 2
+
+    def sums(self) -> tuple[Sum, ...]:
+        part = Part(name="x", size=1, bits=self.bits, bound=Count(1000))
+        return (Sum(query=Ask, spec=SumSpec(parts=(part,)), reveals="a number"),)
+
+
+def test_bits_that_are_too_few_for_the_clients_are_refused_with_how_many_would_do() -> None:
+    with pytest.raises(SpecError, match="set bits to 13 or more") as caught:
+        Wide(dim=1, clients=5)
+    assert caught.value.bits_needed == 13
+
+
+def test_where_no_number_of_bits_is_enough_none_is_named() -> None:
+    class Wider(Wide):
+        bits: ClassVar[int] = 64
+
+        def sums(self) -> tuple[Sum, ...]:
+            part = Part(name="x", size=1, bits=64, bound=Count((1 << 63) - 1))
+            return (Sum(query=Ask, spec=SumSpec(parts=(part,)), reveals="a number"),)
+
+    with pytest.raises(SpecError) as caught:
+        Wider(dim=1, clients=5)
+    assert "set bits" not in str(caught.value)
+
+
+def test_without_noise_rounds_have_no_cost() -> None:
+    assert FedAvg(dim=1, clients=5, clip=1.0).max_rho is None
+
+
+def test_noise_needs_clients_that_all_count_the_same() -> None:
+    budget = PrivacyBudget(
+        promise=NoiseAssumptions(clients=6, dropouts=1, colluders=0), goal=Goal(rho=1.0), rounds=10
+    )
+    with pytest.raises(ParameterError, match="count the same") as caught:
+        FedAvg(dim=1, clients=6, clip=1.0, privacy=budget)
+    assert caught.value.parameter == "weighted"
+
+
+def test_a_memory_of_another_type_is_refused() -> None:
+    participant = client()
+    ask(participant, RoundInfo())
+    participant._round = LocalTraining(dim=DIM, clients=5).client(learner(), OwnModel())
+    with pytest.raises(TypeError, match="memory_type is Tally"):
+        participant.save()
+
+
+def test_a_client_that_trains_alone_answers_no_query() -> None:
+    alone = LocalTraining(dim=DIM, clients=5).client(learner(), OwnModel())
+    with pytest.raises(AssertionError, match="no queries"):
+        alone.answer(Ask())

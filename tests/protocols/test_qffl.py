@@ -151,3 +151,9 @@ def test_bounds_must_be_set(name: str) -> None:
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         qffl(**wrong)
+
+
+def test_bounds_that_no_sum_can_hold_are_refused() -> None:
+    with pytest.raises(ParameterError, match="too large for any sum") as caught:
+        qffl(q=1e100, clip=1e100)
+    assert caught.value.parameter == "q"

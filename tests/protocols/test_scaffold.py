@@ -183,3 +183,9 @@ def test_a_common_control_that_no_clients_have_is_refused() -> None:
     client.answer(Controlled(as_vector(np.zeros(scaffold().dim)), as_vector(most)))
     with pytest.raises(MalformedMessage, match="no mean"):
         client.answer(Controlled(as_vector(np.zeros(scaffold().dim)), as_vector(1.1 * most)))
+
+
+@pytest.mark.parametrize(("clip", "rate"), [(1e150, 1e-10), (1e-150, 1e10)])
+def test_bounds_of_controls_that_are_too_large_or_too_small_are_refused(clip: float, rate: float) -> None:
+    with pytest.raises(ParameterError, match="bounds a control"):
+        scaffold(clip=clip, rate=rate)

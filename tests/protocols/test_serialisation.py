@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.serialisation import RecordError, Vector, as_vector, is_finite, pack, unpack, vectors_of
+from protocols.serialisation import (
+    RecordError,
+    Vector,
+    as_vector,
+    is_finite,
+    largest_of,
+    pack,
+    unpack,
+    vectors_of,
+)
 from secagg.errors import LocalError
 
 
@@ -277,3 +286,15 @@ def test_whether_all_numbers_are_finite() -> None:
 
 def test_the_error_is_ours_and_not_a_peers() -> None:
     assert issubclass(RecordError, LocalError)
+
+
+def test_the_largest_number_of_a_record() -> None:
+    @dataclass(frozen=True)
+    class Numbers:
+        vector: Vector
+        pair: tuple[float, ...]
+        text: str = "9"
+
+    assert largest_of(Numbers(as_vector([1.0, -3.0]), (2.0, -2.5))) == 3.0
+    assert largest_of(Numbers(as_vector([]), (2.0, -2.5))) == 2.5
+    assert largest_of(Numbers(as_vector([]), ())) == 0.0

@@ -12,8 +12,9 @@ from protocols.serialisation import Vector, as_vector, pack
 from protocols.sketched_sgd import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, UnsentUpdate, heaviest
 from protocols.vocabulary import LARGEST
 from protocols.weighted_mean import WEIGHT
-from secagg.errors import MalformedMessage, ParameterError
+from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
+from secagg.spec import Total
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran, settled
 
@@ -218,3 +219,12 @@ def test_a_small_model_is_asked_for_all_of_its_coordinates() -> None:
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         sketched(**wrong)
+
+
+def test_clients_without_samples_are_no_total() -> None:
+    algorithm = sketched(weighted=True)
+    steps = algorithm.round(algorithm.start(np.zeros(algorithm.dim)))
+    next(steps)
+    empty: dict[str, Any] = {SKETCH: np.zeros(algorithm.sketch.size), WEIGHT: np.zeros(1, np.uint64)}
+    with pytest.raises(CorruptTotal, match="no samples"):
+        steps.send(Total(empty, 3, 3))

@@ -406,3 +406,9 @@ def test_in_honest_rounds_no_point_is_moved_however_small_the_clip(
     before = models(small(), 40, **found)
     monkeypatch.setattr(SplitClient, "near", lambda _self, point, _mean: point)
     assert np.allclose(before, models(small(), 40, **found), rtol=0, atol=1e-12)
+
+
+def test_the_sum_of_z_is_enough_where_all_points_are_the_same() -> None:
+    sums = {"dim": 1, "clients": 2, "clip": 1.0, "eta": 0.1, "gamma": 0.5}
+    assert Splitting(**sums, beta=1.0).scheme.lean == 0.0  # type: ignore[arg-type]
+    assert Splitting(**sums, beta=2.0).scheme.lean == 1.0  # type: ignore[arg-type]

@@ -244,3 +244,12 @@ def test_vectors_of_another_length_are_refused() -> None:
             use(np.zeros(length))
     with pytest.raises(ParameterError, match="numbers is needed"):
         space.project(np.array(1.0))
+
+
+def test_a_shift_ends_however_precise_it_should_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("protocols.subspace._PRECISE", 0.0)
+    space = Subspace(dim=40, size=7, seed=1)
+    _, point = vectors(space)
+    assert space.project(space.shift(point)) == pytest.approx(point, rel=1e-7, abs=1e-9)

@@ -14,6 +14,9 @@ from scipy.optimize import linprog
 from protocols.histogram_quantiles import tail_size
 from protocols.serialisation import Vector
 from protocols.superquantile import (
+    WHOLE_COHORT,
+    LossTail,
+    TailRule,
     entropic_level,
     entropic_share,
     entropic_weights,
@@ -23,6 +26,7 @@ from protocols.superquantile import (
     superquantile,
     tail_weights,
 )
+from secagg.errors import ParameterError
 
 LOSSES = st.lists(st.floats(0, 100), min_size=1, max_size=30)
 THETAS = st.floats(0.01, 1.0)
@@ -271,3 +275,18 @@ def test_what_has_no_level_is_refused(find: Any, nu: float, counts: Any, text: s
 def test_a_tail_may_be_a_fraction_of_a_client() -> None:
     assert tail_size(100, 0.07) == 7
     assert tail_size(10, 0.25) == 2.5
+
+
+def test_a_rule_that_is_not_handled_is_an_error() -> None:
+    tail = LossTail(theta=0.5, loss_bound=1.0, bins=4, rule=TailRule.SHARE)
+    object.__setattr__(tail, "rule", "cubic")
+    with pytest.raises(AssertionError, match="cubic"):
+        tail.share(0.5, WHOLE_COHORT)
+    with pytest.raises(AssertionError, match="cubic"):
+        tail.cut(np.ones(4), None)
+
+
+def test_a_rule_without_smoothing_has_no_nu() -> None:
+    with pytest.raises(ParameterError, match="leave nu unset") as caught:
+        LossTail(theta=0.5, loss_bound=1.0, bins=4, rule=TailRule.SHARE, nu=0.1)
+    assert caught.value.parameter == "nu"

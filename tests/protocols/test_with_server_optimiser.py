@@ -10,8 +10,9 @@ import pytest
 
 from protocols.afl import AFL
 from protocols.catalogue import CATALOGUE
+from protocols.ditto import Ditto
 from protocols.evaluation import EvaluationMetrics, WithEvaluation
-from protocols.fedavg import FedAvg
+from protocols.fedavg import FedAvg, OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.scaffold import Scaffold
 from protocols.serialisation import Vector, pack, unpack
@@ -222,3 +223,11 @@ def test_secure_and_plain_sums_give_the_same_bits() -> None:
 def test_parameters_that_make_no_sense_are_refused(name: str, wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ParameterError, match=sentence):
         CATALOGUE[name].build(dim=3, clients=4, **({"clip": 1.0} | wrong))
+
+
+def test_a_personal_model_is_that_of_the_algorithm() -> None:
+    inner = Ditto(dim=2, clients=4, clip=10.0)
+    wrapped: Any = WithServerOptimiser(algorithm=inner, optimiser=ServerOptimiser())
+    memory, model = OwnModel(np.ones(2)), np.zeros(2)
+    assert wrapped.personal(memory, model, four()[0]) is memory.model
+    assert wrapped.personal(OwnModel(), model, four()[0]) is model
