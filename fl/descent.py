@@ -18,21 +18,21 @@ Column: TypeAlias = Tensor | float
 
 @dataclass(frozen=True)
 class PenaltyTensors:
-    """A tie as tensors: P, or None for P = 1, and where and how much it pulls."""
+    """A penalty term as tensors: P, or None for P = 1, and where and how much it pulls."""
 
     projection: Projection | None
-    place: Tensor
+    center: Tensor
     pull: Column
     power: int
 
     def force(self, values: Tensor) -> Tensor:
         """What it adds to the gradients at `values`."""
-        off = (values if self.projection is None else self.projection.project(values)) - self.place
+        off = (values if self.projection is None else self.projection.project(values)) - self.center
         force = (off.sign_() if self.power == 1 else off).mul_(self.pull)
         return force if self.projection is None else self.projection.lift(force)
 
     def rows(self, count: int) -> PenaltyTensors:
-        return PenaltyTensors(self.projection, self.place[:count], _first(self.pull, count), self.power)
+        return PenaltyTensors(self.projection, self.center[:count], _first(self.pull, count), self.power)
 
 
 @dataclass(frozen=True)

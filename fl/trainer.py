@@ -249,8 +249,8 @@ class Trainer:
 
 
 def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
-    """Where a tie pulls a model to."""
-    return flat.tensor(penalty.place, None if penalty.space is None else penalty.space.size)
+    """Return the point that a penalty pulls a model to."""
+    return flat.tensor(penalty.center, None if penalty.space is None else penalty.space.size)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
 
     memory_type: ClassVar[type] = MixtureWeight
     state_type: ClassVar[type] = MixtureState
-    needs_everybody: ClassVar[bool] = True
+    needs_all_clients: ClassVar[bool] = True
 
     step: float = parameter(0.1, "gamma_lambda, by which weights follow losses")
     loss_cap: float | None = parameter(None, "largest loss that is told apart; a larger one counts as this")

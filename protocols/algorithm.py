@@ -121,7 +121,7 @@ class Algorithm(ABC, Generic[S, M]):
     # The kind of budget that the private variant is planned with; None if there is no private variant.
     budget_type: ClassVar[type[PrivacyBudget] | None] = None
     # Whether every client must be in every round, because weights add up to one for instance.
-    needs_everybody: ClassVar[bool] = False
+    needs_all_clients: ClassVar[bool] = False
 
     dim: int
     clients: int

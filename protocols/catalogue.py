@@ -35,7 +35,7 @@ def _entries() -> tuple[CatalogueEntry, ...]:
     clip = {"clip": 10.0}
     losses = clip | {"loss_cap": 5.0}
     adaptive = clip | {"server_rate": 0.01}
-    bond = clip | {"lambda_max": 1.0}
+    limits = clip | {"lambda_max": 1.0}
     part = clip | {"personal_part": "-1:"}
     space = {"subspace": 2}
     return (
@@ -118,8 +118,12 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             {},
             _plus("coordinates"),
         ),
-        CatalogueEntry("fedbc", "FedBC", FedBC, "personal models within a distance of the common one", bond),
-        CatalogueEntry("per-fedbc", "Per-FedBC", PerFedBC, "the same, for models that adapt by a step", bond),
+        CatalogueEntry(
+            "fedbc", "FedBC", FedBC, "personal models within a distance of the common one", limits
+        ),
+        CatalogueEntry(
+            "per-fedbc", "Per-FedBC", PerFedBC, "the same, for models that adapt by a step", limits
+        ),
         CatalogueEntry(
             "qffl", "q-FFL", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}
         ),

@@ -288,7 +288,7 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
     measures: EvaluationMetrics
 
     def __post_init__(self) -> None:
-        for name in ("dim", "clients", "memory_type", "state_type", "needs_everybody"):
+        for name in ("dim", "clients", "memory_type", "state_type", "needs_all_clients"):
             object.__setattr__(self, name, getattr(self.algorithm, name))
         super().__post_init__()
 

@@ -46,7 +46,7 @@ class Deviations(Query):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class ConstraintState:
-    """What ties a client to the common model.
+    """The constraint that keeps a client near the common model.
 
     `model`       its own, x_i; None before it has taken part.
     `multiplier`  lambda_i.
@@ -164,13 +164,13 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         """Local steps on f + multiplier * |x - common|^2."""
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
-    def tie(self, bond: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
+    def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
         """After training: the steps of multiplier and gamma, up and down the same Lagrangian."""
-        excess = float(np.sum((model - common) ** 2)) - bond.gamma
-        rise = self.momentum * bond.rise + excess
-        widening = self.momentum * bond.widening + bond.multiplier
-        multiplier = float(np.clip(bond.multiplier + self.alpha * rise, self.lambda_min, self.most))
-        gamma = bond.gamma + self.gamma_step * widening
+        excess = float(np.sum((model - common) ** 2)) - before.gamma
+        rise = self.momentum * before.rise + excess
+        widening = self.momentum * before.widening + before.multiplier
+        multiplier = float(np.clip(before.multiplier + self.alpha * rise, self.lambda_min, self.most))
+        gamma = before.gamma + self.gamma_step * widening
         if not self.momentum:
             rise = widening = 0.0
         return ConstraintState(model, multiplier, gamma, rise, widening)
@@ -180,19 +180,19 @@ class FedBCClient(ClientRound[ConstraintState]):
     def __init__(self, algorithm: FedBC, learner: Learner, memory: ConstraintState) -> None:
         self._algorithm = algorithm
         self._learner = learner
-        self._bond = memory
+        self._constraint = memory
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Deviations)
-        algorithm, common, bond = self._algorithm, query.model, self._bond
-        start = common if algorithm.from_common or bond.model is None else bond.model
-        model = as_vector(algorithm.train(self._learner, start, common, bond.multiplier))
-        self._bond = algorithm.tie(bond, model, common)
-        weight = self._bond.multiplier / algorithm.most
+        algorithm, common, before = self._algorithm, query.model, self._constraint
+        start = common if algorithm.from_common or before.model is None else before.model
+        model = as_vector(algorithm.train(self._learner, start, common, before.multiplier))
+        self._constraint = algorithm.next_constraint(before, model, common)
+        weight = self._constraint.multiplier / algorithm.most
         return {UPDATE: clipped(model - common, algorithm.limit) * weight, MULTIPLIER: [weight]}
 
     def memory(self) -> ConstraintState:
-        return self._bond
+        return self._constraint
 
 
 fedbc_as_released = partial(FedBC, from_common=True, momentum=0.5)

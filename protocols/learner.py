@@ -50,15 +50,15 @@ class SubspaceDescription(Protocol):
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
 class PenaltyTerm:
-    """The term pull / power * |P w - place|^power, with the norm of that power, 1 or 2. To a gradient it adds
+    """The term pull / power * |P w - center|^power, in the norm of that power, 1 or 2. To a gradient it adds
 
-        pull * P' (P w - place)         with power 2
-        pull * P' sign(P w - place)     with power 1, where the sign of 0 is 0
+        pull * P' (P w - center)         with power 2
+        pull * P' sign(P w - center)     with power 1, where the sign of 0 is 0
 
-    `space` has P; None for P = 1, where `place` is a model.
+    `space` has P; None for P = 1, where `center` is a model.
     """
 
-    place: Vector
+    center: Vector
     pull: float
     power: int = 2
     space: SubspaceDescription | None = None

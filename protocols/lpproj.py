@@ -205,9 +205,9 @@ class LpProjClient(ClientRound[OwnModel]):
     def _towards(self, own: Vector, copy: Vector) -> Vector:
         """Some steps from `own` on, with the projection pulled to `copy`."""
         algorithm = self._algorithm
-        tie = PenaltyTerm(place=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
+        penalty = PenaltyTerm(center=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
         return self._learner.train(
-            own, Steering(penalty=tie), steps=algorithm.personal_steps, rate=algorithm.personal_rate
+            own, Steering(penalty=penalty), steps=algorithm.personal_steps, rate=algorithm.personal_rate
         )
 
     def memory(self) -> OwnModel:
@@ -225,7 +225,7 @@ class LpProj1(LpProj):
     power: ClassVar[int] = 1
 
     @cached_property
-    def votes(self) -> SignedCounts:
+    def signed_counts(self) -> SignedCounts:
         return SignedCounts(self.space.size, self.rounds, self.clients)
 
     @property
@@ -233,13 +233,13 @@ class LpProj1(LpProj):
         return "in every coordinate of the subspace, on which side of w clients were, and how often"
 
     def spec(self) -> SumSpec:
-        return SumSpec(parts=(self.votes.part(),))
+        return SumSpec(parts=(self.signed_counts.part(),))
 
     def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
-        return self.votes.contribution(moves)
+        return self.signed_counts.contribution(moves)
 
     def mean(self, total: Total) -> Vector:
-        return -self.step * self.votes.total(total) / total.count
+        return -self.step * self.signed_counts.total(total) / total.count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ class Participant:
         `invited` is how many clients are asked.
         """
         round_info, query = self._algorithm.query_decoder.decode(kind, payload)
-        if self._algorithm.needs_everybody and invited != self._algorithm.clients:
+        if self._algorithm.needs_all_clients and invited != self._algorithm.clients:
             raise MalformedMessage(SERVER, f"{invited} clients are asked, not all {self._algorithm.clients}")
         if round_number != round_info.number:
             raise MalformedMessage(SERVER, f"a query of round {round_info.number} in a sum of {round_number}")

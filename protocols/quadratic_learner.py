@@ -65,7 +65,7 @@ def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: floa
     if steering.correction is not None:
         direction = direction + steering.correction
     if steering.penalty is not None:
-        direction = direction + tied(steering.penalty, model)
+        direction = direction + penalty_gradient(steering.penalty, model)
     model = model - rate * direction
     if steering.target is None:
         return model
@@ -73,8 +73,8 @@ def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: floa
     return keep * model + (1 - keep) * steering.target
 
 
-def tied(tie: PenaltyTerm, model: Vector) -> Vector:
-    """What a tie adds to the gradient at `model`."""
-    off = (model if tie.space is None else tie.space.project(model)) - tie.place
-    force = tie.pull * (np.sign(off) if tie.power == 1 else off)
-    return force if tie.space is None else tie.space.lift(force)
+def penalty_gradient(penalty: PenaltyTerm, model: Vector) -> Vector:
+    """Return what a penalty adds to the gradient at `model`."""
+    off = (model if penalty.space is None else penalty.space.project(model)) - penalty.center
+    force = penalty.pull * (np.sign(off) if penalty.power == 1 else off)
+    return force if penalty.space is None else penalty.space.lift(force)

@@ -96,12 +96,12 @@ class RSA(Algorithm[SteppedState, OwnModel]):
             )
 
     @cached_property
-    def votes(self) -> SignedCounts:
+    def signed_counts(self) -> SignedCounts:
         return SignedCounts(self.dim, 1, self.clients)
 
     def sums(self) -> tuple[Sum, ...]:
         reveals = "in every coordinate, how many clients' models are below the common one, less those above"
-        return (Sum(query=Update, spec=SumSpec(parts=(self.votes.part(),)), reveals=reveals),)
+        return (Sum(query=Update, spec=SumSpec(parts=(self.signed_counts.part(),)), reveals=reveals),)
 
     def rate_of(self, step: int) -> float:
         """The rate of that step; the first is 1."""
@@ -109,7 +109,7 @@ class RSA(Algorithm[SteppedState, OwnModel]):
 
     def round(self, state: SteppedState) -> Round[SteppedState]:
         total = yield Update(state.model)
-        slope = self.pull * self.votes.total(total) + self.decay * state.model
+        slope = self.pull * self.signed_counts.total(total) + self.decay * state.model
         move = -self.rate_of(state.steps + 1) * slope
         facts = {"moved": float(np.linalg.norm(move))}
         return Outcome(SteppedState(as_vector(state.model + move), state.steps + 1), facts)
@@ -130,12 +130,12 @@ class RSAClient(ClientRound[OwnModel]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         algorithm = self._algorithm
-        tie = PenaltyTerm(place=query.model, pull=algorithm.pull, power=1)
-        own = self._learner.train(self._first(query.model), Steering(penalty=tie), steps=algorithm.steps)
+        penalty = PenaltyTerm(center=query.model, pull=algorithm.pull, power=1)
+        own = self._learner.train(self._first(query.model), Steering(penalty=penalty), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
         # Infinity has a sign, too, but a model that diverged has nothing to say.
         signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)
-        return algorithm.votes.contribution(signs)
+        return algorithm.signed_counts.contribution(signs)
 
     def _first(self, common: Vector) -> Vector:
         """Its model, as rounds before this one have left it; at first, the common one of that time."""
@@ -145,7 +145,7 @@ class RSAClient(ClientRound[OwnModel]):
         return self._memory
 
 
-VOTES: Final = "votes"
+SIGNED_COUNTS: Final = "votes"
 Whole: TypeAlias = NDArray[np.int64]
 
 
@@ -153,10 +153,10 @@ Whole: TypeAlias = NDArray[np.int64]
 class SignedCounts:
     """`size` numbers from -`most` to `most` of each of at most `clients` clients.
 
-    >>> votes = SignedCounts(size=2, most=1, clients=10)
-    >>> votes.part().bits  # from 0 to 20
+    >>> counts = SignedCounts(size=2, most=1, clients=10)
+    >>> counts.part().bits  # from 0 to 20
     5
-    >>> votes.contribution(np.array([-1.0, 1.0]))
+    >>> counts.contribution(np.array([-1.0, 1.0]))
     {'votes': array([0, 2], dtype=uint64)}
     """
 
@@ -166,17 +166,19 @@ class SignedCounts:
 
     def part(self) -> Part:
         bound = Count(2 * self.most)
-        return Part(name=VOTES, size=self.size, bits=bits_for_cohort(bound, self.clients), bound=bound)
+        return Part(
+            name=SIGNED_COUNTS, size=self.size, bits=bits_for_cohort(bound, self.clients), bound=bound
+        )
 
-    def contribution(self, votes: Vector) -> Mapping[str, ArrayLike]:
+    def contribution(self, numbers: Vector) -> Mapping[str, ArrayLike]:
         """Return what a client adds. Values that are not finite are passed on: the participant declines."""
-        if not np.isfinite(votes).all():
-            return {VOTES: votes}
-        return {VOTES: (votes + self.most).astype(np.uint64)}
+        if not np.isfinite(numbers).all():
+            return {SIGNED_COUNTS: numbers}
+        return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}
 
     def total(self, total: Total) -> Whole:
         """Return the sum of all clients' numbers."""
-        shifted = np.asarray(total[VOTES]).astype(np.int64)
+        shifted = np.asarray(total[SIGNED_COUNTS]).astype(np.int64)
         if (shifted > 2 * self.most * total.count).any():
-            raise CorruptTotal("votes add up to more than there are: some client does not vote as agreed")
+            raise CorruptTotal("counts add up to more than all clients may send: some client broke its bound")
         return shifted - self.most * total.count

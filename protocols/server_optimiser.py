@@ -171,7 +171,7 @@ class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
     optimiser: ServerOptimiser
 
     def __post_init__(self) -> None:
-        for name in ("dim", "clients", "memory_type", "needs_everybody"):
+        for name in ("dim", "clients", "memory_type", "needs_all_clients"):
             object.__setattr__(self, name, getattr(self.algorithm, name))
         super().__post_init__()
 

@@ -313,8 +313,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
         """After a round of another cohort. Its sum may tell the mean of its new u_i."""
         unit = min(state.window.unit * _WIDER, LARGEST)
-        told = self.gamma == 1 or (state.window.weights and self.scheme.lean)
-        known = KNOWN if told else LOST
+        is_known = self.gamma == 1 or (state.window.weights and self.scheme.lean)
+        known = KNOWN if is_known else LOST
         image = self.scheme.image_of_means(state.point, mean)
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 

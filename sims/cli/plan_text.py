@@ -69,9 +69,9 @@ def _part_lines(part: "PartCost") -> Iterator[str]:
 def _chances(outlook: "CostPlan") -> Iterator[str]:
     before = ""
     for group in outlook.groups:
-        yield _group_line(group, before, needs_all=outlook.needs_everybody)
+        yield _group_line(group, before, needs_all=outlook.needs_all_clients)
         before = ", with all earlier ones,"
-    if outlook.needs_everybody:
+    if outlook.needs_all_clients:
         yield "every sum needs every client: if one client is missing, the round ends"
     yield f"a round completes with probability {_chance(outlook.round_completes)}"
     if outlook.ring:

@@ -96,7 +96,7 @@ class CostPlan:
     quorum: int
     margin: int
     ring: bool
-    needs_everybody: bool
+    needs_all_clients: bool
     sums_per_round: int
     rounds_per_session: int
     setup_bytes: int
@@ -152,7 +152,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
         quorum=min(each.least_clients for each in sums),
         margin=session.margin,
         ring=session.graph is GraphChoice.RING,
-        needs_everybody=algorithm.needs_everybody,
+        needs_all_clients=algorithm.needs_all_clients,
         sums_per_round=algorithm.most_sums,
         rounds_per_session=conditions.params.sums // algorithm.most_sums,
         setup_bytes=session.setup_bytes_up,
@@ -169,7 +169,7 @@ def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
     """Of clients that are never asked for anything."""
     return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
-        ring=False, needs_everybody=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
+        ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
         round_bytes=0, broadcast_bytes=0, round_completes=1.0, sums=(), groups=(), unsafe="",
     )  # fmt: skip
 
@@ -282,7 +282,7 @@ def _round_completes(
 
 def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:
     """What the sums up to the last one of that group need."""
-    if algorithm.needs_everybody:
+    if algorithm.needs_all_clients:
         return algorithm.clients
     last = max(place for place, each in enumerate(sums) if each.group == group)
     return max(each.least_clients for each in sums[: last + 1])

@@ -181,7 +181,7 @@ def check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setti
             f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "
             f"at least {setting.corrupt + 2} are needed"
         )
-    if algorithm.needs_everybody and setting.draw is not None:
+    if algorithm.needs_all_clients and setting.draw is not None:
         raise ParameterError(
             f"{type(algorithm).__name__} needs all clients in every round, not a draw of them"
         )

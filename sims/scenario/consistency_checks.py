@@ -202,7 +202,7 @@ def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Proble
         return
     if built.table is None and settings.evaluation.what == "common":
         problems.add("evaluation.what", f'{entry.name} has no sum and no common model: set what = "personal"')
-    if built.needs_everybody and settings.cohort.per_round is not None:
+    if built.needs_all_clients and settings.cohort.per_round is not None:
         problems.add("cohort.per_round", f"{entry.name} needs all clients in every round: remove this")
     if built.most_sums > settings.channel.sums:
         problems.add("channel.sums", f"a round of {entry.name} takes {built.most_sums}: set that or more")

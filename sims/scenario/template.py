@@ -136,7 +136,7 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
     """Return the text of a scenario that runs as it is. Raises `ParameterError` for an unknown algorithm."""
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
-    per_round = "" if built.needs_everybody else "#per_round = 20  # clients drawn for every round; all\n"
+    per_round = "" if built.needs_all_clients else "#per_round = 20  # clients drawn for every round; all\n"
     return (
         _HEAD.format(name=name, summary=entry.summary, rate=_RATES.get(entry.name, _RATE))
         + _algorithm(entry)

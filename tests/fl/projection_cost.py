@@ -73,8 +73,8 @@ def main(name: str) -> None:
     space = Subspace(dim=trainer.flat.dim, size=SIZE)
     steerings = {
         "plain": Steering(),
-        "p=1": Steering(penalty=PenaltyTerm(place=np.zeros(SIZE), pull=1.0, power=1, space=space)),
-        "p=2": Steering(penalty=PenaltyTerm(place=np.zeros(SIZE), pull=1.0, power=2, space=space)),
+        "p=1": Steering(penalty=PenaltyTerm(center=np.zeros(SIZE), pull=1.0, power=1, space=space)),
+        "p=2": Steering(penalty=PenaltyTerm(center=np.zeros(SIZE), pull=1.0, power=2, space=space)),
     }
     for steering in steerings.values():
         seconds_of(trainer, start, steering)  # once, so that all is there that is kept

@@ -22,7 +22,7 @@ from fl.subspace import _made
 from fl.training import Training
 from protocols import subspace as made
 from protocols.learner import PenaltyTerm, Steering
-from protocols.quadratic_learner import tied
+from protocols.quadratic_learner import penalty_gradient
 from protocols.subspace import Subspace
 from tests.fl.clients import clients
 
@@ -47,10 +47,10 @@ def crowd_of(model: str = "softmax", batching: str = TOGETHER, **chosen: Any) ->
     return Crowd(module, clients(SIZES), Training(**usual | chosen), device="cpu", batching=batching, seed=11)
 
 
-def tie_of(power: int, kind: str, dim: int, own: int = 0) -> PenaltyTerm:
+def penalty_of(power: int, kind: str, dim: int, own: int = 0) -> PenaltyTerm:
     space = None if kind == "whole" else Subspace(dim=dim, size=4, seed=1, transform=kind)
     place = np.random.default_rng(own).normal(size=dim if space is None else 4)
-    return PenaltyTerm(place=place, pull=0.5 + own / 10, power=power, space=space)
+    return PenaltyTerm(center=place, pull=0.5 + own / 10, power=power, space=space)
 
 
 # --- on a device ---------------------------------------------------------------------------------------
@@ -76,10 +76,10 @@ def test_projections_on_a_device_are_those_of_numpy(
 
 def test_a_matrix_is_made_and_moved_once_for_all_clients() -> None:
     crowd = crowd_of()
-    tie = tie_of(2, "dense", crowd.dim)
+    penalty = penalty_of(2, "dense", crowd.dim)
     _made.cache_clear()
     for _ in range(2):
-        crowd.train(np.zeros(crowd.dim), steering=Steering(penalty=tie))
+        crowd.train(np.zeros(crowd.dim), steering=Steering(penalty=penalty))
     assert _made.cache_info().misses == 1
 
 
@@ -91,13 +91,17 @@ def test_a_matrix_is_made_and_moved_once_for_all_clients() -> None:
 @pytest.mark.parametrize("power", [1, 2])
 def test_steps_are_those_that_a_tie_defines(power: int, kind: str, masked: bool) -> None:
     trainer, other = (crowd_of(batch=None, clip=0.05, weight_decay=0.1)[1] for _ in range(2))
-    tie = tie_of(power, kind, trainer.flat.dim)
+    penalty = penalty_of(power, kind, trainer.flat.dim)
     only = np.arange(trainer.flat.dim) % 3 > 0 if masked else None
     model = np.random.default_rng(3).normal(size=trainer.flat.dim)
-    trained = trainer.train(model, Steering(penalty=tie), steps=4, rate=0.3, only=only)
+    trained = trainer.train(model, Steering(penalty=penalty), steps=4, rate=0.3, only=only)
     for _ in range(4):  # the gradient of a batch is clipped, where it moves anything, and nothing else
         gradient = other.gradient(model) if only is None else other.gradient(model) * only
-        gradient = gradient * min(1, 0.05 / np.linalg.norm(gradient)) + 0.1 * model + tied(tie, model)
+        gradient = (
+            gradient * min(1, 0.05 / np.linalg.norm(gradient))
+            + 0.1 * model
+            + penalty_gradient(penalty, model)
+        )
         model = model - 0.3 * (gradient if only is None else gradient * only)
     np.testing.assert_allclose(trained, model, atol=1e-11)
 
@@ -114,8 +118,8 @@ def test_together_is_the_same_as_one_by_one(model: str, power: int, kind: str, o
         start = np.random.default_rng(1).normal(size=crowd.dim)
 
         def job(member: Member, start: Any = start) -> Any:
-            tie = tie_of(power, kind, member.flat.dim, member.client if own else 0)
-            return lambda: member.train(start, Steering(penalty=tie, correction=start / 10))
+            penalty = penalty_of(power, kind, member.flat.dim, member.client if own else 0)
+            return lambda: member.train(start, Steering(penalty=penalty, correction=start / 10))
 
         done = crowd.together({client: job(member) for client, member in crowd.items()})
         found.append(np.array([each.result() for each in done.values()]))
@@ -126,9 +130,9 @@ def test_ties_of_different_kinds_are_not_mixed_up() -> None:
     """In one sum, one client may be tied by signs, one to another subspace, and one not at all."""
     crowd, alone = crowd_of(batching=TOGETHER), crowd_of(batching=ONE_BY_ONE)
     dim = crowd.dim
-    ties = [tie_of(1, "dense", dim), tie_of(2, "dense", dim), tie_of(2, "fast", dim), None]
-    ties.append(PenaltyTerm(place=np.ones(2), pull=1.0, space=Subspace(dim=dim, size=2)))
-    chosen = dict(zip(crowd, ties, strict=True))
+    penalties = [penalty_of(1, "dense", dim), penalty_of(2, "dense", dim), penalty_of(2, "fast", dim), None]
+    penalties.append(PenaltyTerm(center=np.ones(2), pull=1.0, space=Subspace(dim=dim, size=2)))
+    chosen = dict(zip(crowd, penalties, strict=True))
     start = np.zeros(dim)
     tasks = {
         client: (lambda c=client: crowd[c].train(start, Steering(penalty=chosen[c]))) for client in crowd
@@ -141,7 +145,7 @@ def test_ties_of_different_kinds_are_not_mixed_up() -> None:
 
 def test_corrupt_clients_pass_a_tie_on() -> None:
     honest, learner = crowd_of(batching=AUTO)[1], crowd_of(batching=AUTO)[1]
-    steering = Steering(penalty=tie_of(2, "dense", honest.flat.dim))
+    steering = Steering(penalty=penalty_of(2, "dense", honest.flat.dim))
     start = np.ones(honest.flat.dim)
     flipped = SignFlip(learner, np.random.default_rng(0), deviation=None).train(start, steering)
     np.testing.assert_allclose(flipped - start, start - honest.train(start, steering), atol=1e-12)
@@ -151,20 +155,20 @@ def test_places_and_subspaces_of_another_size_are_refused() -> None:
     member = crowd_of()[1]
     dim = member.flat.dim
     with pytest.raises(TrainingError, match=f"none for {dim} parameters"):
-        member.train(np.zeros(dim), Steering(penalty=tie_of(2, "dense", dim + 1)))
-    tie = PenaltyTerm(place=np.zeros(3), pull=1.0, space=Subspace(dim=dim, size=4))
+        member.train(np.zeros(dim), Steering(penalty=penalty_of(2, "dense", dim + 1)))
+    penalty = PenaltyTerm(center=np.zeros(3), pull=1.0, space=Subspace(dim=dim, size=4))
     with pytest.raises(TrainingError, match="a point of 4 parameters cannot be made of shape"):
-        member.train(np.zeros(dim), Steering(penalty=tie))
+        member.train(np.zeros(dim), Steering(penalty=penalty))
 
 
 def test_nothing_is_asked_of_numpy_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A matrix is on the device when steps begin, so that no step waits for a copy from there or to it."""
     member = crowd_of()[1]
-    tie = tie_of(2, "dense", member.flat.dim)
-    _made(tie.space, CPU, torch.float64)
+    penalty = penalty_of(2, "dense", member.flat.dim)
+    _made(penalty.space, CPU, torch.float64)
     for name in ("project", "lift", "blocks", "matrix"):
         monkeypatch.delattr(Subspace, name)
-    member.train(np.zeros(member.flat.dim), Steering(penalty=tie))
+    member.train(np.zeros(member.flat.dim), Steering(penalty=penalty))
     assert projections._made.cache_info().hits
 
 

@@ -190,7 +190,7 @@ def compare_losses(case: Case, trust: Trust, missing: tuple[int, ...], **more: A
 )
 def test_one_client_missing_at_any_stage(case: Case, trust: Trust) -> None:
     happened = compare_losses(case, trust, (3,), sessions=1)
-    if not case.algorithm().needs_everybody:
+    if not case.algorithm().needs_all_clients:
         assert not any(happened.failures[1:3]), "of five, one may stay away"
 
 

@@ -203,7 +203,7 @@ def test_multipliers_stay_between_their_bounds_and_gamma_never_falls(
     model = np.sqrt(excess / DIM) * np.ones(DIM)
     bond = ConstraintState(None, multiplier, gamma)
     for _ in range(3):
-        after = algorithm.tie(bond, model, np.zeros(DIM))
+        after = algorithm.next_constraint(bond, model, np.zeros(DIM))
         assert 0.1 <= after.multiplier <= 2.0
         assert after.gamma > bond.gamma
         assert after == replace(after, model=model)

@@ -12,7 +12,7 @@ from protocols.fedavg import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.rsa import VOTES
+from protocols.rsa import SIGNED_COUNTS
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import LARGEST, RoundInfo, encode_query
@@ -183,7 +183,7 @@ def test_only_the_subspace_is_sent(power: int) -> None:
         .items()
     )
     assert np.shape(values) == (SUB,)
-    assert name == (VOTES if power == 1 else "update")
+    assert name == (SIGNED_COUNTS if power == 1 else "update")
 
 
 def test_who_was_not_counted_keeps_its_model() -> None:
@@ -222,8 +222,8 @@ def test_more_votes_than_there_are_spoil_the_round() -> None:
     for votes in ([most + 1, 0, 0, 0], [0, 0, 0, 2**62]):
         steps = algorithm.round(algorithm.start(FIRST))
         next(steps)
-        with pytest.raises(CorruptTotal, match="some client does not vote as agreed"):
-            steps.send(Total({VOTES: np.array(votes, np.uint64)}, count=3, invited=3))
+        with pytest.raises(CorruptTotal, match="some client broke its bound"):
+            steps.send(Total({SIGNED_COUNTS: np.array(votes, np.uint64)}, count=3, invited=3))
 
 
 # --- queries of a server that is not honest ------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_references_of_another_length_or_size_are_refused(power: int) -> None:
 def test_far_references_get_no_more_than_whole_numbers_in_range() -> None:
     algorithm = lpproj(1)
     for sign in (-1.0, 1.0):
-        votes = asked(algorithm, np.full(SUB, sign * LARGEST))[VOTES]
+        votes = asked(algorithm, np.full(SUB, sign * LARGEST))[SIGNED_COUNTS]
         assert votes.dtype == np.uint64
         assert (votes == (2 * algorithm.rounds if sign > 0 else 0)).all()
 

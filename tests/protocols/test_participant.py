@@ -586,7 +586,7 @@ def test_a_query_has_one_way_to_be_written() -> None:
      ConstraintState(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25),
      Remainder(as_vector([7.25])), UnsentUpdate(as_vector([7.25]), as_vector([7.25])),
      SplittingMemory(7, as_vector([7.25]), as_vector([7.25])),
-     PenaltyTerm(place=as_vector([7.25]), pull=7.25),
+     PenaltyTerm(center=as_vector([7.25]), pull=7.25),
      Steering(pull=7.25, anchor=as_vector([7.25]), correction=as_vector([7.25]))],
 )  # fmt: skip
 def test_what_clients_keep_is_not_shown(secret: object) -> None:

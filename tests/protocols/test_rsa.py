@@ -10,7 +10,7 @@ import pytest
 from protocols.fedavg import OwnModel
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.rsa import RSA, VOTES
+from protocols.rsa import RSA, SIGNED_COUNTS
 from protocols.serialisation import as_vector
 from protocols.vocabulary import LARGEST, RoundInfo, encode_query
 from protocols.weighted_mean import Update
@@ -81,8 +81,8 @@ def test_a_far_model_from_the_server_gets_no_more_than_signs() -> None:
     payload = encode_query(RoundInfo(), Update(as_vector(np.array([LARGEST, -LARGEST, 0.0, 1.0]))))
     values = client.answer("update", payload, round_number=0, invited=5)
     assert values is not None
-    assert np.asarray(values[VOTES])[:2].tolist() == [2, 0]
-    assert set(np.asarray(values[VOTES]).tolist()) <= {0, 1, 2}
+    assert np.asarray(values[SIGNED_COUNTS])[:2].tolist() == [2, 0]
+    assert set(np.asarray(values[SIGNED_COUNTS]).tolist()) <= {0, 1, 2}
 
 
 def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign() -> None:
@@ -95,7 +95,7 @@ def test_more_signs_than_clients_spoil_the_round() -> None:
     steps = rsa().round(rsa().start(np.zeros(4)))
     next(steps)
     with pytest.raises(CorruptTotal, match="more than there are"):
-        steps.send(Total({VOTES: np.full(4, 7, np.uint64)}, count=3, invited=3))
+        steps.send(Total({SIGNED_COUNTS: np.full(4, 7, np.uint64)}, count=3, invited=3))
 
 
 def test_a_client_begins_with_the_common_model() -> None:

@@ -154,7 +154,7 @@ def test_a_mean_of_models_cannot_be_moved_but_the_last_one_can() -> None:
     settings: dict[str, Any] = {"dim": 3, "clients": 4, "clip": 10.0, "loss_cap": 5.0}
     with pytest.raises(ParameterError, match="set averaged to False"):
         WithServerOptimiser(algorithm=AFL(**settings), optimiser=ADAM)
-    assert WithServerOptimiser(algorithm=AFL(**settings, averaged=False), optimiser=ADAM).needs_everybody
+    assert WithServerOptimiser(algorithm=AFL(**settings, averaged=False), optimiser=ADAM).needs_all_clients
 
 
 def test_noise_costs_what_it_did() -> None:

@@ -233,11 +233,11 @@ def test_settings_that_cannot_be(make: Make) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Together(Voting):
-    needs_everybody: ClassVar[bool] = True
+    needs_all_clients: ClassVar[bool] = True
 
 
 @BOTH
-def test_whoever_needs_everybody_takes_no_draw(make: Make) -> None:
+def test_whoever_needs_all_clients_takes_no_draw(make: Make) -> None:
     with pytest.raises(ParameterError, match="needs all clients"):
         channel_of(make, Together(dim=DIM, clients=CLIENTS), draw=lambda _number: (0, 1))
 

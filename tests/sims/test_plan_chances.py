@@ -172,7 +172,7 @@ def test_later_groups_depend_on_those_before(q: Fraction) -> None:
     )
 
 
-def test_one_absentee_ends_a_round_that_needs_everybody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_absentee_ends_a_round_that_needs_all_clients(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("afl", "--set", "clip=1", "--set", "loss_cap=4", "--clients", "10")
     losses = ("--dropout-training", "0.01", "--dropout-sum", "0.02")
     found = planned(capsys, *arguments, *losses)
