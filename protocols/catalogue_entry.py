@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.checks import MissingBound, index_range_parameters, meanings_of, shown
+from protocols.checks import MissingBound, MissingBounds, index_range_parameters, meanings_of, shown
 from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import Vector
 from secagg.errors import ParameterError
@@ -127,8 +127,7 @@ class CatalogueEntry:
                 if not missing:
                     raise
             if missing:
-                alone = missing[0].parameter if len(missing) == 1 else None
-                raise ParameterError("; ".join(map(str, missing)), parameter=alone)
+                raise MissingBounds(missing)
             return found
 
     def _no_such(self, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -59,6 +59,15 @@ class MissingBound(ParameterError):
     def __init__(self, name: str, meaning: str) -> None:
         super().__init__(f"{name} must be set: {meaning}", parameter=name)
         self.name: Final = name
+
+
+class MissingBounds(ParameterError):
+    """All required parameters that are not set, in `missing`."""
+
+    def __init__(self, missing: Sequence[MissingBound]) -> None:
+        alone = missing[0].name if len(missing) == 1 else None
+        super().__init__("; ".join(map(str, missing)), parameter=alone)
+        self.missing: Final = tuple(missing)
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:

@@ -37,6 +37,10 @@ class SpecError(LocalError):
         self.bits_needed = bits_needed
 
 
+class SpecTooLarge(SpecError):
+    """The input of a sum would have too many bytes."""
+
+
 class InputError(LocalError):
     """A vector does not match its spec: shape, dtype, NaN, or a count outside its range."""
 

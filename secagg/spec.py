@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import SpecError
+from secagg.errors import SpecError, SpecTooLarge
 from secagg.hashing import digest
 from secagg.noise_assumptions import (
     Noise,
@@ -257,7 +257,9 @@ class SumSpec:
         if len(set(names)) != len(names):
             raise SpecError("two parts of a spec have the same name")
         if self.packed_bytes > MAX_PACKED:
-            raise SpecError(f"a spec must pack into at most {MAX_PACKED} bytes; split it into several sums")
+            raise SpecTooLarge(
+                f"a spec must pack into at most {MAX_PACKED} bytes; split it into several sums"
+            )
         _check_whole(self.times, "times", 1, MAX_TIMES)
         if self.group is not None:
             check_name(self.group, "the name of a group")

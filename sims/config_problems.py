@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +31,37 @@ _TYPES: Final = {
 _LONGEST: Final = 60
 
 
+@dataclass(frozen=True)
+class Problem:
+    """One problem of a configuration file. `key` is empty if the problem is about the whole file."""
+
+    path: Path
+    key: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.key}: {self.why}" if self.key else f"{self.path}: {self.why}"
+
+
 class ConfigError(LocalError):
-    """A program cannot start or continue. Each line of the message is one problem, for the operator."""
+    """A program cannot start or continue. Each line of the message is one problem, for the operator.
+
+    `problems` holds the problems of a configuration file, and is empty if the error is about something else.
+    """
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+    @classmethod
+    def listing(cls, problems: Sequence[Problem]) -> ConfigError:
+        """Return the error with one line for each of the problems."""
+        return cls("\n".join(map(str, problems)), problems)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that the problems are about, one for each problem."""
+        return tuple(each.key for each in self.problems)
 
 
 CONFIG: Final = FileKind("a configuration", "write one, or correct the path", ConfigError)
@@ -42,10 +72,10 @@ class Problems:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: list[str] = []
+        self.found: list[Problem] = []
 
     def add(self, key: str, why: str) -> None:
-        self._found.append(f"{self._path}: {key}: {why}" if key else f"{self._path}: {why}")
+        self.found.append(Problem(self._path, key, why))
 
     def about(self, key: str) -> _About:
         """Return a context manager that adds an error raised inside it as a problem of `key`."""
@@ -68,11 +98,11 @@ class Problems:
 
     def check(self) -> None:
         """Raise `ConfigError` if there are problems."""
-        if self._found:
+        if self.found:
             raise self.error()
 
     def error(self) -> ConfigError:
-        return ConfigError("\n".join(self._found))
+        return ConfigError.listing(self.found)
 
 
 class _About:
@@ -147,7 +177,7 @@ def _names(model: type[BaseModel], place: Place) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """The model of a field that holds one, or a list of them, or perhaps none."""
+    """Return the model in the annotation of a field: `Model`, `Model | None` or `list[Model]`."""
     from pydantic import BaseModel  # needed by commands that read configurations only
 
     candidates = (annotation, *get_args(annotation))

@@ -1,4 +1,4 @@
-"""``secagg plan``: what a run of an algorithm costs and reveals, before it is run."""
+"""``secagg plan``: shows what a run of an algorithm costs and reveals, before it runs."""
 
 import argparse
 import json
@@ -18,23 +18,24 @@ from sims.cli.options import (
 from sims.cli.registry import Subparsers, UserError
 
 if TYPE_CHECKING:
+    from secagg.errors import LocalError
     from sims.plan.cost_plan import CostPlan
 
 
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "plan",
-        help="tell what an algorithm's run costs and reveals, before it is run",
-        description="Tell what a round of an algorithm costs and reveals: its sums, the bits and bytes that "
-        "each client sends, what a server learns from each total, and whether drop-outs let it complete. "
-        "Without an algorithm, list those there are.",
-        epilog="The exit status is 0 if it can work, and 2 if it cannot or an argument is wrong.",
+        help="show what a run of an algorithm costs and reveals, before it runs",
+        description="Show what a round of an algorithm costs and reveals: its sums, the bits and bytes that "
+        "each client sends, what a server learns from each total, and how likely drop-outs stop it. "
+        "Without an algorithm, list all algorithms.",
+        epilog="The exit status is 0 if the algorithm can run, and 2 if it cannot or an argument is wrong.",
     )
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help="its name, such as rfa")
     parser.add_argument(
         "--parameters",
         action="store_true",
-        help="list what can be set of the algorithm, and plan nothing (default: plan)",
+        help="list the parameters of the algorithm, without a plan (default: plan)",
     )
     WholeNumberOption("--clients", 2, 1 << 20, 100, "most clients of a sum").add(parser)
     WholeNumberOption("--dim", 1, 1 << 32, 1000, "parameters of the model").add(parser)
@@ -50,7 +51,7 @@ def add(subparsers: Subparsers) -> None:
             type=proportion,
             default=Fraction(0),
             metavar="PART",
-            help=f"the chance that a client is lost {when}, from 0 to below 1 (default 0)",
+            help=f"the probability that a client is lost {when}, from 0 to below 1 (default 0)",
         )
     parser.add_argument(
         "--corrupt",
@@ -64,7 +65,7 @@ def add(subparsers: Subparsers) -> None:
         "--trust",
         TRUST_LEVELS,
         default="curious_server",
-        text="what clients guard against: a server that only reads along, or one that also lies",
+        text="what clients guard against: a server that follows the protocol, or one that also lies",
     )
     _add_budget(parser)
     WholeNumberOption(
@@ -75,7 +76,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
-    """What the private variant of an algorithm is planned with."""
+    """Add the options of the private variant of an algorithm."""
     for name, text in (
         ("--rho", "zero-concentrated differential privacy that all rounds together may cost a client"),
         ("--epsilon", "the same as epsilon, at --delta"),
@@ -108,11 +109,11 @@ def run(args: argparse.Namespace) -> int:
     from sims.cli.plan_text import lines
     from sims.plan.cost_plan import as_json
 
-    outlook = _outlook(args)
+    plan = _cost_plan(args)
     if args.json:
-        print(json.dumps({"algorithm": args.algorithm, **as_json(outlook)}, indent=2))
+        print(json.dumps({"algorithm": args.algorithm, **as_json(plan)}, indent=2))
     else:
-        print("\n".join(lines(args.algorithm, outlook)))
+        print("\n".join(lines(args.algorithm, plan)))
     return 0
 
 
@@ -145,7 +146,7 @@ def _list_parameters(args: argparse.Namespace) -> int:
     return 0
 
 
-def _outlook(args: argparse.Namespace) -> "CostPlan":
+def _cost_plan(args: argparse.Namespace) -> "CostPlan":
     from protocols.catalogue import find
     from secagg.errors import LocalError
     from secagg.params import SessionParams
@@ -167,13 +168,16 @@ def _outlook(args: argparse.Namespace) -> "CostPlan":
         )
         return plan_costs(algorithm, conditions)
     except LocalError as error:
-        raise UserError(f"secagg plan:{name} {_explained(str(error), args)}") from None
+        raise UserError(f"secagg plan:{name} {_explained(error, args)}") from None
 
 
-def _explained(text: str, args: argparse.Namespace) -> str:
-    """What is wrong, in terms of what was typed."""
-    if "must be set" in text:
-        return f"{text}; parameters are set with --set NAME=VALUE"
-    if "must pack into at most" in text:
+def _explained(error: "LocalError", args: argparse.Namespace) -> str:
+    """Return the message of the error in terms of the command's options."""
+    from protocols.checks import MissingBound, MissingBounds
+    from secagg.errors import SpecTooLarge
+
+    if isinstance(error, MissingBound | MissingBounds):
+        return f"{error}; parameters are set with --set NAME=VALUE"
+    if isinstance(error, SpecTooLarge):
         return f"--dim {args.dim} is too large: an input of a sum may have up to 2 GiB"
-    return text
+    return str(error)

@@ -1,4 +1,4 @@
-"""What ``secagg plan`` was asked to set, as the parameters of an algorithm."""
+"""Converts the options of ``secagg plan`` to the parameters of an algorithm."""
 
 import argparse
 import ast
@@ -25,8 +25,8 @@ _OF_THE_BUDGET = {
 
 
 def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
-    """The algorithm with all that was set. Raises `ParameterError` or `UserError` that says what to do."""
-    from protocols.checks import MissingBound
+    """Return the algorithm with the given settings. Raises `ParameterError` or `UserError`."""
+    from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import ParameterError
 
     settings = _settings(entry, args)
@@ -38,13 +38,16 @@ def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
     try:
         settings["privacy"] = _privacy(entry, args, budget)
     except MissingBound as missing:
-        # With some value in its place, the algorithm tells what else is missing.
+        # With some value in its place, the algorithm reports what else is missing.
         settings["privacy"] = _privacy(entry, args, budget | {missing.name: _STEP})
         try:
             _made(entry, args, settings)
-        except ParameterError as error:
-            if "must be set" in str(error):
-                raise ParameterError(f"{missing}; {error}") from None
+        except MissingBounds as others:
+            raise MissingBounds((missing, *others.missing)) from None
+        except MissingBound as other:
+            raise MissingBounds((missing, other)) from None
+        except ParameterError:
+            pass
         raise
     return _made(entry, args, settings)
 
@@ -96,7 +99,7 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
-    """The budget that this algorithm takes."""
+    """Return the budget that this algorithm takes."""
     from secagg.noise.goal import Goal
     from secagg.noise_assumptions import NoiseAssumptions
 
@@ -111,7 +114,7 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Noise for fewer would end every second round, in which more than the mean are lost."""
+    """Return the drop-outs to plan noise for. Planned for the mean, every second round would fail."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
@@ -127,7 +130,7 @@ def _float(number: Fraction | None) -> float | None:
 
 
 def _value(text: str) -> object:
-    """A number, a truth value or a list as Python writes it; everything else is text."""
+    """Parse a number, a truth value or a list as Python writes it; everything else is text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

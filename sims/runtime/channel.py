@@ -1,6 +1,6 @@
-"""Rounds over sessions: who is invited, when a new session begins, and what every client hears.
+"""Runs rounds over sessions: invites clients, opens sessions, and reports outcomes to the clients.
 
-What a session is, real machines or a plain sum, is none of its business.
+It works with any kind of session: real machines or a plain sum.
 """
 
 from __future__ import annotations
@@ -35,23 +35,22 @@ from sims.runtime.session import SessionFactory, SessionPlan, SumSession
 from sims.runtime.setting import Setting, check_cohort, with_budget
 
 
-class Done(Protocol):
-    """What became of one client's work."""
+class JobResult(Protocol):
+    """The result or exception of one client's job."""
 
     def result(self) -> Any: ...
 
 
-# All at once, the work of many clients, such as `fl.crowd.Crowd.together`.
-Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, Done]]
+# Runs the jobs of many clients at once, such as `fl.crowd.Crowd.together`.
+Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, JobResult]]
 
 
 class SessionChannel:
     """A channel to simulated clients, one participant for each learner.
 
-    Learners that can do their work together, such as a crowd, have a method for it, which is then used.
+    If `learners` has a method `together`, as a crowd has, clients do their work through it.
 
-    What the algorithm may know comes out of `ask`. All else here, participants above all, is the view of an
-    observer who sees everything, and no part of the system.
+    The algorithm learns only what `ask` returns. All else, such as `participants`, is for observers.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class SessionChannel:
         self._setting = with_budget(setting, algorithm)
         self._make_session = make_session
         self._together: Together | None = getattr(learners, "together", None)
-        self._prepared: Mapping[int, Done] = {}
+        self._prepared: Mapping[int, JobResult] = {}
         self.participants = {
             member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
@@ -79,21 +78,21 @@ class SessionChannel:
         self._round_info = RoundInfo()
         self._next_sum = 0  # of the round
         self._kind = ""  # of the current sum
-        self._groups: set[str] = set()  # of which a sum was asked in this round
-        self._later = False  # whether there was one of the current sum's
-        self._left: set[int] = set()  # by law, until the next round
-        self._stage: Stage | None = None  # of which the log was told last
+        self._groups: set[str] = set()  # with a sum in this round
+        self._later = False  # whether the round had an earlier sum of the current group
+        self._left: set[int] = set()  # dropped out by `dropout_law`, until the next round
+        self._stage: Stage | None = None  # last reported to the log
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
         self.asked: list[SumRecord] = []
-        self._answering: dict[int, int] = {}  # the sum of this session that each client was asked last
-        self._heard: set[int] = set()  # who knows that it is in the current sum
-        self._unacknowledged: list[UnacknowledgedAnswer] = []  # and who was in one, and does not know
+        self._answering: dict[int, int] = {}  # the last sum of this session that each client was asked
+        self._confirmed: set[int] = set()  # clients that know that they are in the current sum
+        self._unacknowledged: list[UnacknowledgedAnswer] = []
 
-    # --- what a run calls ---
+    # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
-        """A round begins, if need be in a new session. Raises `SumFailed` if too few come."""
+        """Begin a round, in a new session if needed. Raises `SumFailed` if too few clients come."""
         again = self._setting.insecure_replay and self._forget(round_info)
         self._round_info, self._next_sum, self._groups = round_info, 0, set()
         self._left.clear()
@@ -107,21 +106,21 @@ class SessionChannel:
             self._open(self._algorithm.table, members)
 
     def ask(self, query: Query) -> Total:
-        """The total of the answers. Raises `SumFailed` if there is none."""
+        """Return the total of the answers. Raises `SumFailed` if there is none."""
         if self._session is None:
             raise TooFewClients("there is no session")
         payload = encode_query(self._round_info.with_unacknowledged(self._unacknowledged), query)
-        self._heard = set()
+        self._confirmed = set()
         self._sums_left -= 1
         total = self._sum(self._session, query.kind, payload)
-        missed = sorted(set(self._session.contributors) - self._heard)
+        missed = sorted(set(self._session.contributors) - self._confirmed)
         self._unacknowledged += [
             UnacknowledgedAnswer(member, self._round_info.number, query.kind) for member in missed
         ]
         return total
 
     def _sum(self, session: SumSession, kind: str, payload: bytes) -> Total:
-        """Ask, and tell the log what became of it."""
+        """Ask, and log the outcome."""
         meter, started = TrafficMeter(session), time.perf_counter()
         self._kind, self._stage, session.stats = kind, None, SumStats()
         self._note_group(kind)
@@ -162,15 +161,12 @@ class SessionChannel:
 
     def finish(self, round_info: RoundInfo) -> None:
         """Report the round to all clients. After a failure or a drop-out, end the session."""
-        told, self._unacknowledged = (
-            round_info.with_unacknowledged(self._unacknowledged),
-            [],
-        )  # all clients receive it here
-        self._tell(told)
+        self._report(round_info.with_unacknowledged(self._unacknowledged))
+        self._unacknowledged = []
         if self._left or not round_info.completed(self._round_info.number):
             self._end_session()
 
-    def _tell(self, round_info: RoundInfo) -> None:
+    def _report(self, round_info: RoundInfo) -> None:
         """Report the outcome of the earlier rounds to all clients."""
         self._all(
             {member: partial(each.apply_history, round_info) for member, each in self.participants.items()}
@@ -188,25 +184,25 @@ class SessionChannel:
 
     @property
     def bytes_up(self) -> Counter[Stage]:
-        """What all clients have sent so far, by stage."""
+        """Bytes that all clients have sent so far, by stage."""
         return self._bytes_up + (Counter() if self._session is None else self._session.bytes_up)
 
     @property
     def bytes_down(self) -> Counter[Stage]:
-        """What all clients have been sent so far, by stage."""
+        """Bytes that all clients have received so far, by stage."""
         return self._bytes_down + (Counter() if self._session is None else self._session.bytes_down)
 
     # --- sessions ---
 
     def _forget(self, round_info: RoundInfo) -> bool:
-        """Let clients take part in a round of the past again. False if it is none."""
+        """Let clients repeat an earlier round. Return False if it is a new one."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
         return round_info.number <= self._round_info.number and self._session is not None
 
     def _invited(self, round_info: RoundInfo) -> tuple[int, ...]:
-        draw = self._setting.draw
-        members = tuple(self.participants) if draw is None else tuple(map(int, draw(round_info.number)))
+        sample = self._setting.sample_cohort
+        members = tuple(self.participants) if sample is None else tuple(map(int, sample(round_info.number)))
         if unknown := set(members) - set(self.participants):
             raise ParameterError(f"the draw invites clients that do not exist: {sorted(unknown)}")
         if len(set(members)) < len(members):
@@ -234,7 +230,7 @@ class SessionChannel:
             self._answer,
             self._prepare,
             self._absent,
-            self._hear,
+            self._on_event,
             self._left,
         )
         self._session = self._make_session(plan)
@@ -255,7 +251,7 @@ class SessionChannel:
         self._members, self._sums_left = members, self._setting.sums
 
     def _log_session(self, session: SumSession, members: int, failure: str | None) -> None:
-        if session.is_plain:  # there was no set-up to tell of
+        if session.is_plain:  # there was no set-up
             return
         graph = session.graph
         self._setting.log.on_session(
@@ -274,58 +270,58 @@ class SessionChannel:
             )
         )
 
-    # --- an observer's view ---
+    # --- for observers ---
 
     @property
     def sessions(self) -> int:
-        """How many there were so far."""
+        """The number of sessions so far."""
         return self._sessions
 
     def memories(self) -> dict[int, Any]:
-        """What completed rounds have left with every client."""
+        """Return the state that completed rounds have left with every client."""
         return {member: each.memory for member, each in self.participants.items()}
 
     def spends(self) -> dict[int, Spend]:
-        """What every client knows to have spent."""
+        """Return what every client has recorded as spent."""
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
-        """Every client between two rounds: see `sims.runtime.client_state`."""
+        """Return the state of every client between two rounds: see `sims.runtime.client_state`."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Every client pays for a sum that it may have answered, and of which it knows nothing any more."""
+        """Charge every client for a sum that it may have answered and has no record of."""
         for memory in self._memories.values():
             memory.take_lost(answer)
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
-        """Go on from what `save` gave, before the first round. Raises `RecordError` if it is none."""
+        """Continue from what `save` returned, before the first round. Raises `RecordError` if it cannot."""
         restore_clients(saved, self.participants, self._memories, self._setting.tamper)
         self._sessions = sessions
 
-    # --- what a session calls ---
+    # --- called by a session ---
 
     def _prepare(self, asked: Mapping[int, Asked]) -> None:
-        """All who will be asked can work at once, where they know how."""
+        """Compute the answers of all clients at once, if the learners support it."""
         self._prepared = {}
         if self._together is not None:
-            jobs = {member: partial(self._work_out, member, each) for member, each in asked.items()}
+            jobs = {member: partial(self._compute, member, each) for member, each in asked.items()}
             self._prepared = self._together(jobs)
 
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
         self._answering[member] = asked.sum_index
         if member not in self._prepared:
-            return self._work_out(member, asked)
+            return self._compute(member, asked)
         values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
         return values
 
-    def _work_out(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+    def _compute(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
         return self.participants[member].answer(
             asked.kind, asked.payload, round_number=asked.round, invited=asked.invited
         )
 
     def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
-        """What every client does by itself."""
+        """Run one job for every client."""
         if self._together is not None:
             for done in self._together(jobs).values():
                 done.result()
@@ -344,20 +340,20 @@ class SessionChannel:
         return self._missing(member, stage)
 
     def _missing(self, member: int, stage: Stage) -> bool:
-        """Whether it is missing from this stage of the current sum."""
+        """Return whether the client is missing from this stage of the current sum."""
         if member in self._left or self._leaves(member, stage):
             return True
-        return self._setting.fate(member, stage, self._round_info.number, self._next_sum)
+        return self._setting.dropouts(member, stage, self._round_info.number, self._next_sum)
 
     def _leaves(self, member: int, stage: Stage) -> bool:
         """Return whether the drop-out law removes the client; then it is gone for the rest of the round."""
-        number, index, law = self._round_info.number, self._next_sum, self._setting.law
+        number, index, law = self._round_info.number, self._next_sum, self._setting.dropout_law
         return law is not None and law.missing(member, stage, number, index, later=self._later)
 
-    def _hear(self, member: int, event: ClientEvent) -> None:
+    def _on_event(self, member: int, event: ClientEvent) -> None:
         match event:
             case Confirmed():
-                self._heard.add(member)
+                self._confirmed.add(member)
                 self.participants[member].confirmed()
             case Abandoned(sum_index) if self._answering.get(member) == sum_index:
                 self.participants[member].abandoned()

@@ -1,8 +1,7 @@
-"""A simulated client between two rounds, as bytes: what a simulation needs to go on after a restart.
+"""The state of a simulated client between two rounds, as bytes, to resume a simulation.
 
-A simulation owns its clients, so it may hold what no server ever sees: personal models, and where learners
-and attackers stand in what they draw. Keys are no part of it: a client that goes on makes new ones, and so
-the registry that it knew is forgotten as well.
+It includes what no server sees: personal models, and the states of the random generators of learners and
+attackers. It excludes keys and the registry: a resumed client makes new keys.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import Adjacency
 from secagg.spec import Count
 
-SHARED: Final = -1  # no client's id: what all of them have in common
+SHARED: Final = -1  # not the id of a client: the state that all clients share
 
 
 class SimulatedMemory(VolatileMemory):
-    """Memory that a simulation can put down and take up again."""
+    """Memory that a simulation can save and restore."""
 
-    def put_down(self, known: Index) -> dict[str, Any]:
+    def saved_state(self, known: Index) -> dict[str, Any]:
         spend = self._spend
         return {
             "sessions": known.bits(self._sessions),
@@ -40,7 +39,7 @@ class SimulatedMemory(VolatileMemory):
             "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
         }
 
-    def take_up(self, saved: Mapping[str, Any], known: Index) -> None:
+    def restore_state(self, saved: Mapping[str, Any], known: Index) -> None:
         charge, noised, unnoised, adjacency = saved["spend"]
         self._sessions = set(known.at(saved["sessions"]))
         self._queries = set(known.at(saved["queries"]))
@@ -48,17 +47,17 @@ class SimulatedMemory(VolatileMemory):
         self._spend = Spend(charge, noised, unnoised, Adjacency(adjacency))
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Pay for an answer that may have left, and that a restart has forgotten; its round is over."""
+        """Charge for an answer that may have been sent before a restart, and close its round."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
 class Index:
-    """Digests that many clients know: each is kept once, and every client has a bit for it."""
+    """Digests that many clients know. Each is stored once, and every client has a bit for it."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
-        self._places = {digest: place for place, digest in enumerate(self._digests)}
+        self._positions = {digest: position for position, digest in enumerate(self._digests)}
 
     @property
     def content(self) -> bytes:
@@ -69,17 +68,17 @@ class Index:
         return cls([content[at : at + DIGEST_BYTES] for at in range(0, len(content), DIGEST_BYTES)])
 
     def bits(self, digests: set[bytes]) -> bytes:
-        for digest in sorted(digests - self._places.keys()):
-            self._places[digest] = len(self._digests)
+        for digest in sorted(digests - self._positions.keys()):
+            self._positions[digest] = len(self._digests)
             self._digests.append(digest)
-        number = sum(1 << self._places[digest] for digest in digests)
+        number = sum(1 << self._positions[digest] for digest in digests)
         return number.to_bytes(-(-number.bit_length() // 8), "little")
 
     def at(self, bits: bytes) -> Iterator[bytes]:
         number = int.from_bytes(bits, "little")
-        for place in range(number.bit_length()):
-            if number >> place & 1:
-                yield self._digests[place]
+        for position in range(number.bit_length()):
+            if number >> position & 1:
+                yield self._digests[position]
 
 
 def save_clients(
@@ -92,7 +91,7 @@ def save_clients(
     for member, participant in participants.items():
         state = {
             "participant": participant.save(),
-            "memory": memories[member].put_down(known),
+            "memory": memories[member].saved_state(known),
             "learner": learner_state(participant.learner),
             "tamper": learner_state(tamper.get(member)),
         }
@@ -106,7 +105,7 @@ def restore_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> None:
-    """Raises `RecordError` if they are the states of others."""
+    """Restore all clients. Raises `RecordError` if the states are not of these clients."""
     if saved.keys() != {*participants, SHARED}:
         raise RecordError("the saved clients are not those of this run")
     known = Index.of(saved[SHARED])
@@ -114,18 +113,18 @@ def restore_clients(
         try:
             state = msgpack.unpackb(saved[member])
             participant.restore(state["participant"])
-            memories[member].take_up(state["memory"], known)
+            memories[member].restore_state(state["memory"], known)
             set_learner_state(participant.learner, state["learner"])
             set_learner_state(tamper.get(member), state["tamper"])
         except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException):
-            raise RecordError(f"the saved state of client {member} is none") from None
+            raise RecordError(f"the saved state of client {member} cannot be read") from None
 
 
-# --- where learners stand in what they draw ---
+# --- the random generators of learners ---
 
 
 def learner_state(learner: object) -> dict[str, Any]:
-    """How often it has trained, and where its generators are, also of what is wrapped in it."""
+    """Return the number of trainings and the states of the generators, also of wrapped learners."""
     layers = list(_layers(learner))
     generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
     return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
@@ -153,26 +152,26 @@ def _generators(layers: Sequence[Any]) -> Iterator[np.random.Generator]:
 
 
 @runtime_checkable
-class Liar(Protocol):
-    """A learner whose client does not say what it has worked out: see `fl.attacks.updates`."""
+class ForgingLearner(Protocol):
+    """A learner of an attacker that changes computed answers: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """What is answered in place of `values`."""
+        """Return the answer to send instead of `values`."""
         ...
 
 
 class SimulatedParticipant(Participant):
-    """Answers what its learner says, where that is a liar. What it sends is encoded as for any client.
+    """A participant that sends a forged answer if its learner forges. The encoding is that of any client.
 
-    Counts that add up to no more than a total, such as a place in a histogram, stay what they are: changed
-    one by one, they would be no such counts any more.
+    Counts with a bounded total, such as those of a histogram, are not forged: changed one by one, they
+    could exceed the total.
     """
 
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int
     ) -> Mapping[str, ArrayLike] | None:
         values = super().answer(kind, payload, round_number=round_number, invited=invited)
-        if values is None or not isinstance(self.learner, Liar):
+        if values is None or not isinstance(self.learner, ForgingLearner):
             return values
         assert self._algorithm.table is not None  # there was a query
         bounds = {part.name: part.bound for part in self._algorithm.table[kind].parts}

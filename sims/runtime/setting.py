@@ -1,4 +1,4 @@
-"""Under which conditions a simulated cohort works, whatever carries its sums."""
+"""The setting of a simulated cohort: threat model, drop-outs, sampling and budget, for any channel."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sims.records.sums import (
 )
 from sims.runtime.tampering import Tamper
 
-# (member, stage, round, sum within the round or -1 in set-up): whether it is missing there.
+# (member, stage, round, sum within the round or -1 in set-up) -> whether the client is missing there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
-# Who is invited to a round.
+# The number of a round -> the clients invited to it.
 CohortSampler: TypeAlias = Callable[[int], Sequence[int]]
 
 _MANY: Final = 1 << 62
@@ -40,7 +40,7 @@ def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a cohort is protected, and who of it comes.
+    """How a cohort is protected, and which clients take part.
 
     `trust`, `corrupt`, `dropout`  what the server may do, how many clients may collude with it, and which
                         part of the cohort may be missing by the end of a session.
@@ -48,19 +48,18 @@ class Setting:
     `sums`              most sums of one session; the next round then begins another.
     `each_round`        whether every round begins another. Then a round under a seed does not depend
                         on earlier rounds, so a resumed run repeats it exactly.
-    `fate`              who goes missing, and where. It may be asked about the same stage more than once,
-                        and must say the same.
-    `law`               chances to go missing, beside that.
-    `draw`              which clients are invited to a round; by default, all.
-    `max_rho`           clients' budget for sums with noise, which leaves none without. By default it is what
-                        the algorithm's noise is planned for; without noise, there is no limit.
+    `dropouts`          which clients drop out, and where. It may be called for the same stage more than once,
+                        and must return the same.
+    `dropout_law`       probabilities of further drop-outs.
+    `sample_cohort`     which clients are invited to a round; by default, all.
+    `max_rho`           clients' budget for sums with noise; sums without noise are refused then. By default,
+                        the budget of the algorithm's noise; without noise, there is no limit.
     `adjacency`         the neighbouring data sets that rho refers to.
-    `tamper`            what clients that do not keep to the protocol put into sums instead of their values.
+    `tamper`            what clients that violate the protocol put into sums instead of their values.
     `log`               receives a record of every session and sum; only observers read it.
-    `ledger`            where the server notes what it asks and releases; a plain channel has none to note.
-    `insecure_seed`     makes rounding, keys and noise repeatable. With it, every value can be
-                        computed.
-    `insecure_replay`   lets clients forget what they have answered, so that a round can be repeated. A
+    `ledger`            where the server records what it asks and releases; a plain channel records nothing.
+    `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
+    `insecure_replay`   deletes the record of what clients have answered, so that a round can be repeated. A
                         server that repeats a round over other clients learns their difference.
 
     Raises `ParameterError` for an invalid value.
@@ -75,9 +74,9 @@ class Setting:
     graph: GraphChoice | str = GraphChoice.AUTO
     sums: int = MAX_SUMS
     each_round: bool = False
-    fate: DropoutSchedule = no_dropouts
-    law: DropoutLaw | None = None
-    draw: CohortSampler | None = None
+    dropouts: DropoutSchedule = no_dropouts
+    dropout_law: DropoutLaw | None = None
+    sample_cohort: CohortSampler | None = None
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
@@ -99,7 +98,7 @@ class Setting:
 
     @cached_property
     def params(self) -> SessionParams:
-        """What a session is planned for, without the sizes of its cohort."""
+        """The parameters of a session, without the size of its cohort."""
         return SessionParams(
             trust=Trust.parse(self.trust),
             corrupt=self.corrupt,
@@ -110,7 +109,7 @@ class Setting:
 
     @property
     def unnoised_sums(self) -> int:
-        """That a client answers in its life: none beside a budget, and else as many as a simulation asks."""
+        """How many sums without noise a client answers: none under a budget, else practically unlimited."""
         return _MANY if self.max_rho is None else 0
 
 
@@ -119,14 +118,14 @@ _BITS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutLaw:
-    """Chances that a client goes missing.
+    """Probabilities that a client drops out.
 
-    `training`  from the sum that begins a round.
-    `between`   from a later sum of a round that is in no group with an earlier one.
-    `group`     between two sums of one group, which closes that group.
+    `training`  in the first sum of a round.
+    `between`   in a later sum of a round that is the first of its group.
+    `group`     between two sums of one group, which ends that group.
     `reveal`    after masking, and before revealing.
 
-    Raises `ParameterError` for a chance that is not from 0 to below 1.
+    Raises `ParameterError` for a probability that is not from 0 to below 1.
     """
 
     seed: bytes
@@ -138,36 +137,36 @@ class DropoutLaw:
     def __post_init__(self) -> None:
         for name in ("training", "between", "group", "reveal"):
             if not 0 <= getattr(self, name) < 1:
-                raise ParameterError(f"the chance to drop out ({name}) must be from 0 to below 1")
+                raise ParameterError(f"the probability to drop out ({name}) must be from 0 to below 1")
 
     def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
-        """Whether it is missing from this stage of sum `index` of round `number`.
+        """Return whether the client is missing from this stage of sum `index` of round `number`.
 
-        `later` says that an earlier sum of the round was of the same group. No client is missing from set-up.
+        `later`: the round had an earlier sum of the same group. No client is missing from set-up.
         """
         if stage in (Stage.ADVERTISE, Stage.SHARE):
             return False
         if stage is not Stage.MASK:
             return self._happens(self.reveal, "reveal", member, number, index)
-        chance = self.training if index == 0 else self.group if later else self.between
-        return self._happens(chance, "mask", member, number, index)
+        probability = self.training if index == 0 else self.group if later else self.between
+        return self._happens(probability, "mask", member, number, index)
 
-    def _happens(self, chance: float, what: str, member: int, number: int, index: int) -> bool:
-        if not chance:
+    def _happens(self, probability: float, what: str, member: int, number: int, index: int) -> bool:
+        if not probability:
             return False
-        place = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
-        drawn = digest("simulated drop-out", self.seed, what.encode(), place)
-        return int.from_bytes(drawn[: _BITS // 8], "big") < chance * (1 << _BITS)
+        position = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
+        drawn = digest("simulated drop-out", self.seed, what.encode(), position)
+        return int.from_bytes(drawn[: _BITS // 8], "big") < probability * (1 << _BITS)
 
 
 def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
-    """The setting in which clients spend no more than what the algorithm's noise is planned for."""
+    """Return the setting with the budget of the algorithm's noise, unless it has one."""
     budget = algorithm.budget
     if budget is None or setting.max_rho is not None:
         return setting
     if budget.goal.adjacency is not setting.adjacency:
         raise ParameterError(
-            f"the goal of the noise is about {budget.goal.adjacency}, but the setting about "
+            f"the goal of the noise refers to {budget.goal.adjacency}, but the setting to "
             f"{setting.adjacency}: set its adjacency"
         )
     return replace(setting, max_rho=algorithm.max_rho)
@@ -181,15 +180,15 @@ def check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setti
             f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "
             f"at least {setting.corrupt + 2} are needed"
         )
-    if algorithm.needs_all_clients and setting.draw is not None:
+    if algorithm.needs_all_clients and setting.sample_cohort is not None:
         raise ParameterError(
-            f"{type(algorithm).__name__} needs all clients in every round, not a draw of them"
+            f"{type(algorithm).__name__} needs all clients in every round, so sample_cohort must be None"
         )
-    if setting.draw is not None and getattr(algorithm, "population", 0) is None:
+    if setting.sample_cohort is not None and getattr(algorithm, "population", 0) is None:
         raise ParameterError(
-            f"with a draw, set the population of {type(algorithm).__name__}: {len(learners)}"
+            f"with sample_cohort, set the population of {type(algorithm).__name__}: {len(learners)}"
         )
-    if setting.draw is None and len(learners) > algorithm.clients:
+    if setting.sample_cohort is None and len(learners) > algorithm.clients:
         raise ParameterError(
             f"the algorithm's sums are for at most {algorithm.clients} clients, but there are {len(learners)}"
         )

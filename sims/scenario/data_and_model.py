@@ -17,7 +17,7 @@ from fl.errors import DataError
 from fl.federation import Federation
 from fl.flat_model import flatten
 from protocols.serialisation import Vector, as_vector
-from sims.config_problems import ConfigError, Problems
+from sims.config_problems import Problems
 from sims.records.run_paths import MODEL
 from sims.scenario.kinds import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
@@ -120,9 +120,7 @@ def model(settings: Settings) -> nn.Module | None:
     if settings.data.kind != "digits" or not MODELS.has(kind):
         return None
     own = MODELS.arguments(settings.model, kind, amiss)
-    try:
-        amiss.check()
-    except ConfigError:
+    if amiss.found:
         return None
     channels, side, _ = _digits()
     follows = {"features": channels * side * side, "classes": 10, "channels": channels, "size": side}

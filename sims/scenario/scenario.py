@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails
 
-from sims.config_problems import ConfigError, Problems, shown, toml_tables
+from sims.config_problems import ConfigError, Problem, Problems, shown, toml_tables
 from sims.scenario.assignments import Assignments, Axis, Choice, Document, assigned, axes, combinations, flat
 from sims.scenario.settings import Settings
 
@@ -185,7 +185,7 @@ def _variants(
         settings = faults.settings(choice.key, assigned(document, {**choice.assignments, **fixed}), check)
         if settings is None:
             continue
-        # Where a fixed key takes away what two of them differ by, one is enough.
+        # A fixed key may make two variants equal.
         first = variants.setdefault(settings.model_dump_json(), Variant(choice.key, settings))
         if first.key != choice.key:
             faults.same(first.key, choice.key)
@@ -198,56 +198,58 @@ def _limited(path: Path, found: Sequence[Axis]) -> tuple[Choice, ...]:
     for axis in found:
         cells *= len(axis.choices)
     if cells > _MOST_VARIANTS:
-        raise ConfigError(f"{path}: sweep: {cells} cells are too many; at most {_MOST_VARIANTS}")
+        raise ConfigError.listing(
+            [Problem(path, "sweep", f"{cells} cells are too many; at most {_MOST_VARIANTS}")]
+        )
     return tuple(combinations(found))
 
 
 class _Faults:
-    """Gathers what is wrong, once, however many variants have it."""
+    """Collects the problems of all variants. A problem that many variants have is reported once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: dict[str, list[str]] = {}
-        self._same: str | None = None
+        self._found: dict[Problem, list[str]] = {}
+        self._same: Problem | None = None
 
     def settings(self, key: Mapping[str, Any], document: Document, check: Check) -> Settings | None:
         try:
             settings = Settings.model_validate(document)
         except ValidationError as error:
-            self.problems(key, partial(tell, error))
+            self.problems(key, partial(add_problems, error))
             return None
         self.problems(key, partial(check, settings))
         return settings
 
     def problems(self, key: Mapping[str, Any], find: Callable[[Problems], None]) -> None:
-        """Gather what `find` adds about the variant of that key."""
+        """Collect what `find` adds about the variant of that key."""
         problems = Problems(self._path)
         find(problems)
-        try:
-            problems.check()
-        except ConfigError as error:
-            for line in str(error).splitlines():
-                self._found.setdefault(line, []).append(described(key))
+        for each in problems.found:
+            self._found.setdefault(each, []).append(described(key))
 
     def same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-        """Two cells of a table are one. Told of once: the others differ in other axes."""
+        """Add that two cells are equal. Only the first pair is reported."""
         if self._same is None:
-            self._same = f"{self._path}: sweep: {described(first)} and {described(second)} are the same"
+            self._same = Problem(
+                self._path, "sweep", f"{described(first)} and {described(second)} are the same"
+            )
 
     def check(self, variants: int) -> None:
-        lines = [_line(each, cells, variants) for each, cells in self._found.items()]
+        problems = [_located(each, cells, variants) for each, cells in self._found.items()]
         if self._same is not None:
-            lines.append(self._same)
-        if lines:
-            raise ConfigError("\n".join(lines))
+            problems.append(self._same)
+        if problems:
+            raise ConfigError.listing(problems)
 
 
-def _line(line: str, cells: Sequence[str], variants: int) -> str:
-    return line if len(cells) >= variants else f"{line} (in {cells[0]})"
+def _located(problem: Problem, cells: Sequence[str], variants: int) -> Problem:
+    """Return the problem with its first cell in the text, unless all variants have it."""
+    return problem if len(cells) >= variants else replace(problem, why=f"{problem.why} (in {cells[0]})")
 
 
 def described(key: Mapping[str, Any]) -> str:
-    """A cell in words: its swept values, or nothing where there is no sweep."""
+    """Return the swept values of a cell as text, empty without a sweep."""
     return ", ".join(f"{name}={value}" for name, value in key.items())
 
 
@@ -255,18 +257,18 @@ _TEST: Final = ("partition", "test")
 _BESIDE: Final = ("name", "sweep", "quick")  # of the file, and not of one simulation
 
 
-def tell(error: ValidationError, problems: Problems) -> None:
-    """Add everything that is wrong, each in one line."""
+def add_problems(error: ValidationError, problems: Problems) -> None:
+    """Add every problem that pydantic found."""
     others: list[InitErrorDetails] = []
-    told: set[str] = set()
+    seen: set[str] = set()
     for detail in error.errors(include_url=False):
         why = _why(detail)
         if why is None:
             others.append(_again(detail))
             continue
         key = ".".join(_key(detail).split(".")[:2])
-        if key not in told:
-            told.add(key)
+        if key not in seen:
+            seen.add(key)
             problems.add(key, why)
     if others:
         problems.add_all(ValidationError.from_exception_data(error.title, others), Settings)

@@ -25,25 +25,25 @@ _ARRAY_DIGITS: Final = 4
 Scores = Mapping[int, Score]
 
 
-def measured(world: SimulationSetup) -> dict[str, Scores]:
+def measured(setup: SimulationSetup) -> dict[str, Scores]:
     """Every client's score, by what is measured: the model in use, and on whom."""
-    given, model = world.settings.evaluation, np.asarray(world.run.model)
-    crowds = {"": world.crowd}
-    if given.held_out and world.strangers is not None:
-        crowds["held_out_"] = world.strangers
+    given, model = setup.settings.evaluation, np.asarray(setup.run.model)
+    crowds = {"": setup.crowd}
+    if given.held_out and setup.strangers is not None:
+        crowds["held_out_"] = setup.strangers
     found: dict[str, Scores] = {}
     for prefix, crowd in crowds.items():
         if given.what in ("common", "both"):
             found[f"{prefix}common"] = _judged(crowd.scores(model, given.part))
         if given.what in ("personal", "both"):
-            memories = _memories(world) if crowd is world.crowd else {}
-            models = personal_models(world.algorithm, crowd, memories, model)
+            memories = _memories(setup) if crowd is setup.crowd else {}
+            models = personal_models(setup.algorithm, crowd, memories, model)
             found[f"{prefix}personal"] = _judged(crowd.scores(models, given.part))
     return found
 
 
-def _memories(world: SimulationSetup) -> dict[int, Any]:
-    return world.channel.memories()
+def _memories(setup: SimulationSetup) -> dict[int, Any]:
+    return setup.channel.memories()
 
 
 def personal_models(

@@ -62,7 +62,7 @@ def make_crowd(
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
-    """What the algorithm sees of clients: slow ones and corrupt ones look like all others."""
+    """Return the learners of all clients. Slow and attacked ones have the same interface as the others."""
     learners: Mapping[int, Any] = crowd
     if settings.cohort.stragglers:
         epochs = settings.training.epochs or settings.training.steps or 1
@@ -85,8 +85,8 @@ def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What all workers know. `corrupt` are the clients that an attack has."""
+class WorkerSettings:
+    """What every worker gets. `corrupt` are the attacked clients."""
 
     settings: Mapping[str, Any]
     classes: int | None
@@ -95,18 +95,18 @@ class Told:
 
 
 def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> ClientFactory:
-    """All clients that train, for workers to make."""
-    told = Told(settings.model_dump(), federation.classes, federation.name, corrupt)
-    return ClientFactory(worker_clients, told, federation.clients)
+    """Return the factory with which workers make the training clients."""
+    common = WorkerSettings(settings.model_dump(), federation.classes, federation.name, corrupt)
+    return ClientFactory(worker_clients, common, federation.clients)
 
 
-def worker_clients(told: Told, owned: Mapping[int, ClientData]) -> WorkerClients:
-    """The clients of one worker."""
+def worker_clients(common: WorkerSettings, owned: Mapping[int, ClientData]) -> WorkerClients:
+    """Make the clients of one worker."""
     torch.set_num_threads(1)  # as in `fl.device`, for as long as the process lives
-    settings = Settings.model_validate(told.settings)
-    federation = Federation(owned, classes=told.classes, name=told.name)
+    settings = Settings.model_validate(common.settings)
+    federation = Federation(owned, classes=common.classes, name=common.name)
     crowd = make_crowd(settings, federation, training_of(settings, federation), owned)
-    who = told.corrupt & owned.keys()
+    who = common.corrupt & owned.keys()
     return WorkerClients(
         make_learners(settings, crowd, who), make_tamper(settings, who), begin_round=crowd.begin_round
     )

@@ -38,23 +38,23 @@ class MetricsRecorder:
 
     def __init__(
         self,
-        world: SimulationSetup,
+        setup: SimulationSetup,
         spending: Spending,
         lines: Sequence[Line] = (),
         *,
         sent: Mapping[str, Counter[str]],
     ) -> None:
-        self._world = world
+        self._setup = setup
         self._spending = spending
         self._sent = sent  # before this process, by stage
-        self._classes = world.federation.classes is not None
-        self._observers = {name: OBSERVERS[name]() for name in world.settings.evaluation.observe}
+        self._classes = setup.federation.classes is not None
+        self._observers = {name: OBSERVERS[name]() for name in setup.settings.evaluation.observe}
         self._last: Mapping[str, client_metrics.Scores] = {}
         self.lines = list(lines)
 
-    def goes_on(self, world: SimulationSetup) -> None:
-        """After a restart, it is this world that is told of."""
-        self._world = world
+    def goes_on(self, setup: SimulationSetup) -> None:
+        """After a restart, it is this setup that is told of."""
+        self._setup = setup
 
     # --- lines ---
 
@@ -66,8 +66,8 @@ class MetricsRecorder:
 
     def after(self, number: int, report: RoundReport, seconds: float) -> Line:
         """Of the round `number`, counted from 1, that has just ended."""
-        world = self._world
-        silenced = sum(each.diverged == report.number for each in world.watched.values())
+        setup = self._setup
+        silenced = sum(each.diverged == report.number for each in setup.watched.values())
         measured = self._measure_if_due(number)
         line = {
             "round": number,
@@ -94,7 +94,7 @@ class MetricsRecorder:
             **line,
             **self.traffic(),
             "rho": spending.rho,
-            "epsilon": spending.epsilon(delta_of(self._world.settings)),
+            "epsilon": spending.epsilon(delta_of(self._setup.settings)),
             "unnoised": spending.unnoised,
             "measured": measured,
             "tail": None,
@@ -109,14 +109,14 @@ class MetricsRecorder:
 
     def sent(self, way: str) -> Counter[str]:
         """Of `bytes_up` or `bytes_down`, all so far over all channels, by stage."""
-        channels = self._world.channels.values()
+        channels = self._setup.channels.values()
         now = (Counter(by_stage(getattr(channel, way))) for channel in channels)
         return sum(now, Counter(self._sent[way]))
 
     def _observe(self, number: int) -> dict[str, Any]:
-        world = self._world
+        setup = self._setup
         seen = {
-            name: observer(number, world.run, world.channel, world.crowd)
+            name: observer(number, setup.run, setup.channel, setup.crowd)
             for name, observer in self._observers.items()
         }
         return {name: fact for name, fact in seen.items() if fact is not None}
@@ -124,25 +124,25 @@ class MetricsRecorder:
     # --- measuring ---
 
     def _measure_if_due(self, number: int) -> dict[str, Any] | None:
-        settings = self._world.settings
+        settings = self._setup.settings
         due = number % settings.evaluation.every == 0 or number == settings.rounds
         return self._measure() if due else None
 
     def _measure(self) -> dict[str, Any]:
-        self._last = client_metrics.measured(self._world)
+        self._last = client_metrics.measured(self._setup)
         found: dict[str, Any] = {}
         for name, scores in self._last.items():
             found[name] = client_metrics.summary(scores, classes=self._classes)
-            if self._world.corrupt and not name.startswith("held_out"):
+            if self._setup.corrupt and not name.startswith("held_out"):
                 benign = client_metrics.only(scores, self._benign())
                 found[f"{name}_benign"] = client_metrics.summary(benign, classes=self._classes)
         return found
 
     def _benign(self) -> frozenset[int]:
-        return frozenset(self._world.crowd) - self._world.corrupt
+        return frozenset(self._setup.crowd) - self._setup.corrupt
 
     def _check_measured(self) -> None:
-        part = self._world.settings.evaluation.part
+        part = self._setup.settings.evaluation.part
         for name, scores in self._last.items():
             if not scores:
                 raise DataError(
@@ -162,15 +162,15 @@ class MetricsRecorder:
 
     def result(self) -> dict[str, Any]:
         """All of it, after the last round."""
-        world, rounds = self._world, self.lines[1:]
+        setup, rounds = self._setup, self.lines[1:]
         if not self._last:  # the run was interrupted after its last round
             self._measure()
-        seed = insecure_seed(world.settings.seed).hex() if world.settings.seeded else None
+        seed = insecure_seed(setup.settings.seed).hex() if setup.settings.seeded else None
         return {
             "insecure_seed": seed,
-            "dim": world.crowd.dim,
-            "samples": {str(client): member.samples for client, member in world.crowd.items()},
-            "corrupt": sorted(world.corrupt),
+            "dim": setup.crowd.dim,
+            "samples": {str(client): member.samples for client, member in setup.crowd.items()},
+            "corrupt": sorted(setup.corrupt),
             "rounds": [line["round"] for line in self.lines if line["measured"] is not None],
             "series": self._series(),
             "final": self.of_clients(),

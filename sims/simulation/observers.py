@@ -292,3 +292,4 @@ OBSERVERS: Final[dict[str, Callable[[], Observer]]] = {
     "optimality-gap": optimality_gap,
     "training-loss": training_loss,
 }
+assert OBSERVERS.keys() == OBSERVER_KINDS.keys()  # scenarios check the names without importing this module

@@ -179,10 +179,10 @@ class RunWriter:
         self.sessions += 1
         return self.sessions - 1
 
-    def begin(self, world: SimulationSetup) -> None:
+    def begin(self, setup: SimulationSetup) -> None:
         """What is known before the first round."""
         given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
-        clients = len(world.crowd)
+        clients = len(setup.crowd)
         self._facts = {
             "format": FORMAT,
             "name": self._origin.name,
@@ -202,20 +202,20 @@ class RunWriter:
             "seconds": {"wall": 0.0, "cpu": 0.0},
             "clients": clients,
             "per_round": min(given.cohort.per_round or clients, clients),
-            "dim": world.crowd.dim,
-            "corrupt": len(world.corrupt),
+            "dim": setup.crowd.dim,
+            "corrupt": len(setup.corrupt),
             "graph": None,
             "server_key": None if self.ledger is None else self._identity.public.hex(),
             "algorithm": given.algorithm.name,
             "command": f"secagg simulate {self._directory / SCENARIO}",
-            "sums": described(world.algorithm)
-            + ([] if world.tail is None else described(world.tail.algorithm, extra=True)),
+            "sums": described(setup.algorithm)
+            + ([] if setup.tail is None else described(setup.tail.algorithm, extra=True)),
         }
 
     def resumed(self) -> None:
         """From now on, the run goes on in this process."""
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
-        self._tell(RUNNING)
+        self._write_status(RUNNING)
 
     def keep(
         self, line: dict[str, Any], done: int, sides: Mapping[str, Side], seconds: Mapping[str, float]
@@ -238,7 +238,7 @@ class RunWriter:
         self._facts |= {"done": done, "seconds": dict(seconds)}
         if done == 0:
             self._write_scenario()
-        self._tell(RUNNING, sync=done == 0)
+        self._write_status(RUNNING, sync=done == 0)
 
     def _sign(self) -> None:
         if self.ledger is not None:
@@ -251,7 +251,7 @@ class RunWriter:
         text = as_toml({"name": f"{self._origin.name}{cell}", **document})
         self._directory.write(SCENARIO, text.encode())
 
-    def _tell(self, status: str, why: str | None = None, *, sync: bool = True) -> None:
+    def _write_status(self, status: str, why: str | None = None, *, sync: bool = True) -> None:
         self._facts |= {"status": status, "why": why, "graph": self._graph}
         self._directory.write_json(RUN, self._facts, sync=sync)
 
@@ -266,21 +266,21 @@ class RunWriter:
             self._directory.write_json(name, content)
         self._write_table()
         self._directory.write_json(RESULT, result)
-        self._tell(FINISHED)
+        self._write_status(FINISHED)
         with suppress(OSError):
             (self._directory / CHECKPOINT).unlink()
 
     def stop(self) -> None:
         """Record that the run was interrupted and can be resumed."""
         self._write_table()
-        self._tell(INTERRUPTED)
+        self._write_status(INTERRUPTED)
 
     def fail(self, why: str) -> None:
         """What is known stays; if the disk does not even take the reason, that is how it is."""
         if not self._facts:
             return
         with suppress(ConfigError):
-            self._tell(FAILED, why)
+            self._write_status(FAILED, why)
 
     def _write_table(self) -> None:
         self._directory.write(METRICS_TABLE, as_csv(self._directory.read_lines(METRICS)).encode())

@@ -17,6 +17,7 @@ from secagg.ledger import ServerLedger
 from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import processes_sum
+from sims.runtime.setting import CohortSampler
 from sims.scenario.algorithm import build as build_algorithm
 from sims.scenario.data_and_model import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings
@@ -138,12 +139,12 @@ class _Lines:
     open_ledger: OpenLedger
 
     def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
-        draw = _draw(self.settings, tuple(self.learners))
-        return self._made("training", algorithm, draw=draw, each_round=self._each_round)
+        sampler = _sampler(self.settings, tuple(self.learners))
+        return self._made("training", algorithm, sample_cohort=sampler, each_round=self._each_round)
 
     def tail(self, algorithm: AnyAlgorithm) -> ObservedChannel:
         """All clients are asked, and each time in a session of its own: it may be long until the next."""
-        return self._made("tail", algorithm, draw=None, each_round=True)
+        return self._made("tail", algorithm, sample_cohort=None, each_round=True)
 
     @property
     def _each_round(self) -> bool:
@@ -161,7 +162,7 @@ class _Lines:
             dropout=given.dropout,
             graph=given.graph,
             sums=algorithm.most_sums if more["each_round"] else given.sums,
-            law=_dropout_law(self.settings, part),
+            dropout_law=_dropout_law(self.settings, part),
             insecure_seed=_seed(self.settings, part),
             tamper=make_tamper(self.settings, self.who),
             log=self.make_log(part, algorithm),
@@ -206,6 +207,7 @@ def _processes(given: ChannelClients, algorithm: AnyAlgorithm, setting: Setting)
 
 
 _CHANNELS: Final[dict[str, MakeChannel]] = {"plain": _plain, "secure": _secure, "processes": _processes}
+assert _CHANNELS.keys() == set(CHANNEL_KINDS)  # scenarios check the names without importing this module
 
 
 def register_channel(name: str, make: MakeChannel) -> None:
@@ -230,14 +232,14 @@ def _dropout_law(settings: Settings, part: str) -> DropoutLaw | None:
     return DropoutLaw(seed=f"{part} {settings.seed}".encode(), **settings.dropout.model_dump())
 
 
-def _draw(settings: Settings, clients: Sequence[int]) -> Any:
+def _sampler(settings: Settings, clients: Sequence[int]) -> CohortSampler | None:
     """Return the sampler of each round's cohort: uniform, without replacement."""
     per_round = settings.cohort.per_round
     if per_round is None or per_round >= len(clients):
         return None
 
-    def draw(number: int) -> list[int]:
+    def sample(number: int) -> list[int]:
         rng = stream("draw", settings.seed, number)
         return [int(each) for each in rng.choice(clients, per_round, replace=False)]
 
-    return draw
+    return sample

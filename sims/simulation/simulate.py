@@ -40,7 +40,7 @@ class SimulationStopped(Exception):
     """The simulation was asked to stop, and can be resumed."""
 
 
-def _nobody(_round: int) -> None:
+def _no_op(_round: int) -> None:
     pass
 
 
@@ -50,7 +50,7 @@ def _never() -> bool:
 
 def simulate(
     settings: Settings,
-    tell: Callable[[int], None] = _nobody,
+    on_round: Callable[[int], None] = _no_op,
     *,
     root: Path = _HERE,
     directory: RunDirectory | None = None,
@@ -59,25 +59,26 @@ def simulate(
     watch: OnProgress = no_progress,
     stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
-    """Run all rounds, and say what came of them, in what JSON can hold.
+    """Run all rounds and return the result, which JSON can hold.
 
-    `tell`       is called with the number of every round that is over.
-    `root`       is where directories of data are looked for.
-    `directory`  is where everything is kept; without one, nothing is.
-    `resume`     goes on with the run in that directory, from its checkpoint.
-    `origin`     is what the directory says of where the run comes from.
-    `watch`      is told whenever something happens.
-    `stop`       is asked after every round; if true, the run is saved, and `SimulationStopped` is raised.
+    `on_round`   is called with the number of every finished round.
+    `root`       is where directories of data are looked up.
+    `directory`  is where the run is kept; without one, nothing is written.
+    `resume`     continues the run in that directory from its checkpoint.
+    `origin`     says in the directory where the run comes from.
+    `watch`      is called with the progress of the run.
+    `stop`       is called after every round; if it returns True, the run is saved, and `SimulationStopped` is
+                 raised.
 
-    Raises `SimulationError` for what the settings, the data or the disk do not allow.
+    Raises `SimulationError` if the settings, the data or the disk do not allow the run.
     """
     origin = origin or Origin(name="run", digest=Variant({}, settings).digest)
     try:
         with one_thread():
             if directory is None:
-                return Simulation(settings, root, None, watch).run(tell, stop)
+                return Simulation(settings, root, None, watch).run(on_round, stop)
             with open_run(directory, settings, origin, resume=resume) as writer:
-                return _kept(settings, root, writer, watch, tell, stop)
+                return _kept(settings, root, writer, watch, on_round, stop)
     except (FLError, SecaggError) as error:
         raise SimulationError(str(error)) from error
 
@@ -87,18 +88,18 @@ def _kept(
     root: Path,
     writer: RunWriter,
     watch: OnProgress,
-    tell: Callable[[int], None],
+    on_round: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
     try:
-        return Simulation(settings, root, writer, watch).run(tell, stop)
+        return Simulation(settings, root, writer, watch).run(on_round, stop)
     except (FLError, SecaggError) as error:
         writer.fail(str(error))
         raise
 
 
 class Simulation:
-    """A world, what is known of it, and where that is kept."""
+    """Runs one simulation, records its metrics, and writes its run directory if there is one."""
 
     def __init__(self, settings: Settings, root: Path, writer: RunWriter | None, watch: OnProgress) -> None:
         self._started, self._cpu = time.perf_counter(), time.process_time()
@@ -111,9 +112,9 @@ class Simulation:
         self._spendings: dict[str, Spending] = {}
         self._sessions = 0
         open_ledger = no_ledger if writer is None else writer.open_ledger
-        self.world = SimulationSetup.of(settings, root, make_log=self._hear, open_ledger=open_ledger)
+        self.setup = SimulationSetup.of(settings, root, make_log=self._make_log, open_ledger=open_ledger)
         self._recorder = MetricsRecorder(
-            self.world,
+            self.setup,
             self._spendings["training"],
             () if writer is None else writer.lines,
             sent=_sent(saved),
@@ -121,7 +122,7 @@ class Simulation:
         self._done = 0
         self._lost = False
 
-    def _hear(self, part: str, algorithm: AnyAlgorithm) -> SumLogger:
+    def _make_log(self, part: str, algorithm: AnyAlgorithm) -> SumLogger:
         writer = self._writer
         saved = None if writer is None or writer.saved is None else _side(writer.saved, part)
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
@@ -139,17 +140,17 @@ class Simulation:
 
     # --- from the beginning to the end ---
 
-    def run(self, tell: Callable[[int], None], stop: Callable[[], bool]) -> dict[str, Any]:
+    def run(self, on_round: Callable[[int], None], stop: Callable[[], bool]) -> dict[str, Any]:
         try:
             self._begin()
             for number in range(self._done + 1, self._settings.rounds + 1):
                 self._round(number)
-                tell(number)
+                on_round(number)
                 if number < self._settings.rounds and stop():
                     self._stop()
             return self._end()
         finally:
-            self.world.close()
+            self.setup.close()
 
     def _begin(self) -> None:
         writer = self._writer
@@ -158,19 +159,19 @@ class Simulation:
             return
         line = self._recorder.first(self._seconds()["wall"])
         if writer is not None:
-            writer.begin(self.world)
+            writer.begin(self.setup)
         self._keep(line)
 
     def _round(self, number: int) -> None:
-        started, world = time.perf_counter(), self.world
+        started, setup = time.perf_counter(), self.setup
         if self._lost:
             self._lost = False
             line = self._recorder.lost(number, 0.0)
         else:
-            world.crowd.begin_round(number - 1)
-            report = world.run.round()
+            setup.crowd.begin_round(number - 1)
+            report = setup.run.round()
             line = self._recorder.after(number, report, 0.0)
-        if world.tail is not None and world.tail.is_due(number):
+        if setup.tail is not None and setup.tail.is_due(number):
             line["tail"] = self._ask_tail()
             line |= self._recorder.traffic()
         line["seconds"] = round(time.perf_counter() - started, 4)
@@ -178,9 +179,9 @@ class Simulation:
         self._keep(line)
 
     def _ask_tail(self) -> dict[str, Any]:
-        tail, spending = self.world.tail, self._spendings["tail"]
+        tail, spending = self.setup.tail, self._spendings["tail"]
         assert tail is not None  # it is due
-        found = tail.ask(self.world.run.model)
+        found = tail.ask(self.setup.run.model)
         delta = tail.section.delta
         return {**found, "rho": spending.rho, "epsilon": spending.epsilon(delta), "delta": delta}
 
@@ -203,7 +204,7 @@ class Simulation:
         raise SimulationStopped(f"stopped after {self._done} of {self._settings.rounds} rounds")
 
     def _end(self) -> dict[str, Any]:
-        self.world.close()
+        self.setup.close()
         result = self._recorder.result()
         if self._writer is None:
             return {**result, "seconds": self._rounded()}
@@ -211,18 +212,18 @@ class Simulation:
         if self._settings.audit.canaries:
             more[CANARIES] = canary_facts(self._settings, self._algorithms())
         result = {**result, "seconds": self._rounded()}
-        self._writer.finish(result, more, self.world.run.model)
+        self._writer.finish(result, more, self.setup.run.model)
         return result
 
     def _algorithms(self) -> dict[str, AnyAlgorithm]:
-        tail = self.world.tail
-        return {"training": self.world.algorithm} | ({} if tail is None else {"tail": tail.algorithm})
+        tail = self.setup.tail
+        return {"training": self.setup.algorithm} | ({} if tail is None else {"tail": tail.algorithm})
 
     def _spend(self) -> dict[str, Any]:
         found = {
             part: spend_facts(
                 self._spendings[part],
-                self.world.channels[part].spends(),
+                self.setup.channels[part].spends(),
                 max_rho=algorithm.max_rho,
                 delta=_delta(self._settings, part),
             )
@@ -236,11 +237,11 @@ class Simulation:
         return {part: self._saved(part, run) for part, run in self._runs().items()}
 
     def _runs(self) -> dict[str, Run[Any]]:
-        tail = self.world.tail
-        return {"training": self.world.run} | ({} if tail is None else {"tail": tail.run})
+        tail = self.setup.tail
+        return {"training": self.setup.run} | ({} if tail is None else {"tail": tail.run})
 
     def _saved(self, part: str, run: Run[Any]) -> Side:
-        channel = self.world.channels[part]
+        channel = self.setup.channels[part]
         recorder = self._recorder if part == "training" else None
         return Side(
             server=run.save(),
@@ -261,15 +262,15 @@ class Simulation:
         self._done = saved.done
         left_out = writer.cut_off and not self._settings.seeded
         self._lost = left_out and saved.done < self._settings.rounds
-        for part, channel in self.world.channels.items():
+        for part, channel in self.setup.channels.items():
             side = _side(saved, part)
             channel.restore(side.clients, sessions=side.sessions)
         training = saved.training.server
-        run = Run.resume(self.world.algorithm, self.world.channel, training, interrupted=left_out)
-        self.world = replace(self.world, run=run)
-        self._recorder.goes_on(self.world)
-        if self.world.tail is not None and saved.tail is not None:
-            self.world.tail.resume(saved.tail.server, interrupted=left_out)
+        run = Run.resume(self.setup.algorithm, self.setup.channel, training, interrupted=left_out)
+        self.setup = replace(self.setup, run=run)
+        self._recorder.goes_on(self.setup)
+        if self.setup.tail is not None and saved.tail is not None:
+            self.setup.tail.resume(saved.tail.server, interrupted=left_out)
         if left_out:
             self._pay(lost_sums(writer, self._algorithms()))
         writer.note_resumed(saved.done, repeats=writer.cut_off and self._settings.seeded)
@@ -282,7 +283,7 @@ class Simulation:
             leave_out(run, lost[part])
             for entry in lost[part]:
                 self._spendings[part].charge(entry.charge)
-                self.world.channels[part].take_lost(entry)
+                self.setup.channels[part].take_lost(entry)
 
     # --- time, and who watches ---
 

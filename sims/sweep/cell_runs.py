@@ -136,12 +136,12 @@ def _planned(
 # --- run one ---
 
 
-def run_task(task: CellTask, tell: ReportProgress, *, root: Path) -> dict[str, Any]:
+def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict[str, Any]:
     """Simulate one cell and return its result. Raises `TaskStopped` after a round if asked to stop."""
     from sims.simulation.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 
-    reporter = _ProgressReporter(tell)
+    reporter = _ProgressReporter(on_progress)
     cell = task.cell
     label = str(cell) if cell.key else task.name
     try:
@@ -163,8 +163,8 @@ def run_task(task: CellTask, tell: ReportProgress, *, root: Path) -> dict[str, A
 class _ProgressReporter:
     """Reports the progress of a simulation, at most every `_INTERVAL` seconds within a round."""
 
-    def __init__(self, tell: ReportProgress) -> None:
-        self._tell = tell
+    def __init__(self, on_progress: ReportProgress) -> None:
+        self._on_progress = on_progress
         self._last = 0.0
         self._done = -1
         self._stop = False
@@ -173,7 +173,7 @@ class _ProgressReporter:
         now = time.monotonic()
         if progress.done > self._done or now - self._last > _INTERVAL:
             self._last, self._done = now, progress.done
-            self._stop = self._tell(progress) or self._stop
+            self._stop = self._on_progress(progress) or self._stop
 
     def stop(self) -> bool:
         return self._stop

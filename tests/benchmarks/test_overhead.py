@@ -179,7 +179,7 @@ def test_the_graph_is_the_one_that_is_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_round_that_fails_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     def vanish(algorithm: Any, learners: Any, setting: Setting) -> SessionChannel:
-        return insecure_plain_sum(algorithm, learners, replace(setting, fate=lambda *_: True))
+        return insecure_plain_sum(algorithm, learners, replace(setting, dropouts=lambda *_: True))
 
     monkeypatch.setattr(overhead, "insecure_plain_sum", vanish)
 

@@ -85,16 +85,16 @@ def assert_same_bits(algorithm: AnyAlgorithm, learners: Learners, rounds: int = 
 def missing(member: int, stage: Stage, number: int, sum_number: int = 0) -> DropoutSchedule:
     """One client goes missing at one stage of one sum of one round."""
 
-    def fate(who: int, where: Stage, round_info: int, asked: int) -> bool:
+    def dropouts(who: int, where: Stage, round_info: int, asked: int) -> bool:
         return (who, where, round_info, asked) == (member, stage, number, sum_number)
 
-    return fate
+    return dropouts
 
 
 def all_missing(number: int, stage: Stage = Stage.MASK) -> DropoutSchedule:
     """Nobody gets further than that stage in one round."""
 
-    def fate(_who: int, where: Stage, round_info: int, asked: int) -> bool:
+    def dropouts(_who: int, where: Stage, round_info: int, asked: int) -> bool:
         return where is stage and round_info == number and asked >= 0
 
-    return fate
+    return dropouts

@@ -260,14 +260,14 @@ def setting(
     algorithm: AnyAlgorithm,
     trust: Trust,
     *,
-    fate: DropoutSchedule = no_dropouts,
+    dropouts: DropoutSchedule = no_dropouts,
     sessions: int = 3,
     **more: Any,
 ) -> Setting:
     """Two of five may be missing. A session has sums for `sessions` rounds."""
     sums = max(1, min(64, algorithm.most_sums * sessions))
     usual: dict[str, Any] = {"insecure_seed": SEED, "dropout": 0.4, "sums": sums}
-    return Setting(trust=trust, fate=fate, **usual | more)
+    return Setting(trust=trust, dropouts=dropouts, **usual | more)
 
 
 def channel_of(
@@ -411,7 +411,7 @@ def in_batches(dim: int, clients: int) -> dict[int, Learner]:
 def absent(members: tuple[int, ...], stage: Any, *, sum_index: int, round_number: int = 1) -> DropoutSchedule:
     """Those members miss that stage of that sum of that round."""
 
-    def fate(member: int, at: Any, number: int, index: int) -> bool:
+    def dropouts(member: int, at: Any, number: int, index: int) -> bool:
         return member in members and at is stage and number == round_number and index == sum_index
 
-    return fate
+    return dropouts

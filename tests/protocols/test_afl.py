@@ -92,16 +92,16 @@ def test_a_weight_that_has_vanished_can_come_back() -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize(
-    ("fate", "asked"),
+    ("dropouts", "asked"),
     [
         (missing(1, Stage.MASK, 2, 0), [("presence", 2)]),
         (missing(1, Stage.MASK, 2, 1), [("presence", 3), ("mixed", None)]),
     ],
 )
 def test_without_everybody_nothing_is_revealed_and_nothing_changes(
-    fate: DropoutSchedule, asked: list[tuple[str, int | None]], secure: bool
+    dropouts: DropoutSchedule, asked: list[tuple[str, int | None]], secure: bool
 ) -> None:
-    run, channel = ran(afl(), three(), 2, secure=secure, fate=fate)
+    run, channel = ran(afl(), three(), 2, secure=secure, dropouts=dropouts)
     before = pack(run.state), [pack(each.memory) for each in channel.participants.values()]
     report = run.round()
     assert not report.completed
@@ -121,7 +121,7 @@ def test_the_failure_says_how_many_are_needed() -> None:
 
 
 def test_a_client_that_missed_the_end_of_its_sum_is_told_that_it_was_counted() -> None:
-    run, channel = ran(afl(), three(), 3, fate=missing(1, Stage.REVEAL, 3, 1))
+    run, channel = ran(afl(), three(), 3, dropouts=missing(1, Stage.REVEAL, 3, 1))
     before = [each.memory for each in channel.participants.values()]
     assert run.round().completed
     after = [each.memory for each in channel.participants.values()]
@@ -133,7 +133,7 @@ def test_a_client_that_missed_the_end_of_its_sum_is_told_that_it_was_counted() -
 
 def test_draws_are_refused() -> None:
     with pytest.raises(ParameterError, match="all clients"):
-        insecure_plain_sum(afl(), three(), Setting(draw=lambda number: [0, 1]))
+        insecure_plain_sum(afl(), three(), Setting(sample_cohort=lambda number: [0, 1]))
 
 
 # --- guards ---

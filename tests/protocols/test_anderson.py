@@ -34,11 +34,11 @@ def central(name: str, tau: int, rounds: int) -> list[Any]:
 
 
 def accelerated(
-    name: str, tau: int, *, fate: DropoutSchedule = no_dropouts, **more: Any
+    name: str, tau: int, *, dropouts: DropoutSchedule = no_dropouts, **more: Any
 ) -> tuple[Run[Any], Any]:
     given = {"clip": 10.0, "eta": ETA, "steps": 3, "memory": tau} | more
     algorithm = Splitting(dim=8, clients=5, **SETTINGS[name], **given)
-    setting = Setting(insecure_seed=b"anderson", fate=fate, sums=1)
+    setting = Setting(insecure_seed=b"anderson", dropouts=dropouts, sums=1)
     channel = insecure_plain_sum(algorithm, learners_of(small()), setting)
     return Run(algorithm, channel, algorithm.start(START)), channel
 
@@ -180,10 +180,10 @@ def test_clients_keep_no_more_than_tau_and_one_pairs() -> None:
 def away(*rounds: tuple[int, int]) -> DropoutSchedule:
     """(round, member): who is not there when."""
 
-    def fate(member: int, stage: Any, number: int, index: int) -> bool:
+    def dropouts(member: int, stage: Any, number: int, index: int) -> bool:
         return stage is Stage.MASK and index == 0 and (number, member) in rounds
 
-    return fate
+    return dropouts
 
 
 @pytest.mark.parametrize("name", ["fedsplit", "fedpi"])
@@ -200,7 +200,7 @@ def away(*rounds: tuple[int, int]) -> DropoutSchedule:
 )
 def test_a_change_of_the_cohort_begins_a_new_window(name: str, absences: list[tuple[int, int]]) -> None:
     """Without it, combinations would mix maps of different cohorts."""
-    run, _ = accelerated(name, 2, fate=away(*absences))
+    run, _ = accelerated(name, 2, dropouts=away(*absences))
     reference = Central(maps_of(name, small(), 3), START, 5, settings_of(name), 2)
     restarted = False
     for number in range(24):
@@ -215,7 +215,7 @@ def test_a_change_of_the_cohort_begins_a_new_window(name: str, absences: list[tu
 
 
 def test_where_gamma_is_not_one_the_mean_of_all_points_is_asked_for_once() -> None:
-    run, _ = accelerated("fedpi", 2, fate=away((6, 3)))
+    run, _ = accelerated("fedpi", 2, dropouts=away((6, 3)))
     steps: list[object] = []
     means = []
     for _ in range(16):
@@ -232,12 +232,12 @@ def test_where_gamma_is_not_one_the_mean_of_all_points_is_asked_for_once() -> No
 
 def test_where_a_combination_meets_a_change_the_sum_tells_the_mean_of_all_points() -> None:
     gone = [(number, 3) for number in range(6, 20)]
-    run, channel = accelerated("fedpi", 2, fate=away(*gone))
+    run, channel = accelerated("fedpi", 2, dropouts=away(*gone))
     pairs = [run.round().facts["pairs"] for _ in range(7)]
     expected = run.state.point
     pairs += [run.round().facts["pairs"] for _ in range(9)]
     assert pairs == [1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "no round is used to ask"
-    other, again = accelerated("fedpi", 2, fate=away(*gone))
+    other, again = accelerated("fedpi", 2, dropouts=away(*gone))
     for _ in range(8):
         other.round()
     points = [again.participants[user].memory.point for user in (0, 1, 2, 4)]
@@ -246,7 +246,7 @@ def test_where_a_combination_meets_a_change_the_sum_tells_the_mean_of_all_points
 
 
 def test_a_measurement_moves_nobody_and_finds_the_mean() -> None:
-    run, channel = accelerated("fedpi", 2, fate=away((6, 3)))
+    run, channel = accelerated("fedpi", 2, dropouts=away((6, 3)))
     for _ in range(9):
         run.round()
     model = run.model
@@ -261,8 +261,8 @@ def test_a_cohort_that_never_settles_is_never_accelerated_and_never_measured() -
     """It is the plain scheme then."""
     absences = [(number, number % 5) for number in range(40)]
     for name in ("fedsplit", "fedpi"):
-        fast, _ = accelerated(name, 2, fate=away(*absences))
-        plain, _ = accelerated(name, 0, fate=away(*absences))
+        fast, _ = accelerated(name, 2, dropouts=away(*absences))
+        plain, _ = accelerated(name, 0, dropouts=away(*absences))
         for _ in range(20):
             assert fast.round().facts["pairs"] in (0, 1)
             plain.round()
@@ -270,7 +270,7 @@ def test_a_cohort_that_never_settles_is_never_accelerated_and_never_measured() -
 
 
 def test_where_u_is_common_another_number_of_clients_begins_a_new_window() -> None:
-    run, _ = accelerated("fedrp", 2, fate=away((6, 3)))
+    run, _ = accelerated("fedrp", 2, dropouts=away((6, 3)))
     assert [run.round().facts["pairs"] for _ in range(10)] == [1, 2, 3, 4, 5, 6, 1, 1, 2, 3]
 
 

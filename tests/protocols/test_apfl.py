@@ -118,14 +118,14 @@ def test_a_client_unlike_the_others_keeps_more_of_its_own() -> None:
 
 
 def test_a_round_that_fails_leaves_mixtures_as_they_were() -> None:
-    run, channel = ran(apfl(adaptive=True), three(), 2, fate=all_missing(2, Stage.REVEAL))
+    run, channel = ran(apfl(adaptive=True), three(), 2, dropouts=all_missing(2, Stage.REVEAL))
     before = [pack(each.memory) for each in channel.participants.values()]
     assert not run.round().completed
     assert [pack(each.memory) for each in channel.participants.values()] == before
 
 
 def test_only_who_was_counted_has_a_new_mixture() -> None:
-    run, channel = ran(apfl(adaptive=True), three(), 2, fate=missing(1, Stage.MASK, 2))
+    run, channel = ran(apfl(adaptive=True), three(), 2, dropouts=missing(1, Stage.MASK, 2))
     before = [pack(each.memory) for each in channel.participants.values()]
     assert run.round().clients == 2
     after = [pack(each.memory) for each in channel.participants.values()]

@@ -152,17 +152,17 @@ def losses(case: Case, trust: Trust) -> list[Loss]:
 def one_after_another(schedule: list[Loss], missing: tuple[int, ...]) -> DropoutSchedule:
     """A round for each loss; in the first and in the last one, everybody is there."""
 
-    def fate(member: int, stage: Stage, number: int, index: int) -> bool:
+    def dropouts(member: int, stage: Stage, number: int, index: int) -> bool:
         lost = 1 <= number <= len(schedule) and schedule[number - 1] == (stage, index)
         return lost and member in missing
 
-    return fate
+    return dropouts
 
 
 def compare_losses(case: Case, trust: Trust, missing: tuple[int, ...], **more: Any) -> Happened:
     """State, facts, class and words of a failure, and what every client keeps: plain and secure, the same."""
     schedule = losses(case, trust)
-    more |= {"fate": one_after_another(schedule, missing), "rounds": len(schedule) + 2}
+    more |= {"dropouts": one_after_another(schedule, missing), "rounds": len(schedule) + 2}
     plain, secure = play(case, PLAIN, trust, **more), play(case, SECURE, trust, **more)
     for number, (one, other) in enumerate(zip(plain.rounds(), secure.rounds(), strict=True)):
         lost = [None, *schedule, None][number]
@@ -218,8 +218,8 @@ def test_rounds_without_clients_change_nothing_and_the_next_one_works(
     case: Case, make: MakeChannel, trust: Trust
 ) -> None:
     schedule = [*SETUP, (Stage.MASK, 0), (Stage.REVEAL, 0)]
-    fate = one_after_another(schedule, tuple(range(CLIENTS)))
-    happened = play(case, make, trust, fate=fate, sessions=1, rounds=6)
+    dropouts = one_after_another(schedule, tuple(range(CLIENTS)))
+    happened = play(case, make, trust, dropouts=dropouts, sessions=1, rounds=6)
     assert happened.failures == [False, True, True, True, True, False]
     for _, _, report in happened.rounds()[1:-1]:
         assert isinstance(report[4], tuple)
@@ -235,8 +235,8 @@ def test_one_client_is_no_cohort(case: Case, make: MakeChannel, trust: Trust) ->
     with pytest.raises(ParameterError, match="at least 4 are needed"):
         channel_of(case, make, trust, clients=3, corrupt=2)
     if case.asks:
-        fate = absent((0, 1, 2, 3), Stage.ADVERTISE, sum_index=-1, round_number=0)
-        failure = run_of(case, channel_of(case, make, trust, fate=fate)).round().failure
+        dropouts = absent((0, 1, 2, 3), Stage.ADVERTISE, sum_index=-1, round_number=0)
+        failure = run_of(case, channel_of(case, make, trust, dropouts=dropouts)).round().failure
         assert isinstance(failure, TooFewClients)
         assert "2 are needed" in str(failure)
 

@@ -75,7 +75,7 @@ def run_of(algorithm: Any, cohort: Any, *, make: Any = insecure_plain_sum, **set
 
 
 def during(kind: int) -> Any:
-    """A fate: everyone is missing from the sum of that number."""
+    """A drop-out schedule: every client is missing from the sum of that number."""
     return lambda _member, stage, _round, number: stage is Stage.MASK and number == kind
 
 
@@ -189,7 +189,7 @@ def test_alone_it_leaves_the_model_as_it_is() -> None:
 
 
 def test_alone_a_sum_that_fails_fails_the_round() -> None:
-    report = run_of(evaluation(), quadratic(), fate=during(1)).round()
+    report = run_of(evaluation(), quadratic(), dropouts=during(1)).round()
     assert isinstance(report.failure, TooFewClients)
 
 
@@ -246,7 +246,7 @@ def test_whoever_trains_alone_trains_once_in_a_round_and_keeps_what_was_evaluate
 @pytest.mark.parametrize("make", [secure_sum, insecure_plain_sum])
 @pytest.mark.parametrize("number", [1, 2])
 def test_if_the_evaluation_fails_the_round_stands(make: Any, number: int) -> None:
-    run = run_of(evaluated(), quadratic(), make=make, fate=during(number))
+    run = run_of(evaluated(), quadratic(), make=make, dropouts=during(number))
     report = run.round()
     assert report.completed
     assert str(report.facts["evaluation"]).startswith("failed: ")
@@ -258,8 +258,8 @@ def test_if_the_evaluation_fails_the_round_stands(make: Any, number: int) -> Non
 def test_if_the_evaluation_fails_clients_keep_the_models_of_the_round(make: Any) -> None:
     """Everybody leaves after answering, so that no answer to the evaluation is ever confirmed."""
 
-    def memories(algorithm: Any, fate: Any) -> list[Vector]:
-        channel = make(algorithm, quadratic(), Setting(insecure_seed=SEED, fate=fate))
+    def memories(algorithm: Any, dropouts: Any) -> list[Vector]:
+        channel = make(algorithm, quadratic(), Setting(insecure_seed=SEED, dropouts=dropouts))
         assert Run(algorithm, channel, algorithm.start(np.zeros(2))).round().completed
         return [participant.memory.model for participant in channel.participants.values()]
 
@@ -272,11 +272,13 @@ def test_if_the_evaluation_fails_clients_keep_the_models_of_the_round(make: Any)
 
 
 def test_whoever_was_not_counted_by_the_algorithm_keeps_nothing_for_being_evaluated() -> None:
-    def fate(member: int, stage: Stage, _round: int, number: int) -> bool:
+    def dropouts(member: int, stage: Stage, _round: int, number: int) -> bool:
         return member == 2 and stage is Stage.MASK and number == 0
 
     algorithm = evaluated(Ditto(dim=2, clients=6, clip=10.0), bins=0)
-    channel = insecure_plain_sum(algorithm, quadratic(), Setting(insecure_seed=SEED, fate=fate, dropout=0.3))
+    channel = insecure_plain_sum(
+        algorithm, quadratic(), Setting(insecure_seed=SEED, dropouts=dropouts, dropout=0.3)
+    )
     report = Run(algorithm, channel, algorithm.start(np.zeros(2))).round()
     assert report.clients == 6
     kept = [participant.memory.model is not None for participant in channel.participants.values()]
@@ -286,7 +288,9 @@ def test_whoever_was_not_counted_by_the_algorithm_keeps_nothing_for_being_evalua
 def test_if_the_evaluation_fails_clients_keep_what_they_made_alone() -> None:
     cohort = quadratic()
     algorithm = evaluated(LocalTraining(dim=2, clients=6))
-    channel = insecure_plain_sum(algorithm, cohort, Setting(insecure_seed=SEED, fate=leave_after_answering))
+    channel = insecure_plain_sum(
+        algorithm, cohort, Setting(insecure_seed=SEED, dropouts=leave_after_answering)
+    )
     run = Run(algorithm, channel, algorithm.start(np.zeros(2)))
     report = run.round()
     assert str(report.facts["evaluation"]).startswith("failed: ")

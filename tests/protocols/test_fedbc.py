@@ -66,9 +66,9 @@ def _run(
     *,
     rounds: int,
     make: Make = insecure_plain_sum,
-    fate: DropoutSchedule = no_dropouts,
+    dropouts: DropoutSchedule = no_dropouts,
 ) -> _Ran:
-    channel = make(algorithm, learners, Setting(insecure_seed=b"fedbc", fate=fate))
+    channel = make(algorithm, learners, Setting(insecure_seed=b"fedbc", dropouts=dropouts))
     run = Run(algorithm, channel, algorithm.start(START))
     reports = [run.round() for _ in range(rounds)]
     return _Ran(run.model, [each.memory for each in channel.participants.values()], reports)
@@ -296,9 +296,9 @@ def test_per_fedbc_comes_to_models_that_are_best_after_their_step() -> None:
 # --- who is absent, and what is left of a round that fails ---
 
 
-def _session(fate: DropoutSchedule) -> tuple[Run[ModelState], SessionChannel]:
+def _session(dropouts: DropoutSchedule) -> tuple[Run[ModelState], SessionChannel]:
     algorithm = _bc(alpha=0.02)
-    channel = secure_sum(algorithm, _learners(steps=4), Setting(dropout=0.3, fate=fate))
+    channel = secure_sum(algorithm, _learners(steps=4), Setting(dropout=0.3, dropouts=dropouts))
     return Run(algorithm, channel, algorithm.start(START)), channel
 
 

@@ -60,9 +60,9 @@ def _run(
     *,
     rounds: int,
     make: Make = insecure_plain_sum,
-    fate: DropoutSchedule = no_dropouts,
+    dropouts: DropoutSchedule = no_dropouts,
 ) -> _Ran:
-    channel = make(algorithm, learners, Setting(insecure_seed=b"fed+", fate=fate))
+    channel = make(algorithm, learners, Setting(insecure_seed=b"fed+", dropouts=dropouts))
     run = Run(algorithm, channel, algorithm.start(START))
     reports = [run.round() for _ in range(rounds)]
     own = np.array([each.personal(run.model) for each in channel.participants.values()])
@@ -291,9 +291,9 @@ def test_the_paper_s_toy_through_sums() -> None:
 # --- who is absent, and what is left of a round that fails ---
 
 
-def _session(fate: DropoutSchedule, **settings: Any) -> tuple[Run[Any], SessionChannel]:
+def _session(dropouts: DropoutSchedule, **settings: Any) -> tuple[Run[Any], SessionChannel]:
     algorithm = _plus(**{"clip": 100.0, **settings})
-    channel = secure_sum(algorithm, _learners(steps=3), Setting(dropout=0.3, fate=fate))
+    channel = secure_sum(algorithm, _learners(steps=3), Setting(dropout=0.3, dropouts=dropouts))
     return Run(algorithm, channel, algorithm.start(START)), channel
 
 

@@ -187,9 +187,9 @@ def test_only_the_subspace_is_sent(power: int) -> None:
 
 
 def test_who_was_not_counted_keeps_its_model() -> None:
-    for fate in (missing(2, Stage.MASK, 1), all_missing(1)):
+    for dropouts in (missing(2, Stage.MASK, 1), all_missing(1)):
         before = ran(lpproj(2), five(), 1)[1].participants[2].memory.model
-        _, channel = ran(lpproj(2), five(), 2, fate=fate, dropout=0.4)
+        _, channel = ran(lpproj(2), five(), 2, dropouts=dropouts, dropout=0.4)
         assert (channel.participants[2].memory.model == before).all()
 
 

@@ -33,7 +33,7 @@ def one_round(
     updates: Vector,
     make: Callable[..., SessionChannel] = insecure_plain_sum,
     *,
-    fate: DropoutSchedule = no_dropouts,
+    dropouts: DropoutSchedule = no_dropouts,
     dropout: float = 0.0,
 ) -> tuple[Vector, RoundReport]:
     """How the model moves, if clients come to these updates."""
@@ -41,7 +41,7 @@ def one_round(
     learners = {
         member: QuadraticLearner(start + update, rate=1.0, steps=1) for member, update in enumerate(updates)
     }
-    setting = Setting(insecure_seed=b"counts", sums=algorithm.most_sums, fate=fate, dropout=dropout)
+    setting = Setting(insecure_seed=b"counts", sums=algorithm.most_sums, dropouts=dropouts, dropout=dropout)
     run = Run(algorithm, make(algorithm, learners, setting), algorithm.start(start))
     report = run.round()
     return run.model - start, report
@@ -146,7 +146,7 @@ def test_a_median_cut_short_moves_no_farther_than_it_must(make: Callable[..., Se
     """After three halvings of [-4, 4], the median 2.7 is known to be from 2 to 3, and -0.4 from -1 to 0."""
     updates = np.tile([2.7, -0.4], (6, 1))
     algorithm = MedianByCounts(dim=2, clients=6, reach=REACH, steps=20)
-    moved, report = one_round(algorithm, updates, make, fate=gone_from(3), dropout=0.2)
+    moved, report = one_round(algorithm, updates, make, dropouts=gone_from(3), dropout=0.2)
     assert moved == pytest.approx(np.array([2.0, 0.0]), abs=NOISE)
     assert report.facts["halvings"] == 3
     assert report.facts["resolution"] == 1.0
@@ -156,8 +156,8 @@ def test_a_median_cut_short_moves_no_farther_than_it_must(make: Callable[..., Se
 @pytest.mark.parametrize("sum_number", [2, 8])
 def test_a_trimmed_mean_cut_short_is_given_up(sum_number: int) -> None:
     algorithm = TrimmedMean(dim=2, clients=6, reach=REACH, steps=8)
-    fate = gone_from(sum_number)
-    moved, report = one_round(algorithm, np.ones((6, 2)), fate=fate, dropout=0.2)
+    dropouts = gone_from(sum_number)
+    moved, report = one_round(algorithm, np.ones((6, 2)), dropouts=dropouts, dropout=0.2)
     assert isinstance(report.failure, CohortChanged)
     assert not moved.any()
 

@@ -205,7 +205,7 @@ def test_without_a_state_everybody_begins_anew_in_every_round() -> None:
 
 
 def test_a_round_that_fails_leaves_own_parameters_as_they_were() -> None:
-    run, channel = ran(made(FedAlt), coupled(), 2, fate=all_missing(2, Stage.REVEAL))
+    run, channel = ran(made(FedAlt), coupled(), 2, dropouts=all_missing(2, Stage.REVEAL))
     before = [pack(each.memory) for each in channel.participants.values()]
     assert not run.round().completed
     assert [pack(each.memory) for each in channel.participants.values()] == before
@@ -213,7 +213,7 @@ def test_a_round_that_fails_leaves_own_parameters_as_they_were() -> None:
 
 @pytest.mark.parametrize("other", [{}, {"robust": True, "median_steps": 2}])
 def test_only_who_was_counted_has_new_ones(other: dict[str, Any]) -> None:
-    run, channel = ran(made(FedAlt, **other), coupled(), 2, fate=missing(1, Stage.MASK, 2))
+    run, channel = ran(made(FedAlt, **other), coupled(), 2, dropouts=missing(1, Stage.MASK, 2))
     before = [pack(each.memory) for each in channel.participants.values()]
     assert run.round().completed
     after = [pack(each.memory) for each in channel.participants.values()]

@@ -41,13 +41,13 @@ def one_round(
     points: Vector = POINTS,
     make: Callable[..., SessionChannel] = insecure_plain_sum,
     *,
-    fate: DropoutSchedule = no_dropouts,
+    dropouts: DropoutSchedule = no_dropouts,
 ) -> tuple[Vector, RoundReport]:
     learners = {
         member: QuadraticLearner(point, samples=SAMPLES[member], rate=1.0, steps=1)
         for member, point in enumerate(points)
     }
-    setting = Setting(insecure_seed=b"rfa", sums=algorithm.most_sums, fate=fate, dropout=0.3)
+    setting = Setting(insecure_seed=b"rfa", sums=algorithm.most_sums, dropouts=dropouts, dropout=0.3)
     run = Run(algorithm, make(algorithm, learners, setting), algorithm.start(START))
     report = run.round()
     return run.model, report
@@ -181,7 +181,7 @@ def gone_from(sum_number: int, members: int = 1) -> DropoutSchedule:
 
 @pytest.mark.parametrize("make", [secure_sum, insecure_plain_sum])
 def test_the_last_point_stands_when_a_client_leaves(make: Callable[..., SessionChannel]) -> None:
-    model, report = one_round(rfa(steps=5), make=make, fate=gone_from(2))
+    model, report = one_round(rfa(steps=5), make=make, dropouts=gone_from(2))
     assert model == pytest.approx(weiszfeld(2, START), abs=1e-9)
     assert report.facts["stopped"] == StopReason.COHORT
     assert report.facts["steps"] == 2
@@ -210,7 +210,7 @@ def test_without_a_first_step_there_is_no_round(failure: Exception) -> None:
 
 def test_a_mean_without_a_step_is_given_up() -> None:
     """It is not robust: otherwise, to leave in time would be an attack."""
-    model, report = one_round(rfa(start_at="mean", clip=50.0), fate=gone_from(1))
+    model, report = one_round(rfa(start_at="mean", clip=50.0), dropouts=gone_from(1))
     assert isinstance(report.failure, CohortChanged)
     assert list(model) == list(START)
 

@@ -244,7 +244,7 @@ def test_a_round_repeated_after_it_failed(make: Make) -> None:
     channel = channel_of(
         make,
         insecure_replay=True,
-        fate=lambda _member, stage, number, _sum: missing["now"] and stage is Stage.MASK and number == 1,
+        dropouts=lambda _member, stage, number, _sum: missing["now"] and stage is Stage.MASK and number == 1,
     )
     run = run_over(channel)
     models(run, 1)

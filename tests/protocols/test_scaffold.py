@@ -63,7 +63,7 @@ def test_it_settles_there_with_draws_of_clients_and_a_slower_server() -> None:
     algorithm = Scaffold(
         dim=2, clients=3, clip=30.0, steps=10, rate=0.1, population=4, server_rate=0.5, bits=48
     )
-    run, channel = ran(algorithm, four(), 150, draw=draw)
+    run, channel = ran(algorithm, four(), 150, sample_cohort=draw)
     assert run.model == pytest.approx(OPTIMUM, abs=1e-6)
     assert run.state.control == pytest.approx(np.mean(controls(channel), axis=0), abs=1e-9)
 
@@ -112,7 +112,7 @@ both_channels = pytest.mark.parametrize("secure", [False, True])
 def test_a_round_that_fails_leaves_all_controls_as_they_were(
     secure: bool,
 ) -> None:
-    run, channel = ran(scaffold(), four(), 3, secure=secure, fate=all_missing(3, Stage.REVEAL))
+    run, channel = ran(scaffold(), four(), 3, secure=secure, dropouts=all_missing(3, Stage.REVEAL))
     before = pack(run.state), [pack(each.memory) for each in channel.participants.values()]
     assert not run.round().completed
     assert (pack(run.state), [pack(each.memory) for each in channel.participants.values()]) == before
@@ -140,7 +140,7 @@ def test_until_it_hears_that_it_was_counted_a_client_has_both_controls() -> None
 def test_a_client_that_leaves_before_it_sends_keeps_its_control_and_the_server_counts_none(
     secure: bool,
 ) -> None:
-    run, channel = ran(scaffold(), four(), 3, secure=secure, fate=missing(1, Stage.MASK, 3))
+    run, channel = ran(scaffold(), four(), 3, secure=secure, dropouts=missing(1, Stage.MASK, 3))
     before = controls(channel)
     assert run.round().clients == 3
     changed = [not np.array_equal(a, b) for a, b in zip(before, controls(channel), strict=True)]
@@ -150,7 +150,7 @@ def test_a_client_that_leaves_before_it_sends_keeps_its_control_and_the_server_c
 
 @both_channels
 def test_a_client_that_leaves_after_it_sent_is_told_later_that_it_was_counted(secure: bool) -> None:
-    run, channel = ran(scaffold(), four(), 1, secure=secure, fate=missing(1, Stage.REVEAL, 1))
+    run, channel = ran(scaffold(), four(), 1, secure=secure, dropouts=missing(1, Stage.REVEAL, 1))
     learner, own = four()[1], controls(channel)[1]
     answer = scaffold().client(learner, ControlVariate(own)).answer(Controlled(run.model, run.state.control))
     assert run.round().clients == 4

@@ -290,7 +290,7 @@ def test_if_the_tail_has_left_the_model_stays() -> None:
     def gone(member: int, stage: Stage, _round: int, number: int) -> bool:
         return member < 2 and stage is Stage.MASK and number == 1
 
-    run = run_of(simplicial(theta=0.4), fate=gone, dropout=0.4)
+    run = run_of(simplicial(theta=0.4), dropouts=gone, dropout=0.4)
     report = run.round()
     assert report.completed
     assert report.facts["stopped"] == "nobody is in the tail"
@@ -308,7 +308,7 @@ def test_whoever_drops_out_between_the_sums_is_not_counted() -> None:
     def gone(member: int, stage: Stage, _round: int, number: int) -> bool:
         return member == 0 and stage is Stage.MASK and number == 1
 
-    run = run_of(simplicial(theta=0.4), fate=gone, dropout=0.3)
+    run = run_of(simplicial(theta=0.4), dropouts=gone, dropout=0.3)
     run.round()
     assert run.model == pytest.approx((1 - 0.9**10) * CENTRES[1], abs=1e-6)
 

@@ -137,7 +137,9 @@ def test_clients_may_count_by_their_samples() -> None:
 def test_a_client_that_leaves_between_the_sums_ends_the_round_and_nobody_forgets_anything(
     secure: bool,
 ) -> None:
-    run, channel = ran(sketched(), four(), 2, secure=secure, fate=missing(1, Stage.MASK, 2, 1), dropout=0.3)
+    run, channel = ran(
+        sketched(), four(), 2, secure=secure, dropouts=missing(1, Stage.MASK, 2, 1), dropout=0.3
+    )
     before = pack(run.state), waiting(channel)
     assert not run.round().completed
     assert pack(run.state) == before[0]

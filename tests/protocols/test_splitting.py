@@ -297,10 +297,10 @@ def test_step_sizes_may_be_those_of_sums_over_samples(name: str, *, exact: bool)
 def test_who_was_not_counted_keeps_its_state_and_hears_the_next_mean() -> None:
     """With gamma = 1 that is what the released scripts do: z stays, and the mean is that of who came."""
     data = small()
-    fate = absent((3,), Stage.MASK, sum_index=0, round_number=2)
+    dropouts = absent((3,), Stage.MASK, sum_index=0, round_number=2)
     algorithm = Splitting(dim=8, clients=5, clip=10.0, eta=ETA)
     channel = insecure_plain_sum(
-        algorithm, learners_of(data), Setting(insecure_seed=b"who", fate=fate, sums=1)
+        algorithm, learners_of(data), Setting(insecure_seed=b"who", dropouts=dropouts, sums=1)
     )
     run = Run(algorithm, channel, algorithm.start(as_vector(np.zeros(8))))
     z, mean = np.zeros((5, 8)), np.zeros(8)
@@ -315,9 +315,11 @@ def test_who_was_not_counted_keeps_its_state_and_hears_the_next_mean() -> None:
 
 def test_a_round_that_fails_changes_nothing_and_does_not_count_as_a_step() -> None:
     data = small()
-    fate = absent((0, 1, 2, 3), Stage.MASK, sum_index=0, round_number=1)
+    dropouts = absent((0, 1, 2, 3), Stage.MASK, sum_index=0, round_number=1)
     algorithm = Splitting(dim=8, clients=5, clip=10.0, eta=ETA, schedule="linear")
-    channel = insecure_plain_sum(algorithm, learners_of(data), Setting(insecure_seed=b"f", fate=fate, sums=1))
+    channel = insecure_plain_sum(
+        algorithm, learners_of(data), Setting(insecure_seed=b"f", dropouts=dropouts, sums=1)
+    )
     run = Run(algorithm, channel, algorithm.start(as_vector(np.zeros(8))))
     assert [run.round().completed for _ in range(4)] == [True, False, True, True]
     assert np.allclose(run.model, models(data, 3, eta=ETA, schedule="linear")[-1], rtol=0, atol=1e-13)

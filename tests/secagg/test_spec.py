@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.encoding import Encoding
-from secagg.errors import SpecError
+from secagg.errors import SpecError, SpecTooLarge
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import (
     L2,
@@ -138,7 +138,7 @@ def test_a_spec_fits_in_a_message() -> None:
     """Ten bytes are taken by the hidden count and the other part."""
     largest = part(name="y", size=MAX_PACKED - 10, bits=8, bound=Residue())
     assert spec(parts=(part(size=1, bits=16), largest)).parts[1] == largest
-    with pytest.raises(SpecError, match=f"at most {MAX_PACKED} bytes; split it into several sums"):
+    with pytest.raises(SpecTooLarge, match=f"at most {MAX_PACKED} bytes; split it into several sums"):
         spec(parts=(part(size=1, bits=17), largest))
 
 

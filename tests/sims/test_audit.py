@@ -26,7 +26,7 @@ FEW = Setting(sums=6, dropout=0.4)
 
 
 def absent(*places: tuple[int, Stage, int, int]) -> Setting:
-    return replace(FEW, fate=lambda *place: place in places)
+    return replace(FEW, dropouts=lambda *place: place in places)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_a_server_counts_sums_of_which_each_client_missed_some(tmp_path: Path) -
 
 
 def test_a_server_counts_sums_over_draws(tmp_path: Path) -> None:
-    drawn = Setting(sums=6, draw=lambda number: [number, (number + 1) % 6, (number + 2) % 6])
+    drawn = Setting(sums=6, sample_cohort=lambda number: [number, (number + 1) % 6, (number + 2) % 6])
     algorithm = FedAvg(dim=DIM, clients=3, clip=1.0, weighted=False)
     spending = audit_run(make_run(tmp_path / "run", algorithm, drawn, clients=6, rounds=4)).spending
     assert (spending.server.unnoised, spending.larger) == (4, "server")

@@ -232,7 +232,7 @@ def test_a_digit_of_the_log(run: Path) -> None:
 
 def test_sums_that_nobody_was_asked_for_are_in_no_ledger(tmp_path: Path) -> None:
     """A group that lost somebody in the midst of revealing is given up before anybody is asked."""
-    setting = Setting(sums=3, dropout=0.4, fate=lambda *place: place == (2, Stage.REVEAL, 0, 1))
+    setting = Setting(sums=3, dropout=0.4, dropouts=lambda *place: place == (2, Stage.REVEAL, 0, 1))
     path = make_run(tmp_path / "run", RFA(dim=DIM, clients=6, weighted=False), setting, rounds=2)
     found = audit_run(path)
     assert found.intact

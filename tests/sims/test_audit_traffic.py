@@ -60,52 +60,52 @@ CASES: dict[str, tuple[AnyAlgorithm, Setting]] = {
     "complete": (FedAvg(dim=DIM, clients=8, clip=1.0), few()),
     "malicious": (FedAvg(dim=DIM, clients=8, clip=1.0), few(trust=Trust.MALICIOUS)),
     "group that loses somebody at the start": (
-        RFA3, few(dropout=0.4, fate=absent_in(Stage.MASK, range(3), sums=1)),
+        RFA3, few(dropout=0.4, dropouts=absent_in(Stage.MASK, range(3), sums=1)),
     ),
     "group that is cut short": (
-        RFA3, few(dropout=0.4, fate=missing((2, Stage.MASK, 0, 1), (3, Stage.MASK, 1, 2))),
+        RFA3, few(dropout=0.4, dropouts=missing((2, Stage.MASK, 0, 1), (3, Stage.MASK, 1, 2))),
     ),
     "malicious, group that is cut short": (
         RFA3,
-        few(trust=Trust.MALICIOUS, dropout=0.2, fate=missing((2, Stage.MASK, 0, 1))),
+        few(trust=Trust.MALICIOUS, dropout=0.2, dropouts=missing((2, Stage.MASK, 0, 1))),
     ),
     "too few reveal": (
-        FedAvg(dim=DIM, clients=8, clip=1.0), few(dropout=0.1, fate=absent_in(Stage.REVEAL, range(6))),
+        FedAvg(dim=DIM, clients=8, clip=1.0), few(dropout=0.1, dropouts=absent_in(Stage.REVEAL, range(6))),
     ),
-    "some do not reveal": (RFA3, few(dropout=0.4, fate=absent_in(Stage.REVEAL, range(3)))),
+    "some do not reveal": (RFA3, few(dropout=0.4, dropouts=absent_in(Stage.REVEAL, range(3)))),
     "too few confirm": (
         FedAvg(dim=DIM, clients=8, clip=1.0),
-        few(trust=Trust.MALICIOUS, fate=absent_in(Stage.CONFIRM, range(6))),
+        few(trust=Trust.MALICIOUS, dropouts=absent_in(Stage.CONFIRM, range(6))),
     ),
     "some do not confirm": (
-        RFA3, few(trust=Trust.MALICIOUS, dropout=0.2, fate=absent_in(Stage.CONFIRM, range(2))),
+        RFA3, few(trust=Trust.MALICIOUS, dropout=0.2, dropouts=absent_in(Stage.CONFIRM, range(2))),
     ),
     "somebody deals no shares": (
         FedAvg(dim=DIM, clients=8, clip=1.0),
-        few(dropout=0.4, fate=missing((1, Stage.SHARE, 0, -1), (6, Stage.ADVERTISE, 0, -1))),
+        few(dropout=0.4, dropouts=missing((1, Stage.SHARE, 0, -1), (6, Stage.ADVERTISE, 0, -1))),
     ),
     "noise": (noisy(8), few()),
     "removable noise, nobody drops": (noisy(8, dropouts=3, removable=True), few(dropout=0.3)),
     "removable noise, some drop": (
-        noisy(8, dropouts=3, removable=True), few(dropout=0.3, fate=absent_in(Stage.MASK, range(2))),
+        noisy(8, dropouts=3, removable=True), few(dropout=0.3, dropouts=absent_in(Stage.MASK, range(2))),
     ),
     "malicious, removable noise": (
         noisy(8, dropouts=2, removable=True),
-        few(trust=Trust.MALICIOUS, dropout=0.15, fate=absent_in(Stage.MASK, range(1))),
+        few(trust=Trust.MALICIOUS, dropout=0.15, dropouts=absent_in(Stage.MASK, range(1))),
     ),
     "few sums a session": (RFA3, few(sums=3)),
     "ring": (FedAvg(dim=DIM, clients=30, clip=1.0), few(corrupt=1, dropout=0.2, graph="ring")),
     "ring, group that loses somebody": (
         RFA(dim=DIM, clients=30, weighted=False),
-        few(corrupt=1, dropout=0.2, graph="ring", fate=absent_in(Stage.MASK, range(5), sums=1)),
+        few(corrupt=1, dropout=0.2, graph="ring", dropouts=absent_in(Stage.MASK, range(5), sums=1)),
     ),
     "ring, some do not reveal": (
         RFA(dim=DIM, clients=30, weighted=False),
-        few(corrupt=1, dropout=0.2, graph="ring", fate=absent_in(Stage.REVEAL, range(4))),
+        few(corrupt=1, dropout=0.2, graph="ring", dropouts=absent_in(Stage.REVEAL, range(4))),
     ),
     "ring, removable noise": (
         noisy(30, dropouts=6, removable=True),
-        few(corrupt=0, dropout=0.2, graph="ring", fate=absent_in(Stage.MASK, range(5))),
+        few(corrupt=0, dropout=0.2, graph="ring", dropouts=absent_in(Stage.MASK, range(5))),
     ),
 }  # fmt: skip
 

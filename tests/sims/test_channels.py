@@ -174,7 +174,7 @@ def test_real_clients_stay_who_they_are_without_a_seed(make: Make) -> None:
 @TRUSTS
 def test_draws_open_sessions_of_their_own(make: Make, trust: Trust) -> None:
     drawn = [(0, 1, 2), (2, 1, 0), (1, 3, 4), (0, 1, 2)]
-    channel = channel_of(make, trust=trust, draw=lambda number: drawn[number])
+    channel = channel_of(make, trust=trust, sample_cohort=lambda number: drawn[number])
     run = run_of(channel)
     sessions = []
     for _ in drawn:
@@ -188,7 +188,7 @@ def test_draws_give_the_same_bits_plain_and_secure() -> None:
     drawn = [(0, 1), (2, 3, 4), (0, 4), (0, 1, 2, 3, 4), (1, 3), (0, 1)]
     results = []
     for make in MAKES:
-        run = run_of(channel_of(make, draw=lambda number: drawn[number]))
+        run = run_of(channel_of(make, sample_cohort=lambda number: drawn[number]))
         results.append([(run.round().clients, run.model.tolist()) for _ in drawn])
     assert results[0] == results[1]
     assert [clients for clients, _ in results[0]] == [2, 3, 2, 5, 2, 2]
@@ -201,14 +201,14 @@ def test_draws_give_the_same_bits_plain_and_secure() -> None:
 )
 def test_draws_that_cannot_be(make: Make, drawn: tuple[int, ...], words: str) -> None:
     small = FedAvg(dim=DIM, clients=4, clip=1.0)
-    run = run_of(channel_of(make, small, draw=lambda _number: drawn))
+    run = run_of(channel_of(make, small, sample_cohort=lambda _number: drawn))
     with pytest.raises(ParameterError, match=words):
         run.round()
 
 
 @BOTH
 def test_a_draw_of_one_is_a_failed_round(make: Make) -> None:
-    run = run_of(channel_of(make, draw=lambda number: [0] if number == 0 else [0, 1]))
+    run = run_of(channel_of(make, sample_cohort=lambda number: [0] if number == 0 else [0, 1]))
     failure = run.round().failure
     assert isinstance(failure, TooFewClients)
     assert "only 1 clients are invited; 2 are needed" in str(failure)
@@ -239,7 +239,7 @@ class Together(Voting):
 @BOTH
 def test_whoever_needs_all_clients_takes_no_draw(make: Make) -> None:
     with pytest.raises(ParameterError, match="needs all clients"):
-        channel_of(make, Together(dim=DIM, clients=CLIENTS), draw=lambda _number: (0, 1))
+        channel_of(make, Together(dim=DIM, clients=CLIENTS), sample_cohort=lambda _number: (0, 1))
 
 
 @BOTH
@@ -250,7 +250,7 @@ def test_there_is_no_sum_before_a_session(make: Make) -> None:
 
 @BOTH
 def test_working_alone_takes_no_session(make: Make) -> None:
-    channel = channel_of(make, LocalTraining(dim=DIM, clients=CLIENTS), draw=lambda _number: (0, 1))
+    channel = channel_of(make, LocalTraining(dim=DIM, clients=CLIENTS), sample_cohort=lambda _number: (0, 1))
     run = run_of(channel)
     assert run.round().completed
     trained = [participant.memory.model is not None for participant in channel.participants.values()]
@@ -270,12 +270,12 @@ def test_what_clients_keep_when_an_algorithm_goes_on_without_a_sum(
 ) -> None:
     """Real clients act when they hear who is in a sum, though it may fail after that; plain ones as well."""
 
-    def fate(member: int, at: Stage, number: int, index: int) -> bool:
+    def dropouts(member: int, at: Stage, number: int, index: int) -> bool:
         return at is stage and (number, index) == (1, step) and member in missing
 
     found = []
     for make in MAKES:
-        channel = channel_of(make, Voting(dim=DIM, clients=CLIENTS), trust=trust, fate=fate)
+        channel = channel_of(make, Voting(dim=DIM, clients=CLIENTS), trust=trust, dropouts=dropouts)
         run = run_of(channel)
         rounds = []
         for _ in range(3):
@@ -304,14 +304,14 @@ LOST = st.tuples(st.integers(0, 5), STAGES, st.integers(0, 3), st.integers(-1, 2
 def test_whatever_happens_happens_in_plain_sums_as_well(
     lost: set[tuple[int, Stage, int, int]], trust: Trust, corrupt: int, dropout: float, sums: int
 ) -> None:
-    def fate(*where: Any) -> bool:
+    def dropouts(*where: Any) -> bool:
         return where in lost
 
     found = []
     for make in MAKES:
         algorithm = Voting(dim=DIM, clients=6)
         chosen = Setting(
-            trust=trust, corrupt=corrupt, dropout=dropout, sums=sums, fate=fate, insecure_seed=b"x"
+            trust=trust, corrupt=corrupt, dropout=dropout, sums=sums, dropouts=dropouts, insecure_seed=b"x"
         )
         channel = make(algorithm, learners(6), chosen)
         run = run_of(channel)
@@ -332,10 +332,10 @@ def test_whatever_happens_happens_in_plain_sums_as_well(
 def test_a_drop_out_is_the_decimal_fraction_that_it_looks_like(make: Make) -> None:
     """Three of five are six tenths, though the float is a little less."""
 
-    def fate(member: int, stage: Stage, _number: int, _sum: int) -> bool:
+    def dropouts(member: int, stage: Stage, _number: int, _sum: int) -> bool:
         return stage is Stage.MASK and member < 3
 
-    report = run_of(channel_of(make, fate=fate, dropout=0.6)).round()
+    report = run_of(channel_of(make, dropouts=dropouts, dropout=0.6)).round()
     assert (report.completed, report.clients) == (True, 2)
 
 
@@ -352,10 +352,10 @@ def test_a_plain_sum_takes_as_many_clients_as_a_ring_does() -> None:
 
 @BOTH
 def test_a_client_that_leaves_in_mid_group_is_a_changed_cohort(make: Make) -> None:
-    def fate(member: int, stage: Stage, _number: int, index: int) -> bool:
+    def dropouts(member: int, stage: Stage, _number: int, index: int) -> bool:
         return stage is Stage.MASK and index == 1 and member == 2
 
-    channel = channel_of(make, Voting(dim=DIM, clients=CLIENTS), fate=fate)
+    channel = channel_of(make, Voting(dim=DIM, clients=CLIENTS), dropouts=dropouts)
     run = run_of(channel)
     report = run.round()
     assert report.completed
@@ -413,10 +413,10 @@ def test_too_few_are_left_for_the_noise(make: Make, gone: int) -> None:
     """Who never dealt shares is in no roster, and noise is shared among those who are."""
     algorithm = Voting(dim=DIM, clients=CLIENTS, steps=1, noise=True, dropouts=2)
 
-    def fate(member: int, stage: Stage, _number: int, _sum: int) -> bool:
+    def dropouts(member: int, stage: Stage, _number: int, _sum: int) -> bool:
         return stage is Stage.SHARE and member < gone
 
-    report = run_of(channel_of(make, algorithm, fate=fate, dropout=0.6)).round()
+    report = run_of(channel_of(make, algorithm, dropouts=dropouts, dropout=0.6)).round()
     assert report.completed == (gone == 2)
     assert report.failure is None or "2 clients are left; 3 are needed" in str(report.failure)
 
@@ -504,10 +504,10 @@ def test_noise_that_is_planned_for_fewer_colluders_is_refused(make: Make) -> Non
 def test_too_few_for_the_noise_that_was_promised(make: Make, gone: int) -> None:
     algorithm = Voting(dim=DIM, clients=CLIENTS, steps=1, noise=True, dropouts=2)
 
-    def fate(member: int, stage: Stage, _number: int, _sum: int) -> bool:
+    def dropouts(member: int, stage: Stage, _number: int, _sum: int) -> bool:
         return stage is Stage.MASK and member < gone
 
-    report = run_of(channel_of(make, algorithm, fate=fate, dropout=0)).round()
+    report = run_of(channel_of(make, algorithm, dropouts=dropouts, dropout=0)).round()
     assert report.completed == (gone <= 2)
     assert report.failure is None or "only 2 clients sent inputs; 3 are needed" in str(report.failure)
 
@@ -550,7 +550,7 @@ def test_a_plain_sum_sends_nothing() -> None:
 
 @BOTH
 def test_what_was_asked_is_noted(make: Make) -> None:
-    channel = channel_of(make, fate=lambda _k, stage, number, _sum: stage is Stage.MASK and number == 1)
+    channel = channel_of(make, dropouts=lambda _k, stage, number, _sum: stage is Stage.MASK and number == 1)
     run = run_of(channel)
     for _ in range(3):
         run.round()
@@ -560,7 +560,7 @@ def test_what_was_asked_is_noted(make: Make) -> None:
 
 def test_nobody_is_missing_by_default() -> None:
     assert not no_dropouts(0, Stage.MASK, 0, 0)
-    assert Setting().fate is no_dropouts
+    assert Setting().dropouts is no_dropouts
     assert Setting(trust="malicious_server").trust is Trust.MALICIOUS
 
 
@@ -630,13 +630,13 @@ def test_learners_need_ids(make: Make) -> None:
 
 @BOTH
 def test_a_draw_may_hold_numpy_numbers(make: Make) -> None:
-    run = run_of(channel_of(make, draw=lambda number: np.array([0, 2, 4])))
+    run = run_of(channel_of(make, sample_cohort=lambda number: np.array([0, 2, 4])))
     assert run.round().clients == 3
 
 
 def test_with_a_draw_scaffold_needs_its_population() -> None:
     settings: dict[str, Any] = {"dim": DIM, "clients": CLIENTS, "clip": 1.0, "steps": 2, "rate": 0.1}
-    some = Setting(draw=lambda number: range(3))
+    some = Setting(sample_cohort=lambda number: range(3))
     with pytest.raises(ParameterError, match="set the population of Scaffold: 5"):
         insecure_plain_sum(Scaffold(**settings), learners(CLIENTS), some)
     insecure_plain_sum(Scaffold(**settings, population=5), learners(CLIENTS), some)

@@ -148,10 +148,10 @@ def test_a_run_begins_with_the_model_of_another(capsys: pytest.CaptureFixture[st
     assert simulate(capsys, "--set", "name=first", "--set", "algorithm.name=fedsim")[0] == 0
     before = np.load("out/first/model.npz")["model"]
     settings = Settings.model_validate(_document(start="out/first/model.npz"))
-    world = SimulationSetup.of(settings, Path())
-    np.testing.assert_array_equal(world.run.model, before)
-    memory = world.algorithm.first_memory()
-    np.testing.assert_array_equal(world.algorithm.personal(memory, world.run.model, world.crowd[0]), before)
+    setup = SimulationSetup.of(settings, Path())
+    np.testing.assert_array_equal(setup.run.model, before)
+    memory = setup.algorithm.first_memory()
+    np.testing.assert_array_equal(setup.algorithm.personal(memory, setup.run.model, setup.crowd[0]), before)
 
 
 def _document(*, start: str) -> dict[str, Any]:

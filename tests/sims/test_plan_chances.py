@@ -216,11 +216,13 @@ def simulate(
     algorithm: AnyAlgorithm, make: ChannelFactory, conditions: Conditions, *, stage: Stage, rounds: int
 ) -> list[dict[str, int]]:
     """The sums of every round that was completed, and none of the others."""
-    fate = Losses(stage, training=float(conditions.dropout_training), in_sum=float(conditions.dropout_sum))
+    dropouts = Losses(
+        stage, training=float(conditions.dropout_training), in_sum=float(conditions.dropout_sum)
+    )
     rng = np.random.default_rng(2)
     few = {k: QuadraticLearner(rng.normal(size=2), steps=1) for k in range(algorithm.clients)}
     setting = Setting(
-        fate=fate,
+        dropouts=dropouts,
         trust=conditions.params.trust,
         corrupt=conditions.params.corrupt,
         dropout=conditions.dropout,
@@ -278,7 +280,7 @@ def test_with_many_colluders_real_sums_need_the_quorum(corrupt: int, stage: Stag
         """In round k, the first k clients."""
         return now is stage and sum_number >= 0 and member < round_number
 
-    channel = secure_sum(algorithm, few, Setting(fate=lost, corrupt=corrupt, dropout=conditions.dropout))
+    channel = secure_sum(algorithm, few, Setting(dropouts=lost, corrupt=corrupt, dropout=conditions.dropout))
     run = Run(algorithm, channel, algorithm.start(np.zeros(2)))
     completed = []
     for _ in range(5):

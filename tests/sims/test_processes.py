@@ -83,7 +83,7 @@ def outcome(algorithm: AnyAlgorithm, channel: SessionChannel, rounds: int) -> tu
     ids=["fedavg", "rfa", "fedplus", "simplicial"],
 )
 def test_numbers_are_those_of_the_other_channels_whoever_drops_out(algorithm: AnyAlgorithm) -> None:
-    more: dict[str, Any] = {**USUAL, "law": LAW, "each_round": True}
+    more: dict[str, Any] = {**USUAL, "dropout_law": LAW, "each_round": True}
     logs = Lines(), Lines(), Lines()
     plain = outcome(algorithm, insecure_plain_sum(algorithm, learners(), Setting(**more, log=logs[0])), 6)
     secure = outcome(algorithm, secure_sum(algorithm, learners(), Setting(**more, log=logs[1])), 6)
@@ -135,7 +135,7 @@ def test_the_log_has_the_same_sessions_sums_bytes_and_frames_as_that_of_machines
 def test_the_log_has_what_a_session_took_that_could_not_be_set_up() -> None:
     log = Lines()
     with opened(
-        FEDAVG, log=log, fate=lambda member, stage, _number, _sum: member and stage is Stage.SHARE
+        FEDAVG, log=log, dropouts=lambda member, stage, _number, _sum: member and stage is Stage.SHARE
     ) as channel:
         report = run_of(FEDAVG, channel).round()
     assert "dealt shares" in str(report.failure)
@@ -147,10 +147,10 @@ def test_the_log_has_what_a_session_took_that_could_not_be_set_up() -> None:
 def test_whoever_drops_out_at_a_stage_is_back_in_the_next_round() -> None:
     stages = list(Stage)
 
-    def fate(member: int, stage: Stage, number: int, _sum: int) -> bool:
+    def dropouts(member: int, stage: Stage, number: int, _sum: int) -> bool:
         return member == 1 + number % 2 and number < len(stages) and stage is stages[number]
 
-    with opened(FEDAVG, trust=Trust.MALICIOUS, fate=fate, dropout=0.2) as channel:
+    with opened(FEDAVG, trust=Trust.MALICIOUS, dropouts=dropouts, dropout=0.2) as channel:
         run = run_of(FEDAVG, channel)
         reports = [run.round() for _ in range(len(stages) + 1)]
     assert all(each.completed for each in reports)
@@ -218,7 +218,7 @@ def test_kills_at_any_moment_stop_nothing(trust: Trust) -> None:
             with suppress(ProcessLookupError):
                 os.kill(chance.choice(channel.pids)[-1], signal.SIGKILL)
 
-    with opened(RFA3, workers=3, dropout=0.2, trust=trust, law=LAW) as channel:
+    with opened(RFA3, workers=3, dropout=0.2, trust=trust, dropout_law=LAW) as channel:
         run = run_of(RFA3, channel)
         assert run.round().completed
         killer = threading.Thread(target=kill)
@@ -352,7 +352,7 @@ def test_some_are_drawn_and_some_tamper_as_elsewhere() -> None:
         return [(number + k) % CLIENTS for k in range(4)]
 
     algorithm = FedAvg(dim=DIM, clients=4, clip=10.0)
-    more: dict[str, Any] = {**USUAL, "draw": draw, "tamper": {2: negated}}
+    more: dict[str, Any] = {**USUAL, "sample_cohort": draw, "tamper": {2: negated}}
     with opened(algorithm, shared={"tamper": (2,)}, **more) as channel:
         found = outcome(algorithm, channel, 4)
     assert found == outcome(algorithm, secure_sum(algorithm, learners(), Setting(**more)), 4)

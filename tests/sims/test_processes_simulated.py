@@ -81,7 +81,7 @@ def test_a_killed_worker_ends_no_run() -> None:
 
     def kill(number: int) -> None:
         done.append(number)
-        channel = simulation.world.channel
+        channel = simulation.setup.channel
         assert isinstance(channel, ProcessesChannel)
         os.kill(channel.pids[number % 2][-1], signal.SIGKILL)
 

@@ -446,3 +446,25 @@ def test_quick_is_two_rounds_of_one_cell(tmp_path: Path) -> None:
     assert slow.rounds == 30
     assert slow.partition is not None
     assert slow.partition.clients == 20
+
+
+# --- errors as data ---
+
+
+def test_an_error_carries_its_problems_and_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BASE)
+    with pytest.raises(ConfigError) as caught:
+        load(path, parsed(["cohort.per_round=0", "rounds=x"]))
+    assert set(caught.value.keys) == {"cohort.per_round", "rounds"}
+    assert {each.path for each in caught.value.problems} == {path}
+    assert str(caught.value) == "\n".join(f"{path}: {each.key}: {each.why}" for each in caught.value.problems)
+    assert ConfigError("the disk is full").keys == ()
+
+
+def test_keys_survive_a_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BASE + "\n[sweep]\nrounds = [3, 4]\ncase = [{label = 'a'}, {label = 'b', seed = 1}]\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path, {}, check=no_check)
+    assert caught.value.keys == ("sweep",)

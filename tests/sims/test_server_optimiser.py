@@ -49,10 +49,10 @@ def simulated(name: str, *changes: str) -> Vector:
 
 def test_it_is_around_the_algorithm() -> None:
     Path("mine.toml").write_text(BASE.replace('"fedavg"\nclip = 10.0', '"rfa"') + ADAM)
-    world = SimulationSetup.of(load(Path("mine.toml")).variants[0].settings, Path())
-    assert isinstance(world.algorithm, WithServerOptimiser)
-    assert isinstance(world.algorithm.algorithm, RFA)
-    assert world.algorithm.optimiser == ServerOptimiser(kind="adam", rate=0.05)
+    setup = SimulationSetup.of(load(Path("mine.toml")).variants[0].settings, Path())
+    assert isinstance(setup.algorithm, WithServerOptimiser)
+    assert isinstance(setup.algorithm.algorithm, RFA)
+    assert setup.algorithm.optimiser == ServerOptimiser(kind="adam", rate=0.05)
 
 
 def test_it_makes_fedavg_what_the_catalogue_has() -> None:

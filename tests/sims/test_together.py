@@ -145,7 +145,7 @@ def rounds_of(channel: SessionChannel, count: int) -> list[Any]:
     return seen
 
 
-def fate(member: int, stage: Stage, number: int, _sum: int) -> bool:
+def dropouts(member: int, stage: Stage, number: int, _sum: int) -> bool:
     """In the second round one client does not answer, in the third one leaves later, in the fourth four."""
     if number == 3:
         return stage is Stage.MASK and member != 0
@@ -163,7 +163,7 @@ ALGORITHMS: Mapping[str, AnyAlgorithm] = {
 @TRUSTS
 def test_a_crowd_gives_the_same_bits_plain_and_secure(trust: Trust) -> None:
     plain, secure = (
-        rounds_of(channel_of(make, crowd_of(), trust=trust, fate=fate), 5)
+        rounds_of(channel_of(make, crowd_of(), trust=trust, dropouts=dropouts), 5)
         for make in (insecure_plain_sum, secure_sum)
     )
     assert plain == secure
@@ -175,7 +175,7 @@ def test_one_by_one_a_crowd_is_like_its_members(name: str) -> None:
     """Members without a crowd around them do not know of one another."""
     crowds = crowd_of(ONE_BY_ONE), crowd_of(ONE_BY_ONE)
     found = [
-        rounds_of(channel_of(insecure_plain_sum, learners, ALGORITHMS[name], fate=fate), 5)
+        rounds_of(channel_of(insecure_plain_sum, learners, ALGORITHMS[name], dropouts=dropouts), 5)
         for learners in (crowds[0], dict(crowds[1]))
     ]
     assert found[0] == found[1]
@@ -185,8 +185,8 @@ def test_one_by_one_a_crowd_is_like_its_members(name: str) -> None:
 @BOTH
 @pytest.mark.parametrize("name", ["fedavg", "local"])
 def test_trained_at_once_a_crowd_comes_to_the_same(make: Make, name: str) -> None:
-    at_once = rounds_of(channel_of(make, crowd_of(), ALGORITHMS[name], fate=fate), 3)
-    alone = rounds_of(channel_of(make, dict(crowd_of()), ALGORITHMS[name], fate=fate), 3)
+    at_once = rounds_of(channel_of(make, crowd_of(), ALGORITHMS[name], dropouts=dropouts), 3)
+    alone = rounds_of(channel_of(make, dict(crowd_of()), ALGORITHMS[name], dropouts=dropouts), 3)
     for one, other in zip(at_once, alone, strict=True):
         assert one[:3] == other[:3]
         np.testing.assert_allclose(one[3], other[3], atol=1e-5)
@@ -203,7 +203,7 @@ def test_a_crowd_trains_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> 
         return train(tasks)
 
     monkeypatch.setattr(crowd._stack, "train", spy)
-    rounds_of(channel_of(make, crowd, fate=fate), 2)
+    rounds_of(channel_of(make, crowd, dropouts=dropouts), 2)
     assert seen == [5, 4]
     local = channel_of(make, crowd, ALGORITHMS["local"])
     rounds_of(local, 1)
@@ -213,7 +213,7 @@ def test_a_crowd_trains_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> 
 @BOTH
 def test_who_is_missing_does_not_train(make: Make) -> None:
     crowd = crowd_of()
-    rounds_of(channel_of(make, crowd, fate=fate), 2)
+    rounds_of(channel_of(make, crowd, dropouts=dropouts), 2)
     assert {k: member.calls for k, member in crowd.items()} == {0: 2, 1: 2, 2: 1, 3: 2, 4: 2}
 
 
@@ -301,7 +301,7 @@ def test_an_error_in_work_of_its_own_is_not_hidden(make: Make) -> None:
 def test_who_would_not_answer_does_not_train(make: Make) -> None:
     """Two clients have answered the very same question before, in a smaller cohort."""
     crowd, invited = crowd_of(), [0, 1]
-    channel = channel_of(make, crowd, draw=lambda _number: invited)
+    channel = channel_of(make, crowd, sample_cohort=lambda _number: invited)
     for _ in range(2):
         channel.begin(RoundInfo())
         channel.ask(Update(START))

@@ -47,14 +47,13 @@ from sims.scenario.assignments import parsed
 from secagg.errors import LocalError
 assert str(LocalError("x")) == "sentence of LocalError"
 found = []
-ConfigError.__str__ = lambda self: self.args[0]  # the lines themselves, which name keys
 import json
 for changes in json.load(sys.stdin):
     last = {each.partition("=")[0]: each for each in changes}
     try:
         load(Path("mine.toml"), parsed(last.values()), data=Path())
     except ConfigError as error:
-        found.append([line.split(": ")[1] for line in error.args[0].splitlines()])
+        found.append(error.keys)
     else:
         found.append([])
 print(json.dumps(found))

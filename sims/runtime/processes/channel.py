@@ -75,7 +75,7 @@ class ProcessesChannel(SessionChannel):
         self._clients = clients
         self._on_worker_event = on_worker_event
         self._groups_of_clients = _groups(tuple(learners), workers)
-        self._place = {k: place for place, some in enumerate(self._groups_of_clients) for k in some}
+        self._slot_of = {k: slot for slot, some in enumerate(self._groups_of_clients) for k in some}
         self._supervisor: WorkerSupervisor | None = None
         self._begun = False  # whether a new worker has to restore the state of its clients
 
@@ -89,15 +89,15 @@ class ProcessesChannel(SessionChannel):
         self._command(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
         super().begin(round_info)
 
-    def _tell(self, round_info: RoundInfo) -> None:
+    def _report(self, round_info: RoundInfo) -> None:
         """Finish the round in all workers, and take over the state of their clients."""
         replies = self._command(lambda _some: FinishRound(round_info))
-        for place, some in enumerate(self._groups_of_clients):
-            reply = replies.get(place)
+        for slot, some in enumerate(self._groups_of_clients):
+            reply = replies.get(slot)
             if isinstance(reply, RoundFinished):
                 self._take(some, reply)
             else:
-                self._take_answered(place)
+                self._take_answered(slot)
         self._begun = True
 
     def finish(self, round_info: RoundInfo) -> None:
@@ -136,7 +136,7 @@ class ProcessesChannel(SessionChannel):
         if self._supervisor is None:
             saved = {}
             if self._begun:
-                saved = {place: self._saved(some) for place, some in enumerate(self._groups_of_clients)}
+                saved = {slot: self._saved(some) for slot, some in enumerate(self._groups_of_clients)}
             self._supervisor = WorkerSupervisor(
                 self._algorithm,
                 self._clients,
@@ -152,11 +152,11 @@ class ProcessesChannel(SessionChannel):
     def _command(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
         """Send a command to every worker, made for its clients. Return the replies."""
         supervisor = self._running()
-        orders = {place: make(some) for place, some in enumerate(self._groups_of_clients)}
-        return supervisor.call(supervisor.command, orders)
+        commands = {slot: make(some) for slot, some in enumerate(self._groups_of_clients)}
+        return supervisor.call(supervisor.command, commands)
 
     def _process_session(self, plan: SessionPlan) -> ProcessSession:
-        return ProcessSession(plan, self._running(), self._place.__getitem__, self._missing)
+        return ProcessSession(plan, self._running(), self._slot_of.__getitem__, self._missing)
 
     # --- copies of the clients' state ---
 
@@ -170,12 +170,12 @@ class ProcessesChannel(SessionChannel):
             # `sims.simulation.observers` would have set this if the client had answered here.
             setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
 
-    def _take_answered(self, place: int) -> None:
+    def _take_answered(self, slot: int) -> None:
         """Record the answers of clients whose worker was killed.
 
         An answer is charged once. Some are already recorded if the previous worker was killed too.
         """
-        for member, entries in self._running().slots[place].answered.items():
+        for member, entries in self._running().slots[slot].answered.items():
             memory = self._memories[member]
             for entry in entries:
                 if not memory.knows_query(entry.content):
