@@ -54,7 +54,7 @@ def two_sums(site: Site, *attacks: Attack, first: range | None = None) -> None:
 
 
 def test_slow_uploads_in_every_slot_make_room_for_others() -> None:
-    """The guard: `Slots._end_overdue`. Without it, no honest input arrives before the deadline."""
+    """The guard: `UploadSlots._end_overdue`. Without it, no honest input arrives before the deadline."""
     site = Site(hostile=2, size=LARGE, capacity=Capacity(uploads=2), deadlines=Deadlines(mask=60))
     site.go = trio.Event()
     begun: list[int] = []
@@ -141,7 +141,7 @@ def test_a_client_that_dies_in_its_upload_and_comes_back() -> None:
 
 
 def test_uploads_that_die_in_every_slot() -> None:
-    """Again and again, by clients that come back. The guard: a slot is given back, in `Slots.hold`."""
+    """Again and again, by clients that come back. The guard: a slot is given back, in `UploadSlots.hold`."""
     site = Site(hostile=2, size=LARGE, capacity=Capacity(uploads=2))
     site.go = trio.Event()
 
