@@ -211,7 +211,7 @@ async def upload_all_but_a_byte(place: Scene, member: int) -> None:
 
 
 def test_uploads_that_stop_before_the_end() -> None:
-    """Twelve clients upload vectors, all but the last byte. The guard: `UploadSlots`; without it, all are kept.
+    """Twelve clients upload all but the last byte. The guard: `UploadSlots`; without it, all are kept.
 
     Nor is a broken upload kept: the guard is that `Link.run` drops the traceback of what ended it.
     """
