@@ -38,6 +38,9 @@ PAGES = (
     "docs/deployment.md",
     "docs/embedding.md",
     "docs/benchmarks.md",
+    "docs/contributing.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
 )
 
 
