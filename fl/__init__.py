@@ -1,8 +1,8 @@
-"""Local training: what one client computes on its own data between two sums.
+"""Local training: what one client computes on its own data.
 
-A client takes the current model, trains it on data that never leaves the client, and turns the
-result into a vector of numbers to be summed. This package knows nothing of a server or of how a sum
-is made, so it imports none of the other packages. Torch is inside; at the border, models are flat
+A client takes the current model, trains it on data that never leaves the client, and returns a vector to be
+summed. This package knows nothing about servers or sums; of our packages it imports only
+`protocols.learner`, the learner interface. Torch is used inside; at the boundary, models are flat numpy
 vectors. `fl.trainer` is one client, `fl.crowd` all clients of a simulation.
 """
 

@@ -1,4 +1,4 @@
-"""A client's samples on the device where it trains."""
+"""A client's samples as tensors, and the order in which training visits them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from fl.errors import DataError
 from fl.samples import Array, Samples
 from fl.training import Training
 
-_OWN: Final = ("C_CONTIGUOUS", "WRITEABLE")  # a copy of what is not: torch would warn, and nobody writes here
+_OWN: Final = (
+    "C_CONTIGUOUS",
+    "WRITEABLE",
+)  # torch warns about arrays without these flags, so those are copied
 
 
 class SampleTensors:
-    """Inputs and targets as tensors, as a model and its loss take them."""
+    """Inputs and targets as tensors on the training device."""
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         self.inputs = inputs
@@ -25,8 +28,12 @@ class SampleTensors:
 
     @classmethod
     def of(cls, samples: Samples, training: Training, device: torch.device) -> SampleTensors:
+        """Convert `samples` to tensors on `device`.
+
+        Raise `DataError` if they do not fit the loss or the precision.
+        """
         if samples.y.ndim != 1:
-            raise DataError(f"targets have shape {samples.y.shape}: make it one number for every sample")
+            raise DataError(f"targets have shape {samples.y.shape}: give one number for every sample")
         symbols = samples.x.dtype.kind in "iu"
         inputs = torch.from_numpy(np.require(samples.x, requirements=_OWN))
         inputs = _cast("inputs", inputs, torch.int64 if symbols else training.dtype, device)
@@ -43,21 +50,22 @@ class SampleTensors:
         return f"SampleTensors({len(self)} samples)"
 
     def part(self, start: int, stop: int) -> SampleTensors:
-        """Some of them, in the same memory."""
+        """Return a range of the samples, sharing memory."""
         return SampleTensors(self.inputs[start:stop], self.targets[start:stop])
 
     def at(self, indices: Tensor) -> SampleTensors:
-        """A batch."""
+        """Return the samples at `indices`, copied."""
         return SampleTensors(self.inputs[indices], self.targets[indices])
 
     @property
     def bytes(self) -> int:
+        """Return the memory used, in bytes."""
         return self.inputs.nbytes + self.targets.nbytes
 
 
 def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     cast = values.to(device=device, dtype=dtype)
-    # Samples are finite, so only a number that is too large for shorter floats can be otherwise here.
+    # Samples are finite, so only overflow in the conversion to shorter floats can produce infinities.
     if values.is_floating_point() and values.dtype.itemsize > dtype.itemsize and not cast.isfinite().all():
         bad = torch.nonzero(~cast.isfinite().reshape(len(cast), -1).all(dim=1))
         raise DataError(
@@ -69,9 +77,9 @@ def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -
 
 @dataclass(frozen=True, eq=False)
 class SampleOrder:
-    """The samples of every step in the rows of `indices`, of which the first `sizes[step]` count.
+    """The samples of each step: the first `sizes[step]` entries of row `step` of `indices`.
 
-    A single row stands for all steps where each sees everything.
+    If every step uses all samples, there is a single row, valid for all steps.
     """
 
     indices: Array
@@ -79,6 +87,7 @@ class SampleOrder:
     steps: int
 
     def of_step(self, step: int) -> Array:
+        """Return the indices of the samples of one step."""
         row = 0 if len(self.indices) == 1 else step
         indices: Array = self.indices[row, : self.sizes[row]]
         return indices
@@ -86,7 +95,7 @@ class SampleOrder:
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Of a client with `samples` samples; `size` is None for all of them in every step."""
+    """Draws the batches of a client with `samples` samples; with `size` None, every batch has all of them."""
 
     samples: int
     size: int | None
@@ -95,11 +104,11 @@ class BatchSampler:
 
     @property
     def full(self) -> bool:
-        """Whether every step sees everything, so that order does not matter."""
+        """Return whether every step uses all samples, so that their order does not matter."""
         return self.size is None or self.size >= self.samples
 
     def of_call(self, call: int, steps: int) -> SampleOrder:
-        """What the client's training number `call` sees: pass after pass, each of them shuffled anew."""
+        """Return the order for training number `call`: pass after pass over the data, each shuffled anew."""
         if self.full or self.size is None:
             return SampleOrder(np.arange(self.samples)[None], np.array([self.samples]), steps)
         per_epoch = -(-self.samples // self.size)
@@ -113,5 +122,5 @@ class BatchSampler:
         return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
     def number(self, call: int) -> int:
-        """Another seed for that training, for what a model itself draws."""
+        """Return a separate seed for training number `call`, for random layers of the model."""
         return int(np.random.SeedSequence([self.seed, self.client, call, 1]).generate_state(1)[0])

@@ -1,9 +1,9 @@
-"""Many clients' work side by side, each as if it were alone, so that what they need can be done at once.
+"""Cooperative batching: runs the jobs of many clients so that their requests are answered together.
 
-Every client's job runs in a thread of its own, but only one at a time: it goes on until it asks for
-something, and the next one takes over. When all of them wait, all that they asked for is served together.
-So a job sees nothing of the others, nothing depends on how threads are scheduled, and an algorithm that knows
-a single client can be computed for a hundred.
+Every job runs in its own thread, one at a time: it runs until it asks for something, then the next job
+runs. When all jobs wait, all their requests are answered together. A job does not notice the others, the
+result does not depend on thread scheduling, and code written for one client can be computed for many at
+once.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class Cancelled(BaseException):
-    """Ends the jobs of a gathering that was broken off."""
+    """Ends the waiting jobs of a run that was aborted."""
 
 
 @dataclass
 class JobResult(Generic[T]):
-    """What became of a job."""
+    """The outcome of a job."""
 
     value: T | None = None
     error: BaseException | None = None
 
     def result(self) -> T:
-        """Its value; raises what it raised."""
+        """Return the job's value, or raise its error."""
         if self.error is not None:
             raise self.error
-        return self.value  # type: ignore[return-value]  # a job may well return None
+        return self.value  # type: ignore[return-value]  # a job may return None
 
 
 def _held() -> threading.Lock:
-    """A lock that somebody else will release. It is the quickest way to wake a thread."""
+    """Return an acquired lock, for another thread to release. This is the fastest way to wake a thread."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -44,7 +44,7 @@ def _held() -> threading.Lock:
 
 @dataclass
 class PendingRequest:
-    """A job that has asked for something."""
+    """A request of a job that waits for the answer."""
 
     client: int
     request: Any
@@ -53,7 +53,7 @@ class PendingRequest:
     ready: threading.Lock = field(default_factory=_held)
 
     def result(self) -> Any:
-        """The answer; raises what went wrong instead."""
+        """Return the answer, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.answer
@@ -63,26 +63,26 @@ Serve = Callable[[Sequence[PendingRequest]], Sequence[PendingRequest]]
 
 
 class CooperativeBatcher:
-    """Runs jobs. `serve` is given all that wait, answers some of them or all, and returns those."""
+    """Runs jobs. `serve` gets all waiting requests, answers at least one, and returns those it answered."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._job = threading.local()
-        self._baton = _held()  # free when the running job has stopped
+        self._baton = _held()  # released when the running job waits or ends
         self._waiting: list[PendingRequest] = []
-        self._served: deque[PendingRequest] = deque()  # have their answers, and were not woken yet
+        self._served: deque[PendingRequest] = deque()  # answered, but not yet woken
         self._cancelled = False
 
     @property
     def inside(self) -> bool:
-        """Whether the caller is a job."""
+        """Return whether the calling thread is a job."""
         return hasattr(self._job, "client")
 
     def ask(self, request: Any) -> Any:
-        """From a job: wait for the answer, while others work."""
+        """From a job: wait for the answer to `request` while other jobs run."""
         waiting = PendingRequest(self._job.client, request)
         self._waiting.append(waiting)
-        if self._cancelled:  # after this, who cancels finds it in the list
+        if self._cancelled:  # from here on, `_cancel` finds the request in the list
             raise Cancelled
         self._baton.release()
         waiting.ready.acquire()
@@ -91,7 +91,7 @@ class CooperativeBatcher:
         return waiting.result()
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Do all jobs, and tell what became of each."""
+        """Run all jobs and return the outcome of each."""
         finished: dict[int, JobResult[T]] = {}
         threads = []
         self._baton, self._waiting, self._cancelled = _held(), [], False
@@ -113,12 +113,12 @@ class CooperativeBatcher:
             raise
         finally:
             for thread in threads:
-                if thread.is_alive():  # the last may never have started
+                if thread.is_alive():  # the last one may not have been started
                     thread.join()
         return {client: finished[client] for client in jobs}
 
     def _answer(self) -> None:
-        """Find out who can go on. Whatever interrupts this, everybody who waits is in one list or both."""
+        """Answer requests. If this is interrupted, every waiting request is in at least one of the lists."""
         self._served.extend(self._serve(tuple(self._waiting)))
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]

@@ -1,4 +1,4 @@
-"""The clients of a simulation: one learner for each, trained together wherever that is faster."""
+"""All clients of a simulation: one learner per client, trained together if that is faster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from protocols.learner import NO_STEERING, Score, Steering
 
 T = TypeVar("T")
 PARTS: Final = ("train", "validation", "test")
-_CHUNK = 8192  # samples that are evaluated at once
+_CHUNK = 8192  # samples evaluated at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class _Gradient:
 
 
 class Member(Trainer):
-    """A client of a crowd. Asked on its own it is a trainer like any other."""
+    """A client of a crowd. Outside of `Crowd.together` it behaves like any other trainer."""
 
     def __init__(self, batcher: CooperativeBatcher, *args: Any, **kwargs: Any) -> None:
         self._batcher = batcher
@@ -78,7 +78,7 @@ class Member(Trainer):
         rate: float | None = None,
         only: Array | None = None,
     ) -> StackedTask:
-        """The same, to be done later."""
+        """Return the training of `train` as a task to be done later."""
         steps = self.steps if steps is None else steps
         rate = self.rate if rate is None else checked_rate(rate)
         return StackedTask(self, start, steering, steps, rate, None if only is None else checked_mask(only))
@@ -91,36 +91,36 @@ class Member(Trainer):
 
     @property
     def in_batch(self) -> bool:
-        """Whether others are at work beside it."""
+        """Return whether this client's job runs in `Crowd.together`."""
         return self._batcher.inside
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """What every client says that comes to the same point; for attacks by who knows everything.
+        """Return the values of all clients that call this in the same batch; for omniscient attacks.
 
-        Whoever is still at work in the same sum is waited for.
+        Waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`.
         """
         if not self.in_batch:
-            raise TrainingError("only clients that are asked together can exchange anything: use a Crowd")
-        said: Mapping[int, Any] = self._batcher.ask(_Exchange(value))
-        return said
+            raise TrainingError("only clients that run in Crowd.together can exchange values: use a Crowd")
+        values: Mapping[int, Any] = self._batcher.ask(_Exchange(value))
+        return values
 
     def alone(self, task: StackedTask) -> Array:
-        """Do a task one by one."""
+        """Train this task without stacking."""
         return super().train(task.start, task.steering, steps=task.steps, rate=task.rate, only=task.only)
 
     def gradient_alone(self, task: StackedTask) -> Array:
+        """Compute the gradient of this task without stacking."""
         return super().gradient(task.start)
 
 
 class Crowd(Mapping[int, Member]):
     """Clients with the data of `data`, all with the architecture of `module` and the settings `training`.
 
-    `batching`  "auto", "together" or "one-by-one". Both give the same models up to rounding.
+    `batching`  "auto", "together" or "one-by-one". All give the same models up to rounding.
+    `latest`    what every client trained last; recorded only if set to a dictionary.
 
-    A channel that knows about crowds hands the answers of all clients to `together`, and what they train is
-    then trained at once. Without that, members work one by one.
-
-    `latest`  what every client trained last, once somebody has put a dictionary there to have it kept.
+    A channel that supports crowds passes the jobs of all clients to `together`, and their training is done
+    together. Otherwise members train one by one.
     """
 
     latest: dict[int, Array] | None = None
@@ -179,16 +179,16 @@ class Crowd(Mapping[int, Member]):
         return self.flat.dim
 
     def begin_round(self, number: int) -> None:
-        """What the schedule of the learning rate goes by."""
+        """Set the round number that the learning-rate schedule uses."""
         for member in self._members.values():
             member.round = number
 
     def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Do the jobs of many clients, and all training in them at once."""
+        """Run the jobs of many clients, with all training in them done together."""
         return self._batcher.run(jobs)
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
-        """Every client's model after training, from a common start or from its own."""
+        """Return every client's model after training, from a common start or from its own."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [
             PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
@@ -197,16 +197,16 @@ class Crowd(Mapping[int, Member]):
         return {each.client: each.result() for each in waiting}
 
     def pooled(self) -> Trainer:
-        """One who had everybody's data: what federation is measured by."""
+        """Return a trainer that has the data of all clients, as a baseline."""
         parts = {part: Samples.join(self._of(client, part) for client in self) for part in PARTS}
         return Trainer(
             self.flat, ClientData(**parts), self.training, seed=self._seed, client=max(self._members) + 1
         )
 
-    # --- evaluation, by an observer who sees everybody ---
+    # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """How one model does on every client's data, or every client's own model on its own."""
+        """Return the scores of one model on every client's data, or of each client's own model on its data."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {
@@ -216,11 +216,11 @@ class Crowd(Mapping[int, Member]):
         return self._common(models, store, offsets)
 
     def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
-        """The mean loss on every client's data."""
+        """Return the mean loss on every client's data."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
     def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:
-        """One pass over everybody's data."""
+        """Evaluate one model on all clients' data in one pass."""
         objective, module = self.training.objective, self.flat.module
         self.flat.load(model)
         module.eval()
@@ -248,9 +248,9 @@ class Crowd(Mapping[int, Member]):
         return samples
 
     def _part(self, part: str) -> tuple[SampleTensors, dict[int, int]]:
-        """All clients' samples of one part, one after another, and where each client's begin."""
+        """Return all clients' samples of one part, concatenated, and the offset of each client."""
         if part not in PARTS:
-            raise TrainingError(f"there is no part {part!r} of a client's data; there are {', '.join(PARTS)}")
+            raise TrainingError(f"a client's data has no part {part!r}; there are {', '.join(PARTS)}")
         if part not in self._stores:
             pieces = [self._of(client, part) for client in self._data]
             starts = np.cumsum([0, *map(len, pieces)])
@@ -258,15 +258,15 @@ class Crowd(Mapping[int, Member]):
             self._stores[part] = store, dict(zip(self._data, map(int, starts), strict=False))
         return self._stores[part]
 
-    # --- what members wait for ---
+    # --- serving the requests of members ---
 
     def _serve(self, waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
-        """First all that is to be computed; when everybody waits for everybody, what they have to say."""
+        """Answer requests: first all computations; if only exchanges wait, the exchanges."""
         work = [each for each in waiting if not isinstance(each.request, _Exchange)]
         if not work:
-            said = {each.client: each.request.value for each in waiting}
+            values = {each.client: each.request.value for each in waiting}
             for each in waiting:
-                each.answer = said
+                each.answer = values
             return waiting
         for gradients in (False, True):
             chosen = [each for each in work if isinstance(each.request, _Gradient) is gradients]
@@ -284,21 +284,21 @@ class Crowd(Mapping[int, Member]):
         quick = self.batching == AUTO and all(task.trainer.slope is not None for task in tasks)
         batching = self.batching if len(tasks) > 1 and not quick and self._stackable() else ONE_BY_ONE
         formula = self._stack.formula
-        for places in client_batches(self.flat, batching, widths, steps, self._work, formula=formula):
-            some = [tasks[place] for place in places]
+        for indices in client_batches(self.flat, batching, widths, steps, self._work, formula=formula):
+            some = [tasks[index] for index in indices]
             try:
                 if len(some) == 1 and (batching == ONE_BY_ONE or not formula):
                     results = [self._one(some[0], gradients=gradients)]
                 else:
                     results = self._many(some, gradients=gradients)
             except FLError as error:
-                for place in places:
-                    alike[place].error = error
+                for index in indices:
+                    alike[index].error = error
                 continue
-            for place, result in zip(places, results, strict=True):
-                alike[place].answer = result
+            for index, result in zip(indices, results, strict=True):
+                alike[index].answer = result
                 if self.latest is not None and not gradients:
-                    self.latest[alike[place].client] = result
+                    self.latest[alike[index].client] = result
 
     def _one(self, task: StackedTask, *, gradients: bool) -> Array:
         member = task.trainer
@@ -308,12 +308,12 @@ class Crowd(Mapping[int, Member]):
     def _many(self, tasks: Sequence[StackedTask], *, gradients: bool) -> list[Array]:
         started = time.perf_counter()
         results = self._stack.gradients(tasks) if gradients else self._stack.train(tasks)
-        for task in tasks:  # of what was done for all, each bears its share
+        for task in tasks:  # each client is charged an equal share of the time
             task.trainer.seconds += (time.perf_counter() - started) / len(tasks)
         return results
 
     def _stackable(self) -> bool:
-        """Whether the model can be trained in a stack at all; found out when it matters first."""
+        """Return whether the model can be trained in a stack; determined at the first use."""
         if self._stacks is None:
             known = self._stack.formula or self.batching == ONE_BY_ONE
             self._stacks = known or (

@@ -1,4 +1,4 @@
-"""One local step after another on flat vectors, of one client or of many in the rows of a matrix."""
+"""Gradient steps on flat vectors, for one client or for many in the rows of a matrix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Column: TypeAlias = Tensor | float
 
 @dataclass(frozen=True)
 class PenaltyTensors:
-    """A penalty term as tensors: P, or None for P = 1, and where and how much it pulls."""
+    """A penalty term as tensors: projection P (None for the identity), center, strength and power."""
 
     projection: Projection | None
     center: Tensor
@@ -26,29 +26,30 @@ class PenaltyTensors:
     power: int
 
     def force(self, values: Tensor) -> Tensor:
-        """What it adds to the gradients at `values`."""
+        """Return the gradient of the penalty at `values`."""
         off = (values if self.projection is None else self.projection.project(values)) - self.center
         force = (off.sign_() if self.power == 1 else off).mul_(self.pull)
         return force if self.projection is None else self.projection.lift(force)
 
     def rows(self, count: int) -> PenaltyTensors:
+        """Return the penalty of the first `count` clients."""
         return PenaltyTensors(self.projection, self.center[:count], _first(self.pull, count), self.power)
 
 
 @dataclass(frozen=True)
 class StepTerms:
-    """What is added to plain steps, as tensors: vectors of one client, or matrices with a row for each."""
+    """Terms added to plain gradient steps, as tensors: vectors of one client, or matrices of many."""
 
     pull: Column = 0.0
     anchor: Tensor | None = None
     correction: Tensor | None = None
     mix: Column = 0.0
     target: Tensor | None = None
-    only: Tensor | None = None  # 1 for parameters that may move, 0 for others
+    only: Tensor | None = None  # 1 for parameters that may change, 0 for others
     penalty: PenaltyTensors | None = None
 
     def rows(self, count: int) -> StepTerms:
-        """Of the first `count` clients."""
+        """Return the terms of the first `count` clients."""
         return StepTerms(
             _first(self.pull, count),
             None if self.anchor is None else self.anchor[:count],
@@ -61,7 +62,7 @@ class StepTerms:
 
 
 class Descent:
-    """Moves `values` in place. Momentum begins at zero."""
+    """Updates `values` in place. Momentum starts at zero."""
 
     def __init__(self, training: Training, values: Tensor, rate: Column, terms: StepTerms) -> None:
         self._training = training
@@ -71,12 +72,12 @@ class Descent:
         self._speed = torch.zeros_like(values) if training.momentum else None
 
     def step(self, gradient: Tensor) -> None:
-        """One step down `gradient`, which is used up."""
+        """Do one step along `gradient`, which is overwritten."""
         training, terms, values = self._training, self._terms, self._values
         if training.clip is not None:
-            if terms.only is not None:  # what stays makes no step of the others shorter
+            if terms.only is not None:  # fixed parameters do not count towards the norm
                 gradient.mul_(terms.only)
-            gradient.mul_(_shrinking(gradient, training.clip))
+            gradient.mul_(_clip_factor(gradient, training.clip))
         if training.weight_decay:
             gradient.add_(values, alpha=training.weight_decay)
         if terms.anchor is not None:
@@ -99,15 +100,18 @@ class Descent:
         values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
 
     def rows(self, count: int) -> None:
-        """Go on with the first `count` clients alone."""
+        """Continue with the first `count` clients only."""
         self._values = self._values[:count]
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)
         self._speed = None if self._speed is None else self._speed[:count]
 
 
-def _shrinking(gradient: Tensor, clip: float) -> Tensor:
-    """The factor by which a gradient is too long. Squares of large numbers need more room than they have."""
+def _clip_factor(gradient: Tensor, clip: float) -> Tensor:
+    """Return the factor that clips the gradient.
+
+    The norm is computed in double precision, because squares of large float32 values overflow.
+    """
     wide = torch.float32 if gradient.device.type == "mps" else torch.float64
     norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=wide)
     return (clip / norm).clamp_(max=1.0).to(gradient.dtype)
@@ -121,7 +125,7 @@ def _subtract(values: Tensor, gradient: Tensor, rate: Column) -> None:
 
 
 def column(numbers: Sequence[float], like: Tensor) -> Column:
-    """One number for each client: a column, or just the number if it is the same for all."""
+    """Return one number per client as a column, or a float if all are equal."""
     if len(set(numbers)) == 1:
         return float(numbers[0])
     return torch.tensor(numbers, device=like.device, dtype=like.dtype).unsqueeze(1)

@@ -1,34 +1,33 @@
-"""Where a client computes."""
+"""Choice of the torch device, and deterministic single-threaded execution."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 import torch
 
+from fl.checks import unknown_name
 from fl.errors import TrainingError
 
 _KINDS = ("auto", "cuda", "mps", "cpu")
 
 
 def pick(name: str = "auto", client: int = 0) -> torch.device:
-    """The device called `name`, or with `auto` the best there is: cuda, then mps, then cpu.
+    """Return the device called `name`; `auto` selects cuda, then mps, then cpu.
 
-    Where there are several GPUs, clients take turns by their id; `cuda:1` is always that one.
+    If there are several GPUs, clients are assigned to them by id; `cuda:1` always selects that one.
+    Raise `TrainingError` if the device does not exist.
     """
     kind, _, index = name.partition(":")
     if kind not in _KINDS or (index and not (kind == "cuda" and index.isdecimal())):
-        near = get_close_matches(kind, _KINDS, n=1)
-        meant = f": did you mean {near[0]}?" if near else ""
-        raise TrainingError(f"no device is called {name!r}{meant}; there are {', '.join(_KINDS)} and cuda:N")
+        raise unknown_name("device", name, (*_KINDS, "cuda:N"), parameter="device")
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
     if kind == "cuda":
         return _gpu(name, int(index) if index else None, client)
     if kind == "mps" and not torch.mps.is_available():
-        raise TrainingError("this machine has no mps: set device to auto or cpu")
+        raise TrainingError("this machine has no mps device: set device to auto or cpu")
     return torch.device(kind)
 
 
@@ -43,9 +42,10 @@ def _gpu(name: str, index: int | None, client: int) -> torch.device:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Sums of floats depend on how they are shared out; with one thread, they are the same everywhere.
+    """Run torch with one thread, so that results are reproducible.
 
-    CPU time means something then, too: it counts no threads that wait for each other.
+    Sums of floats depend on how they are split over threads. With one thread, CPU time is also comparable,
+    because it includes no waiting threads.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

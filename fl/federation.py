@@ -1,4 +1,4 @@
-"""A data set that is spread over clients."""
+"""A data set distributed over clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fl.samples import Samples
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """What one client holds: to train on, to choose settings by, and to judge the result by."""
+    """One client's samples for training, validation and test."""
 
     train: Samples
     validation: Samples
@@ -19,15 +19,15 @@ class ClientData:
 
     def __post_init__(self) -> None:
         if not len(self.train):
-            raise DataError("a client without training data: leave it out")
+            raise DataError("a client has no training data: leave it out")
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Clients by id.
+    """The data of all clients, by client id.
 
-    `held_out`  clients that never train; what a model is worth to them is worth to strangers.
-    `classes`   how many there are; None for a regression.
+    `held_out`  clients that never train; they measure how well a model generalises to new clients.
+    `classes`   the number of classes; None for a regression.
     `name`      of the data set, for tables and plots.
     """
 
@@ -38,11 +38,11 @@ class Federation:
 
     def __post_init__(self) -> None:
         if not self.clients:
-            raise DataError("a federation without clients")
+            raise DataError("a federation needs at least one client")
         if twice := set(self.clients) & set(self.held_out):
             raise DataError(f"clients {sorted(twice)} both train and are held out")
 
     @property
     def samples(self) -> dict[int, int]:
-        """How many each client trains on."""
+        """Return the number of training samples of each client."""
         return {client: len(data.train) for client, data in self.clients.items()}

@@ -1,4 +1,4 @@
-"""A model as one flat vector: its parameters are views of it, and so are their gradients."""
+"""A model as one flat vector: its parameters and their gradients are views of that vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fl.samples import Array
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """Where one parameter lies in the flat vector."""
+    """The position of one parameter in the flat vector."""
 
     name: str
     shape: torch.Size
@@ -26,7 +26,7 @@ class ParameterSlice:
 
 
 def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
-    """The parameters that are trained, in the order of their declaration."""
+    """Return the slices of all trainable parameters, in order of declaration."""
     slots, start = [], 0
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -38,23 +38,21 @@ def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
 
 
 def dim_of(module: nn.Module) -> int:
-    """How many numbers make the model."""
+    """Return the number of trainable parameters."""
     return parameter_slices(module)[-1].stop
 
 
 def flatten(module: nn.Module) -> Array:
-    """The parameters as one vector of their own."""
+    """Return a copy of the parameters as one vector."""
     values = [module.get_parameter(slot.name).detach().reshape(-1) for slot in parameter_slices(module)]
     return torch.cat(values).cpu().numpy()
 
 
 class FlatModel:
-    """`module`, moved to `device`, with all its parameters in one piece of memory.
+    """`module`, moved to `device`, with all parameters in one contiguous vector.
 
-    `draws` says whether it uses chance in training, as dropout does.
-
-    Loading a vector is one copy, and so is reading it. The module is taken over: its parameters are the views
-    from now on.
+    Loading or reading a vector is a single copy. The module is modified: its parameters become views.
+    `draws` tells whether the module uses randomness in training, as dropout does.
     """
 
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -63,7 +61,7 @@ class FlatModel:
         self.slots = parameter_slices(module)
         self.dim = self.slots[-1].stop
         self.device, self.dtype = device, dtype
-        self.draws = any(_draws(part) for part in module.modules())
+        self.draws = any(_is_random(part) for part in module.modules())
         self._watched = False
         self.values = torch.zeros(self.dim, device=device, dtype=dtype)
         self.gradient = torch.zeros_like(self.values)
@@ -75,36 +73,37 @@ class FlatModel:
             parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
 
     def watch(self, inputs: Tensor) -> None:
-        """See once whether the model uses chance that none of its parts tells of, as functional dropout."""
+        """Detect once whether a forward pass uses randomness, for example functional dropout."""
         if not self._watched and not self.draws:
-            self.draws = _uses_chance(self.module, inputs[:2])
+            self.draws = _uses_randomness(self.module, inputs[:2])
         self._watched = True
 
     def tensor(self, vector: Array, length: int | None = None) -> Tensor:
-        """A vector from outside on this device, shared with it where that is possible.
+        """Return `vector` as a tensor on this device; it shares memory with `vector` if possible.
 
-        `length` is that of a model unless it is given.
+        `length` defaults to the number of parameters. Raise `TrainingError` if the vector has another shape.
         """
         vector, length = np.asarray(vector), self.dim if length is None else length
         if vector.shape != (length,):
             what = "a model" if length == self.dim else "a point"
             raise TrainingError(f"{what} of {length} parameters cannot be made of shape {vector.shape}")
-        if not vector.flags.writeable:  # torch would warn, and nobody writes here
+        if not vector.flags.writeable:  # torch warns about read-only memory
             vector = vector.astype(_NUMPY[self.dtype], copy=True)
         return torch.from_numpy(vector).to(device=self.device, dtype=self.dtype)
 
     def load(self, vector: Array) -> None:
+        """Set all parameters to `vector`."""
         self.values.copy_(self.tensor(vector))
 
     def read(self) -> Array:
-        """The vector as it is, in memory of its own."""
+        """Return a copy of the parameters as a vector."""
         return self.values.cpu().numpy().copy()
 
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-def _draws(part: nn.Module) -> bool:
+def _is_random(part: nn.Module) -> bool:
     if isinstance(part, nn.modules.dropout._DropoutNd):
         return part.p > 0
     if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)):
@@ -112,8 +111,8 @@ def _draws(part: nn.Module) -> bool:
     return isinstance(part, nn.RReLU)
 
 
-def _uses_chance(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether a pass moves torch's generators on, which are left as they were."""
+def _uses_randomness(module: nn.Module, inputs: Tensor) -> bool:
+    """Return whether a forward pass advances torch's generators; they are restored afterwards."""
     devices = [inputs.device] if inputs.is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         before = _states(inputs.device)
@@ -127,10 +126,10 @@ def _states(device: torch.device) -> list[Tensor]:
 
 
 def _check_stateless(module: nn.Module) -> None:
-    """A model is its parameters. What else changes in training would be lost between two rounds."""
+    """Raise `TrainingError` if the module has state besides parameters: it would be lost between rounds."""
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
             raise TrainingError(
-                f"{name or 'the model'} needs statistics of whole batches, which are no parameters and in no "
+                f"{name or 'the model'} keeps batch statistics, which are not parameters and not part of any "
                 "sum: use GroupNorm"
             )

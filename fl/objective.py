@@ -1,4 +1,4 @@
-"""What a model is trained for: the loss of one sample, and when it counts as right."""
+"""Objectives of training: the loss of a sample, and whether a prediction is correct."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.samples import Array
 
 
 class Objective(ABC):
-    """Over any number of leading axes, the last of which counts samples."""
+    """A loss function. Tensors may have any leading axes; the last axis counts samples."""
 
-    whole_targets: bool  # classes, not amounts
+    whole_targets: bool  # whether targets are class labels
 
     @abstractmethod
     def check(self, targets: Array, outputs: int) -> None:
-        """Raise if there are targets that a model with so many outputs cannot have."""
+        """Raise `TrainingError` if targets do not fit a model with `outputs` outputs."""
 
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """One loss for every sample."""
+        """Return the loss of every sample."""
 
     @abstractmethod
     def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """One truth value for every sample."""
+        """Return for every sample whether the prediction is correct."""
 
 
 class CrossEntropy(Objective):
-    """Of classes 0, 1, ...; `outputs` have one logit for each."""
+    """Cross-entropy for classes 0, 1, ...; `outputs` has one logit per class."""
 
     whole_targets = True
 
@@ -53,17 +54,17 @@ class CrossEntropy(Objective):
         return flat.view(targets.shape)
 
     def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        # The largest of logits that are not numbers is the first one, which would make class 0 right.
+        # The argmax of NaN logits is 0, which would count class 0 as correct.
         return (outputs.argmax(dim=-1) == targets) & outputs.isfinite().all(dim=-1)
 
 
 class SquaredLoss(Objective):
-    """Half the squared error. In a regression nothing is right or wrong, so nothing counts as right."""
+    """Half the squared error. In a regression, no prediction counts as correct."""
 
     whole_targets = False
 
     def check(self, targets: Array, outputs: int) -> None:
-        """Every amount is possible."""
+        """Accept all targets."""
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs - targets).square() / 2
@@ -73,7 +74,7 @@ class SquaredLoss(Objective):
 
 
 class LogisticLoss(Objective):
-    """log(1 + exp(-y z)) of labels y = -1 and 1 and one output z. Classes 0 and 1 are such labels as well."""
+    """log(1 + exp(-y z)) for labels y = -1 and 1 and one output z. Labels 0 and 1 are also accepted."""
 
     whole_targets = False
 
@@ -94,7 +95,7 @@ OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
 
 
 def objective(name: str) -> Objective:
-    """By its name."""
+    """Return the objective called `name`. Raise `TrainingError` if there is none."""
     if name not in OBJECTIVES:
-        raise TrainingError(f"no loss is called {name!r}; there are {', '.join(OBJECTIVES)}")
+        raise unknown_name("loss", name, OBJECTIVES, parameter="loss")
     return OBJECTIVES[name]

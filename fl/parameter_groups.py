@@ -1,7 +1,7 @@
-"""Groups of a model's parameters, by patterns of their names: what is shared, and what is personal.
+"""Groups of a model's parameters, by patterns of their names: which are shared, and which personal.
 
-A pattern is that of a shell: `head.*` means all that starts with `head.`, and `*.norm[12].*` both norms of
-every block. A group is a set of places in the flat vector of a model.
+Patterns are shell patterns: `head.*` matches all names that start with `head.`, and `*.norm[12].*` both norms
+of every block. A group is a set of indices of the flat vector of a model.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final, TypeAlias
 import numpy as np
 from torch import nn
 
+from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.flat_model import ParameterSlice, parameter_slices
-from fl.models.base import no_such
 from fl.samples import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Every place of a flat vector belongs to one group.
+    """A partition of the indices of a flat vector into named groups.
 
     `dim`     length of the vector.
-    `slices`  of every group, in order; neighbours are joined.
+    `slices`  of every group, in order; adjacent ones are joined.
     """
 
     dim: int
@@ -36,13 +36,13 @@ class Groups:
     def of(
         cls, module: nn.Module, patterns: Mapping[str, str | Sequence[str]], *, rest: str | None = "shared"
     ) -> Groups:
-        """Groups with one or more patterns each; the group `rest` takes what none of them names.
+        """Return groups given by one or more patterns each; the group `rest` gets the unmatched parameters.
 
-        With `rest=None`, nothing may be left. Raises `TrainingError` for a pattern that names nothing, for a
-        parameter in two groups, and for a rest without parameters.
+        With `rest=None`, every parameter must be matched. Raise `TrainingError` if a pattern matches
+        nothing, a parameter is in two groups, or the rest is empty.
         """
         if rest in patterns:
-            raise TrainingError(f"{rest!r} is the group of the rest: give the other group another name")
+            raise TrainingError(f"{rest!r} is the name of the remaining group: rename the other group")
         slots = parameter_slices(module)
         names = [slot.name for slot in slots]
         owner: dict[str, str] = {}
@@ -55,9 +55,7 @@ class Groups:
                 owner[name] = group
         left = [name for name in names if name not in owner]
         if rest is None and left:
-            raise TrainingError(
-                f"no group has {', '.join(left)}: add a pattern, or name a group for the rest"
-            )
+            raise TrainingError(f"no group has {', '.join(left)}: add a pattern, or set a name for the rest")
         if rest is not None:
             if not left:
                 raise TrainingError(f"nothing is left for {rest!r}: narrow a pattern, or set rest=None")
@@ -70,23 +68,23 @@ class Groups:
         return tuple(self.slices)
 
     def size(self, name: str) -> int:
-        """How many numbers the group has."""
+        """Return the number of parameters in the group."""
         return sum(each.stop - each.start for each in self._of(name))
 
     def mask(self, name: str) -> Array:
-        """True at the places of the group."""
+        """Return a mask that is true at the indices of the group."""
         mask = np.zeros(self.dim, dtype=bool)
         for each in self._of(name):
             mask[each] = True
         return mask
 
     def take(self, vector: Array, name: str) -> Array:
-        """The group's numbers, in memory of their own. Of a stack of vectors, those of each."""
+        """Return a copy of the group's values, of one vector or of each in a stack."""
         self._check(vector)
         return np.concatenate([vector[..., each] for each in self._of(name)], axis=-1)
 
     def put(self, vector: Array, name: str, values: Array) -> Array:
-        """A copy of the vector, or of a stack of them, with `values` at the places of the group."""
+        """Return a copy of the vector, or stack of vectors, with `values` at the indices of the group."""
         self._check(vector)
         wanted = (*vector.shape[:-1], self.size(name))
         if values.shape != wanted:
@@ -100,7 +98,7 @@ class Groups:
 
     def _of(self, name: str) -> tuple[slice, ...]:
         if name not in self.slices:
-            raise no_such("group", name, self.slices)
+            raise unknown_name("group", name, self.slices, parameter="name")
         return self.slices[name]
 
     def _check(self, vector: Array) -> None:
@@ -109,7 +107,7 @@ class Groups:
 
 
 def _matching(group: str, patterns: str | Sequence[str], names: Sequence[str]) -> list[str]:
-    """The names that one of the patterns matches, in order."""
+    """Return the names that match one of the patterns, in order."""
     patterns = (patterns,) if isinstance(patterns, str) else patterns
     if not patterns:
         raise TrainingError(f"group {group!r} has no pattern: give it one, or leave it out")
@@ -132,8 +130,8 @@ def _slices(slots: Iterable[ParameterSlice], owner: Mapping[str, str], group: st
 _Layers: TypeAlias = Mapping[str, tuple[str, ...]]
 _OUTPUT: Final[_Layers] = {"output": ("output.*",)}
 _BOTH_ENDS: Final[_Layers] = {"input": ("input.*",), **_OUTPUT}
-# What "Federated Learning with Partial Model Personalization" makes personal in one model or another. With
-# adapters, that includes all norms but those of projections.
+# The layers that "Federated Learning with Partial Model Personalization" makes personal. With
+# adapters, they include all norms except those of projections.
 _ADAPTER: Final = ("*.adapter[12].*", "*.norm[12].*", "input.norm.*")
 _LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
     {
@@ -153,11 +151,11 @@ _LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
 
 
 def layer_groups(model: str) -> _Layers:
-    """Patterns for the parts of that model that may be made personal, by what papers call them.
+    """Return patterns for the parts of `model` that can be personal, by the names that papers use.
 
     Use one at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`: input and
-    adapter of a residual network have a norm in common, and one without adapters has no such group.
+    adapter of a residual network share a norm, and without adapters there is no adapter group.
     """
     if model not in _LAYERS:
-        raise no_such("model", model, _LAYERS)
+        raise unknown_name("model", model, _LAYERS, parameter="model")
     return _LAYERS[model]

@@ -1,4 +1,4 @@
-"""Samples: inputs, and what a model should make of them."""
+"""Samples: model inputs and their targets."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Array: TypeAlias = NDArray[Any]
 
 
 def array(name: str, values: object) -> Array:
-    """Values as an array in this machine's own format: lists are made one, other byte orders are turned.
+    """Return `values` as an array in native byte order.
 
-    Floats that are longer than double are cut to it, since nothing here computes with more.
+    Floats longer than double are converted to double. Raise `DataError` if the rows differ in length.
     """
     try:
         made: Array = np.asarray(values)
     except ValueError as error:
-        raise DataError(f"{name} are no array: give rows of one length ({error})") from error
+        raise DataError(f"{name} are not an array: give rows of equal length ({error})") from error
     if made.dtype.kind == "f" and made.dtype.itemsize > np.dtype(np.float64).itemsize:
-        with np.errstate(over="ignore"):  # What becomes infinite is refused as such.
+        with np.errstate(over="ignore"):  # Samples rejects infinite values.
             return made.astype(np.float64)
     return made if made.dtype.isnative else made.astype(made.dtype.newbyteorder("="))
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # it is private
+@dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class Samples:
-    """Inputs `x`, one to a row, and targets `y`: whole numbers for classes, floats for a regression.
+    """Inputs `x`, one per row, and targets `y`: integers for classes, floats for a regression.
 
-    Inputs are floats, or whole numbers where they stand for symbols such as characters.
+    Inputs are floats, or integers if they are symbols such as characters.
     """
 
     x: Array
@@ -43,10 +43,12 @@ class Samples:
         for name, kind in (("x", "inputs"), ("y", "targets")):
             object.__setattr__(self, name, array(kind, getattr(self, name)))
         if self.x.ndim < 1 or self.y.ndim < 1 or len(self.x) != len(self.y):
-            raise DataError(f"{self.x.shape} inputs and {self.y.shape} targets: one target for every input")
+            raise DataError(
+                f"{self.x.shape} inputs and {self.y.shape} targets: give one target for every input"
+            )
         for name, values in (("inputs", self.x), ("targets", self.y)):
             if values.dtype.kind not in "fiu":
-                raise DataError(f"{name} must be numbers, not {values.dtype}")
+                raise DataError(f"{name} must be numbers, not {values.dtype}", parameter=name)
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
                 raise DataError(
@@ -61,12 +63,12 @@ class Samples:
         return f"Samples({len(self)} of shape {self.x.shape[1:]})"
 
     def take(self, indices: Array) -> Samples:
-        """Those at `indices`, in that order."""
+        """Return the samples at `indices`, in that order."""
         return Samples(self.x[indices], self.y[indices])
 
     @staticmethod
     def join(parts: Iterable[Samples]) -> Samples:
-        """All samples of `parts`, one after another."""
+        """Return the samples of all `parts`, concatenated in order."""
         parts = tuple(parts)
         if not parts:
             raise DataError("there are no samples to join")

@@ -1,7 +1,7 @@
-"""Clients of one architecture trained at once: a row of a matrix for each, batches side by side.
+"""Stacked training: clients of one architecture trained together, each as a row of a matrix.
 
-A step costs about as much as its arithmetic, however many clients there are; one by one, small models spend
-nearly all their time on getting started. The results are those of one client after another, up to rounding.
+One by one, small models spend most of their time on overhead. A stacked step costs little more than its
+arithmetic, for any number of clients. The results equal those of one-by-one training up to rounding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 @dataclass(frozen=True, eq=False)
 class StackedTask:
-    """One client's training, as it was asked for."""
+    """One client's requested training."""
 
     trainer: Trainer
     start: Array
@@ -40,7 +40,7 @@ class StackedTask:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Tasks of the same shape can be done together."""
+        """Return a key; tasks with equal keys can be trained together."""
         steering, penalty = self.steering, self.steering.penalty
         penalty_kind = None if penalty is None else (penalty.space, penalty.power)
         return (
@@ -54,9 +54,9 @@ class StackedTask:
 
 @dataclass
 class StackedTrainer:
-    """Does tasks together, on data of which each client's is a part.
+    """Trains tasks together, on a store that has the samples of all clients.
 
-    `offsets` says where in `store` a client's samples begin.
+    `offsets` has the index in `store` of each client's first sample.
     """
 
     flat: FlatModel
@@ -77,19 +77,22 @@ class StackedTrainer:
         self.formula = has_formula(self.flat, self.training)
 
     def train(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """The model of every task after its steps. All must have the same shape, and none uses chance."""
+        """Return the model of every task after its steps.
+
+        All tasks must have the same shape, without random layers.
+        """
         order = sorted(range(len(tasks)), key=lambda k: -tasks[k].steps)
         ordered = [tasks[k] for k in order]
         values = self._matrix([task.start for task in ordered])
         self._descend(ordered, values)
         trained = values.cpu().numpy()
         results: list[Any] = [None] * len(tasks)
-        for row, place in enumerate(order):
-            results[place] = trained[row].copy()
+        for row, index in enumerate(order):
+            results[index] = trained[row].copy()
         return results
 
     def gradients(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Of the next batch of every task, at its start."""
+        """Return the gradient of every task on its next batch, at its start."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
         schedule = StackedBatches(self, tasks)
@@ -97,7 +100,7 @@ class StackedTrainer:
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Of models in the rows of `values`, by automatic differentiation."""
+        """Return the gradients of the models in the rows of `values`, by automatic differentiation."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -124,7 +127,7 @@ class StackedTrainer:
         return self._forward(parameters, inputs)
 
     def _matrix(self, vectors: Sequence[Array]) -> Tensor:
-        """A row for each; where they are all the same object, one transfer will do."""
+        """Return the vectors as rows; if all are the same object, it is transferred once."""
         if all(vector is vectors[0] for vector in vectors):
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
@@ -151,34 +154,36 @@ class StackedTrainer:
         )
 
     def _penalty(self, penalties: Sequence[PenaltyTerm], values: Tensor) -> PenaltyTensors:
-        places = torch.stack([penalty_center(penalty, self.flat) for penalty in penalties])
+        centers = torch.stack([penalty_center(penalty, self.flat) for penalty in penalties])
         pulls = column([float(penalty.pull) for penalty in penalties], values)
-        return PenaltyTensors(projection_of(penalties[0].space, self.flat), places, pulls, penalties[0].power)
+        return PenaltyTensors(
+            projection_of(penalties[0].space, self.flat), centers, pulls, penalties[0].power
+        )
 
 
 class _Rows:
-    """The parameters of some clients as leaves, each a view of the matrix, and their gradients."""
+    """The parameters of some clients as autograd leaves, each a view of the matrix, and their gradients."""
 
     def __init__(self, stack: StackedTrainer, values: Tensor) -> None:
         self._stack = stack
         self.count = len(values)
         self._leaves = {slot.name: _view(values, slot).requires_grad_() for slot in stack.flat.slots}
         self._gradient = torch.empty_like(values)
-        self._places = [_view(self._gradient, slot) for slot in stack.flat.slots]
+        self._targets = [_view(self._gradient, slot) for slot in stack.flat.slots]
 
     def gradient(self, schedule: StackedBatches, step: int) -> Tensor:
-        """Every client's gradient of the mean loss of its batch in that step."""
+        """Return every client's gradient of the mean loss of its batch in that step."""
         return self.gradient_of(*schedule.at(step, self.count))
 
     def gradient_of(self, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Every client's gradient of the weighted losses of its batch."""
+        """Return every client's gradient of the weighted losses of its batch."""
         outputs = self._stack.outputs(self._leaves, batch.inputs)
         losses = self._stack.training.objective.losses(outputs, batch.targets)
-        # Clients share nothing, so there is no gradient from one to another: that of the sum has them all.
-        total = (losses * weights).sum()  # given as weights of the gradient, they would import sympy
+        # Clients share no parameters, so the gradient of the sum contains every client's own gradient.
+        total = (losses * weights).sum()  # as `grad_outputs`, the weights would make torch import sympy
         found = torch.autograd.grad(total, list(self._leaves.values()), materialize_grads=True)
-        for place, gradient in zip(self._places, found, strict=True):
-            place.copy_(gradient)
+        for target, gradient in zip(self._targets, found, strict=True):
+            target.copy_(gradient)
         return self._gradient
 
 
@@ -187,7 +192,7 @@ def _view(matrix: Tensor, slot: ParameterSlice) -> Tensor:
 
 
 class StackedBatches:
-    """What every client sees in every step, as one batch each; short ones are filled up and weigh nothing."""
+    """The batch of every client in every step; short batches are padded with samples of weight zero."""
 
     def __init__(self, stack: StackedTrainer, tasks: Sequence[StackedTask]) -> None:
         self._stack = stack
@@ -195,45 +200,45 @@ class StackedBatches:
         self._once = all(len(order.indices) == 1 for order in orders)
         steps = 1 if self._once else max(task.steps for task in tasks)
         widest = max(int(order.sizes.max(initial=0)) for order in orders)
-        places = np.zeros((steps, len(tasks), widest), np.int64)
+        indices = np.zeros((steps, len(tasks), widest), np.int64)
         sizes = np.ones((steps, len(tasks), 1), np.int64)
         for row, (order, task) in enumerate(zip(orders, tasks, strict=True)):
             width, rows = (
                 min(widest, order.indices.shape[1]),
                 steps if len(order.indices) == 1 else order.steps,
             )
-            places[:rows, row, :width] = order.indices[:, :width]
-            places[:, row] += stack.offsets[task.trainer.client]
+            indices[:rows, row, :width] = order.indices[:, :width]
+            indices[:, row] += stack.offsets[task.trainer.client]
             sizes[:rows, row, 0] = order.sizes
         device = stack.store.inputs.device
-        self._places = torch.from_numpy(places).to(device)
+        self._indices = torch.from_numpy(indices).to(device)
         weights = (np.arange(widest) < sizes) / sizes
         self._weights = torch.from_numpy(weights).to(device, stack.training.dtype)
         self._kept: tuple[int, SampleTensors] = (-1, stack.store)
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]:
-        """The batches of that step for the first `active` clients, and the weight of every sample in them."""
+        """Return the batches of that step for the first `active` clients, and the weight of every sample."""
         if not self._once:
-            return self._gathered(step, active), self._weights[step, :active]
-        if self._kept[0] != active:  # where every step sees everything, that is gathered only once
-            self._kept = active, self._gathered(0, active)
+            return self._select(step, active), self._weights[step, :active]
+        if self._kept[0] != active:  # if every step uses all samples, they are copied only once
+            self._kept = active, self._select(0, active)
         return self._kept[1], self._weights[0, :active]
 
-    def _gathered(self, step: int, active: int) -> SampleTensors:
-        """Row by row, which copies whole samples and is several times faster than indices of two axes."""
-        places, store = self._places[step, :active], self._stack.store
-        inputs, targets = (each.index_select(0, places.view(-1)) for each in (store.inputs, store.targets))
-        return SampleTensors(inputs.view(*places.shape, *inputs.shape[1:]), targets.view(places.shape))
+    def _select(self, step: int, active: int) -> SampleTensors:
+        """Copy the samples of a step. Selecting whole rows is several times faster than indexing two axes."""
+        indices, store = self._indices[step, :active], self._stack.store
+        inputs, targets = (each.index_select(0, indices.view(-1)) for each in (store.inputs, store.targets))
+        return SampleTensors(inputs.view(*indices.shape, *inputs.shape[1:]), targets.view(indices.shape))
 
 
 class BatchSchedule(Protocol):
-    """What so many clients see in a step, a row for each client, and the weight of every sample."""
+    """The batches of a step, a row per client, with the weight of every sample."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 
 
 def has_formula(flat: FlatModel, training: Training) -> bool:
-    """Whether the model and its loss are those of the formula, and all of the model is trained."""
+    """Return whether `FormulaRows` applies: softmax regression with cross-entropy, all parameters trained."""
     return (
         type(flat.module) is Softmax
         and isinstance(training.objective, CrossEntropy)
@@ -242,7 +247,7 @@ def has_formula(flat: FlatModel, training: Training) -> bool:
 
 
 class FormulaRows:
-    """Some clients' softmax regressions in the rows of a matrix, and their gradients."""
+    """Softmax regressions in the rows of a matrix, with gradients by formula instead of autograd."""
 
     def __init__(self, flat: FlatModel, values: Tensor) -> None:
         self.count = len(values)
@@ -256,7 +261,7 @@ class FormulaRows:
 
     @torch.no_grad()
     def gradient(self, schedule: BatchSchedule, step: int) -> Tensor:
-        """Every client's gradient of the mean loss of its batch in that step."""
+        """Return every client's gradient of the mean loss of its batch in that step."""
         batch, weights = schedule.at(step, self.count)
         inputs = batch.inputs.view(*batch.targets.shape, -1)
         if self._biased:

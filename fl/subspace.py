@@ -1,7 +1,7 @@
-"""Projections to a subspace that several clients have in common, on a device, for a model or a stack of them.
+"""Projections to a low-dimensional subspace shared by clients, as torch operations.
 
-Where the subspace comes from is not decided here. It is a matrix P with few rows, or random signs with a
-Walsh-Hadamard transform of which some coordinates are chosen.
+The subspace is described by `protocols.learner.SubspaceDescription`: a matrix P with few rows, or random
+signs followed by selected coordinates of a Walsh-Hadamard transform.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from fl.errors import TrainingError
 from fl.flat_model import FlatModel
 from protocols.learner import SubspaceDescription
 
-_SQUARE: Final = 5  # bits: transforms are products with matrices of 2^5 rows
+_SQUARE: Final = 5  # bits: transforms are computed as products with matrices of 2^5 rows
 
 
 class Projection(ABC):
-    """P on a device. Vectors are those of one client, or in the rows of a matrix."""
+    """The projection P on a device. Applies to one vector, or to every row of a matrix."""
 
     @abstractmethod
     def project(self, vectors: Tensor) -> Tensor:
-        """P x of each."""
+        """Return P x."""
 
     @abstractmethod
     def lift(self, points: Tensor) -> Tensor:
-        """P' y of each."""
+        """Return P' y."""
 
 
 def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
-    """On the device of that model, and in its precision. It is kept there, for the next client."""
+    """Return the projection on the device and in the precision of `flat`. It is cached."""
     if space is None:
         return None
     if space.dim != flat.dim:
-        raise TrainingError(f"a subspace of {space.dim} dimensions is none for {flat.dim} parameters")
+        raise TrainingError(f"a subspace of {space.dim} dimensions does not fit {flat.dim} parameters")
     return _made(space, flat.device, flat.dtype)
 
 
@@ -57,14 +57,14 @@ def _made(space: SubspaceDescription, device: torch.device, dtype: torch.dtype) 
 
 
 def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Shared where that is possible: torch warns that it cannot be written to, and nobody does."""
+    """Convert without copying if possible. Torch warns about read-only memory, but it is never written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(matrix).to(device, dtype)
 
 
 class DenseProjection(Projection):
-    """A matrix."""
+    """A projection by a matrix in memory."""
 
     def __init__(self, matrix: Tensor) -> None:
         self._matrix = matrix
@@ -77,7 +77,7 @@ class DenseProjection(Projection):
 
 
 class BlockwiseProjection(Projection):
-    """A matrix that is too large to be held: its rows are made whenever they are needed, which is slow."""
+    """A projection by a matrix too large for memory: its rows are generated at every use, which is slow."""
 
     def __init__(self, space: SubspaceDescription, device: torch.device, dtype: torch.dtype) -> None:
         self._space, self._device, self._dtype = space, device, dtype
@@ -97,11 +97,12 @@ class BlockwiseProjection(Projection):
 
 
 class HadamardProjection(Projection):
-    """Signs, a Walsh-Hadamard transform, and a choice of its coordinates.
+    """Random signs, then selected coordinates of a Walsh-Hadamard transform.
 
-    A vector is a matrix, with a for the higher bits of a place and b for the lower ones. Coordinate (a, b) of
-    its transform is the sum over b' of H[b, b'] times place (a, b') of the matrix whose columns are
-    transformed. So only columns are transformed in full, and of the sums only those chosen are taken.
+    A vector is reshaped to a matrix, with row a for the higher bits of an index and column b for the lower
+    bits. Coordinate (a, b) of its transform is the sum over b' of H[b, b'] times entry (a, b') of the
+    matrix with transformed columns. So only columns are transformed in full, and only selected sums are
+    computed.
     """
 
     def __init__(
@@ -118,9 +119,9 @@ class HadamardProjection(Projection):
         self._rows = 1 << (bits // 2)
         self._signs = torch.tensor(signs, device=device, dtype=dtype).div_(math.sqrt(dim))
         self._chosen = torch.tensor(chosen // self._columns, device=device)
-        # One line for each chosen coordinate, with the sign of every place in its row.
-        lines = _signs_of(chosen % self._columns, np.arange(self._columns))
-        self._lines = torch.tensor(lines, device=device, dtype=dtype)
+        # One row for each chosen coordinate, with the sign of every entry in its row of the matrix.
+        row_signs = _signs_of(chosen % self._columns, np.arange(self._columns))
+        self._row_signs = torch.tensor(row_signs, device=device, dtype=dtype)
         widths = [min(_SQUARE, bits // 2 - k) for k in range(0, bits // 2, _SQUARE)]
         self._squares = [_hadamard(each).to(device, dtype) for each in widths]
 
@@ -128,16 +129,16 @@ class HadamardProjection(Projection):
         wide = vectors.new_zeros(*vectors.shape[:-1], self._rows * self._columns)
         wide[..., : self._dim] = vectors * self._signs
         rows = self._transformed(wide, vectors.shape[:-1]).index_select(-2, self._chosen)
-        return rows.mul_(self._lines).sum(dim=-1)
+        return rows.mul_(self._row_signs).sum(dim=-1)
 
     def lift(self, points: Tensor) -> Tensor:
         wide = points.new_zeros(*points.shape[:-1], self._rows, self._columns)
-        wide.index_add_(-2, self._chosen, points.unsqueeze(-1) * self._lines)
+        wide.index_add_(-2, self._chosen, points.unsqueeze(-1) * self._row_signs)
         flat = self._transformed(wide, points.shape[:-1]).reshape(*points.shape[:-1], -1)
         return flat[..., : self._dim] * self._signs
 
     def _transformed(self, wide: Tensor, stack: torch.Size) -> Tensor:
-        """With every column transformed: by a product for each few bits of a row's number."""
+        """Return `wide` with every column transformed, by one product for every few bits of the row index."""
         rest = self._rows
         for square in self._squares:
             rest //= len(square)
@@ -151,7 +152,7 @@ def _hadamard(bits: int) -> Tensor:
 
 
 def _signs_of(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int8]:
-    """(-1) to the number of bits that two numbers have in common, for every pair of them."""
+    """Return (-1) to the number of common bits of two numbers, for every pair of them."""
     common = left[:, None] & right[None, :]
     for shift in (16, 8, 4, 2, 1):
         common = common ^ (common >> shift)

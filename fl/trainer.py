@@ -1,4 +1,4 @@
-"""One client: its data and its model on a device, and all that an algorithm may ask of them."""
+"""One client: its data and model on a device, with the learner interface that algorithms use."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fl.subspace import projection_of
 from fl.training import Training
 from protocols.learner import NO_STEERING, PenaltyTerm, Score, Steering
 
-_WHOLE = "; its inputs are whole numbers, which stand for symbols: make floats of amounts, as by x / 255.0"
-_CHUNK = 4096  # samples that are evaluated at once
-_FEW = 2  # samples for a parameter, from which on a matrix of parameters is less work than one of samples
+_WHOLE = "; integer inputs are symbols: convert quantities to floats, for example by x / 255.0"
+_CHUNK = 4096  # samples evaluated at once
+_FEW = 2  # samples per parameter from which the normal equations are cheaper than the samples
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a client has cost so far: seconds of training and evaluation, and bytes on its device."""
+    """The cost of a client so far: seconds of training and evaluation, and bytes on its device."""
 
     seconds: float
     data_bytes: int
@@ -41,15 +41,15 @@ class Usage:
 
 
 class Trainer:
-    """A client with the settings `training`. Models come and go as flat vectors.
+    """A client with the settings `training`. Models are passed as flat vectors.
 
-    `seed` and `client` decide the order of its samples: a client that is asked the same things in the same
-    order computes the same, to the bit on a CPU. `flat` may be shared by clients that train one after
-    another. `round` is what the schedule of the learning rate goes by; whoever runs rounds sets it, and a
-    client that nobody tells counts what it was asked to train.
+    `seed` and `client` determine the order of its samples: the same sequence of calls gives the same
+    results, bit for bit on a CPU. `flat` may be shared by clients that train one after another. `round` is
+    the number that the learning-rate schedule uses; if it is not set, the schedule counts the client's own
+    trainings.
 
-    `proximal` is there only where it is exact, which fl/proximal.py says: (point, eta) to the model that
-    minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
+    `proximal` exists only if it can be computed exactly (see fl/proximal.py): it maps (point, eta) to the
+    model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
     """
 
     proximal: Callable[[Array, float], Array]
@@ -68,11 +68,11 @@ class Trainer:
         self.training = training
         self.client = client
         self.round: int | None = None
-        self.calls = 0  # trainings and gradients so far, all that has to be known to go on after a restart
+        self.calls = 0  # trainings and gradients so far: the only state needed to resume after a restart
         self._data = data
         self.train_store = SampleTensors.of(data.train, training, flat.device) if train is None else train
         if seed < 0 or client < 0:
-            raise TrainingError(f"seeds and ids of clients are 0 or more, not {seed} and {client}")
+            raise TrainingError(f"seed and client id must be 0 or more, not {seed} and {client}")
         self._batches = BatchSampler(len(self.train_store), training.batch, seed, client)
         self.seconds = 0.0
         check_model(flat.module, training, self.train_store, data)
@@ -92,8 +92,8 @@ class Trainer:
         seed: int = 0,
         client: int = 0,
     ) -> Trainer:
-        """A client with a copy of `module`, on `device`; with `auto`, clients share what GPUs there are."""
-        own = copy.deepcopy(module)  # a module that two clients shared would be trained by the last of them
+        """Return a client with a copy of `module` on `device`; with `auto`, clients are spread over GPUs."""
+        own = copy.deepcopy(module)  # clients must not share parameters
         flat = FlatModel(own, device=pick(device, client), dtype=training.dtype)
         return cls(flat, data, training, seed=seed, client=client)
 
@@ -106,7 +106,7 @@ class Trainer:
 
     @property
     def width(self) -> int:
-        """Samples of a batch."""
+        """Return the number of samples in a batch."""
         return self.samples if self.training.batch is None else min(self.training.batch, self.samples)
 
     @property
@@ -120,7 +120,7 @@ class Trainer:
 
     @cached_property
     def slope(self) -> LeastSquaresGradient | None:
-        """The gradient on all data, where no pass over the data is needed for it."""
+        """Return the gradient on all data as a formula, if it needs no pass over the data."""
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
@@ -131,17 +131,17 @@ class Trainer:
         model = copies * self.flat.values.nbytes
         return Usage(self.seconds, self.train_store.bytes, model)
 
-    # --- what an algorithm asks ---
+    # --- learner interface ---
 
     def loss(self, model: Array) -> float:
-        """The mean loss over all training data."""
+        """Return the mean loss over all training data."""
         return self.score_in(model, self.train_store).loss
 
     def gradient(self, model: Array) -> Array:
-        """Of the loss on the next batch."""
+        """Return the gradient of the loss on the next batch."""
         started = time.perf_counter()
         self.flat.load(model)
-        with self._chance():
+        with self._seeded_layers():
             (batch,) = self.batches(1)
             self.backward(batch)
         self.seconds += time.perf_counter() - started
@@ -156,15 +156,15 @@ class Trainer:
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        """The model after local steps from `start`; where `only` is given, others than its parameters stay.
+        """Return the model after local steps from `start`.
 
-        `only` has a true value for every parameter that may move.
+        `only` is a mask of the parameters that may change; None allows all.
         """
         started = time.perf_counter()
         rate = self.rate if rate is None else checked_rate(rate)
         self.flat.load(start)
         descent = Descent(self.training, self.flat.values, float(rate), self._terms(steering, only))
-        with self._chance():
+        with self._seeded_layers():
             for batch in self.batches(self.steps if steps is None else steps):
                 self.backward(batch)
                 with torch.no_grad():
@@ -173,30 +173,33 @@ class Trainer:
         return self.flat.read()
 
     def _proximal(self, point: Array, eta: float) -> Array:
-        assert self.exact is not None  # or nobody would know of this
+        assert self.exact is not None  # `proximal` is set only if `exact` is
         started = time.perf_counter()
         found = self.exact.proximal(point, eta)
         self.seconds += time.perf_counter() - started
         return found
 
     def score(self, model: Array) -> Score:
-        """On the client's test data."""
+        """Return the score on the client's test data."""
         return self.score_on(model, self._data.test)
 
     def score_on(self, model: Array, samples: Samples) -> Score:
-        """On any samples."""
+        """Return the score on `samples`."""
         return self.score_in(model, SampleTensors.of(samples, self.training, self.flat.device))
 
-    # --- how it is done ---
+    # --- implementation ---
 
     def next_order(self, steps: int) -> SampleOrder:
-        """Which samples the next training sees, step by step. It counts as one."""
+        """Return the samples of the next training, step by step, and count it as one call."""
         if type(steps) is not int or steps < 0:
-            raise TrainingError(f"steps must be a whole number of 0 or more, not {steps!r}")
+            raise TrainingError(
+                f"steps must be a whole number of 0 or more, not {steps!r}", parameter="steps"
+            )
         call, self.calls = self.calls, self.calls + 1
         return self._batches.of_call(call, steps)
 
     def batches(self, steps: int) -> Iterator[SampleTensors]:
+        """Yield the batches of the next training."""
         order = self.next_order(steps)
         for step in range(steps):
             if self._batches.full:
@@ -204,12 +207,12 @@ class Trainer:
             else:
                 yield self.train_store.at(torch.from_numpy(order.of_step(step)).to(self.flat.device))
 
-    def _chance(self) -> AbstractContextManager[object]:
-        """Where the model draws lots, they depend on the seed and this training alone."""
-        return _drawing(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
+    def _seeded_layers(self) -> AbstractContextManager[object]:
+        """Return a context in which random layers depend only on the seed and this training."""
+        return _torch_seed(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
 
     def backward(self, batch: SampleTensors) -> None:
-        """Leave the gradient of the mean loss of `batch` in the flat one."""
+        """Store the gradient of the mean loss of `batch` in the flat gradient."""
         if batch is self.train_store and self.slope is not None:
             self.flat.gradient.copy_(self.slope(self.flat.values))
             return
@@ -240,7 +243,7 @@ class Trainer:
         )
 
     def score_in(self, model: Array, store: SampleTensors) -> Score:
-        """On samples that are there already."""
+        """Return the score on samples that are on the device already."""
         started = time.perf_counter()
         self.flat.load(model)
         score = evaluate(self.flat.module, self.training, store)
@@ -254,15 +257,15 @@ def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
 
 
 @contextmanager
-def _drawing(seed: int) -> Iterator[None]:
-    """Seed torch's own chance, and leave it afterwards as it was."""
+def _torch_seed(seed: int) -> Iterator[None]:
+    """Seed torch's generators, and restore them afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
 
 
 def evaluate(module: nn.Module, training: Training, store: SampleTensors) -> Score:
-    """How `module` does on all that is in `store`."""
+    """Return the score of `module` on all samples of `store`."""
     module.eval()
     total, correct, loss = len(store), 0, 0.0
     with torch.no_grad():
@@ -275,41 +278,44 @@ def evaluate(module: nn.Module, training: Training, store: SampleTensors) -> Sco
 
 
 def checked_rate(rate: float) -> float:
+    """Return `rate` as a float. Raise `TrainingError` unless it is finite and at least 0."""
     if not 0 <= rate < math.inf:
-        raise TrainingError(f"a learning rate is 0 or more and finite, not {rate!r}")
+        raise TrainingError(f"a learning rate must be finite and at least 0, not {rate!r}")
     return float(rate)
 
 
 def checked_mask(only: Array) -> Array:
-    """Which parameters may move."""
+    """Return `only` as an array. Raise `TrainingError` unless all values are true or false."""
     mask = np.asarray(only)
     if not np.isin(mask, (0, 1)).all():
-        raise TrainingError("`only` says true or false of every parameter, and nothing else")
+        raise TrainingError("`only` must be true or false for every parameter")
     return mask
 
 
 def check_model(module: nn.Module, training: Training, store: SampleTensors, data: ClientData) -> None:
-    """Raise if `module` and the samples do not go together, rather than in the midst of a round."""
+    """Raise `TrainingError` if `module` and the samples do not fit together, before training starts."""
     module.eval()
     try:
         with torch.no_grad():
             outputs: Tensor = module(store.inputs[:1])
-    except Exception as error:  # a module is anybody's code
+    except Exception as error:  # a module is user code and may raise anything
         shape = tuple(store.inputs.shape[1:])
         hint = "" if store.inputs.is_floating_point() else _WHOLE
-        raise TrainingError(f"the model does not take inputs of shape {shape}: {error}{hint}") from None
+        raise TrainingError(f"the model rejects inputs of shape {shape}: {error}{hint}") from None
     if not isinstance(outputs, Tensor):
-        raise TrainingError(f"the model must return a tensor, not a {type(outputs).__name__}")
+        raise TrainingError(
+            f"the model must return a tensor, not a {type(outputs).__name__}", parameter="model"
+        )
     classes = training.objective.whole_targets
     if outputs.ndim != (2 if classes else 1) or len(outputs) != 1:
         raise TrainingError(
-            f"for one sample the model gives outputs of shape {tuple(outputs.shape)}, but the loss "
+            f"for one sample the model returns outputs of shape {tuple(outputs.shape)}, but the loss "
             f"{training.loss} needs {'(1, classes)' if classes else '(1,)'}"
         )
     for samples in (data.train, data.validation, data.test):
         training.objective.check(samples.y, outputs.shape[-1])
         if len(samples) and samples.x.shape[1:] != data.train.x.shape[1:]:
             raise TrainingError(
-                f"a client trains on inputs of shape {data.train.x.shape[1:]}, but has others of "
-                f"{samples.x.shape[1:]} to be judged by"
+                f"training inputs have shape {data.train.x.shape[1:]}, but validation or test inputs have "
+                f"{samples.x.shape[1:]}"
             )

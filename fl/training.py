@@ -1,15 +1,15 @@
-"""How a client trains: the settings of its local steps."""
+"""Settings of local training: optimizer, schedule and loss."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final
 
 import torch
 
-from fl.errors import TrainingError, is_real, is_whole, plain
+from fl.checks import is_integer, is_real, plain, unknown_name
+from fl.errors import TrainingError
 from fl.objective import OBJECTIVES, Objective, objective
 
 _PRECISIONS: Final = {"float32": torch.float32, "float64": torch.float64}
@@ -18,7 +18,7 @@ _NUMBERS: Final = ("rate", "steps", "epochs", "batch", "momentum", "weight_decay
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rate in round t, counted from 0, as a part of the first one:
+    """The learning rate in round t, counted from 0, as a fraction of the initial rate:
 
     constant  1
     steps     factor ** (t // every): RFA halves every 100 rounds, the splitting chapter every 500
@@ -33,11 +33,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            near = get_close_matches(str(self.kind), KINDS, n=1)
-            meant = f": did you mean {near[0]}?" if near else ""
-            raise TrainingError(f"no schedule is called {self.kind!r}{meant}; there are {', '.join(KINDS)}")
+            raise unknown_name("schedule", self.kind, KINDS, parameter="kind")
         every, factor = plain(self.every), plain(self.factor)
-        if not is_whole(every) or every < 1:
+        if not is_integer(every) or every < 1:
             raise TrainingError(f"a schedule's `every` is a number of rounds, 1 or more, not {every!r}")
         if not is_real(factor) or not 0 < factor <= 1:
             raise TrainingError(f"a schedule's factor is above 0 and at most 1, not {factor!r}")
@@ -59,18 +57,18 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Stochastic gradient descent. Momentum starts afresh whenever training does.
+    """Stochastic gradient descent. Momentum is reset at the start of every training.
 
-    `rate`          learning rate in the first round; `schedule` says how it falls.
-    `steps`         local steps of a round, the same for all clients; or
-    `epochs`        passes over a client's data, so that who has more takes more steps. 1 by default.
-    `batch`         samples of a step; None for all. Every pass is shuffled anew, and its last batch is what
-                    is left.
+    `rate`          learning rate in the first round; `schedule` says how it decreases.
+    `steps`         local steps per round, the same for all clients; or
+    `epochs`        passes over a client's data, so that clients with more data take more steps. 1 by default.
+    `batch`         samples per step; None for all. Every pass is shuffled anew, and its last batch has the
+                    remaining samples.
     `momentum`      heavy-ball momentum, from 0 to below 1.
-    `weight_decay`  that times the model is added to the gradient.
-    `clip`          largest norm of the gradient of a batch; a longer one is scaled down to it.
+    `weight_decay`  this times the model is added to the gradient.
+    `clip`          largest norm of the gradient of a batch; longer gradients are scaled down to it.
     `loss`          one of cross-entropy, squared, logistic.
-    `precision`     float32, or float64 where exactness matters more than speed.
+    `precision`     float32, or float64 if exactness matters more than speed.
     """
 
     rate: float = 0.1
@@ -91,8 +89,10 @@ class Training:
             object.__setattr__(self, name, plain(getattr(self, name)))
         for name in ("steps", "epochs", "batch"):
             value = getattr(self, name)
-            if value is not None and (not is_whole(value) or value < 1):
-                raise TrainingError(f"{name} must be a whole number of 1 or more, not {value!r}")
+            if value is not None and (not is_integer(value) or value < 1):
+                raise TrainingError(
+                    f"{name} must be a whole number of 1 or more, not {value!r}", parameter=name
+                )
         _check("rate", self.rate, above=0)
         _check("momentum", self.momentum, least=0, below=1)
         _check("weight_decay", self.weight_decay, least=0)
@@ -100,11 +100,16 @@ class Training:
             _check("clip", self.clip, above=0)
         kind: object = self.schedule
         if not isinstance(kind, Schedule):
-            raise TrainingError(f"schedule must be a Schedule, such as Schedule('sqrt'), not {kind!r}")
+            raise TrainingError(
+                f"schedule must be a Schedule, such as Schedule('sqrt'), not {kind!r}", parameter="schedule"
+            )
         if self.loss not in OBJECTIVES:
             objective(self.loss)  # raises
         if self.precision not in _PRECISIONS:
-            raise TrainingError(f"precision must be one of {', '.join(_PRECISIONS)}, not {self.precision!r}")
+            raise TrainingError(
+                f"precision must be one of {', '.join(_PRECISIONS)}, not {self.precision!r}",
+                parameter="precision",
+            )
 
     @property
     def objective(self) -> Objective:
@@ -115,10 +120,11 @@ class Training:
         return _PRECISIONS[self.precision]
 
     def batches_per_epoch(self, samples: int) -> int:
+        """Return the number of batches in one pass over `samples` samples."""
         return 1 if self.batch is None else math.ceil(samples / self.batch)
 
     def steps_of(self, samples: int) -> int:
-        """Local steps of a client with that many samples."""
+        """Return the local steps of a client with `samples` samples."""
         if self.steps is not None:
             return self.steps
         return (1 if self.epochs is None else self.epochs) * self.batches_per_epoch(samples)
@@ -141,7 +147,7 @@ def _check(
         return
     lower = f"above {above:g}" if above is not None else f"at least {least:g}"
     upper = f" and below {below:g}" if below < math.inf else ""
-    raise TrainingError(f"{name} must be {lower}{upper}, not {value!r}")
+    raise TrainingError(f"{name} must be {lower}{upper}, not {value!r}", parameter=name)
 
 
 KINDS: Final = ("constant", "steps", "log", "sqrt", "linear")

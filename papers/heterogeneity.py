@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl.checks import Floats, number
 from fl.errors import FLError
-from fl.metrics.checks import Floats, number
 
 
 def at_optimum(gradients: ArrayLike, *, doubled: bool = False) -> float:
@@ -88,7 +88,10 @@ def input_spread(second_moments: ArrayLike) -> float:
 def _matrix(name: str, values: ArrayLike) -> Floats:
     rows = np.asarray(values, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
-        raise FLError(f"{name} must be clients x elements, one client to a row, not of shape {rows.shape}")
+        raise FLError(
+            f"{name} must be clients x elements, one client to a row, not of shape {rows.shape}",
+            parameter=name,
+        )
     if not (finite := np.isfinite(rows).all(axis=1)).all():
         raise FLError(f"{name} of client {int(np.argmin(finite))} are not finite: find out what diverged")
     return rows

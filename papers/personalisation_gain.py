@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl.checks import Floats, number, same_length, series
 from fl.errors import FLError
-from fl.metrics.checks import Floats, number, same_length, series
 from fl.metrics.clients import percentile
 
 # Errors are ratios of counts of samples: any two that differ do so by more than this.

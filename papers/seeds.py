@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from fl.checks import Floats, same_length, series
 from fl.errors import FLError
-from fl.metrics.checks import Floats, same_length, series
 
 
 @dataclass(frozen=True)

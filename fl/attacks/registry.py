@@ -32,6 +32,7 @@ from fl.attacks.updates import (
     Scaling,
     SignFlip,
 )
+from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.federation import Federation
 from fl.samples import Samples
@@ -54,7 +55,7 @@ class Attack:
 def attack(name: str, **parameters: Any) -> Attack:
     """The attack of that name. `parameters` are those of its function or class."""
     if name not in ATTACKS:
-        raise TrainingError(f"there is no attack {name!r}; choose one of {', '.join(ATTACKS)}")
+        raise unknown_name("attack", name, ATTACKS, parameter="kind")
     try:
         return ATTACKS[name](**parameters)
     except TypeError as error:

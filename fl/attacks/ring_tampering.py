@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from fl.attacks.learner_wrapper import generator
+from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.samples import Array
 
@@ -124,7 +125,7 @@ TAMPERINGS: Final[Mapping[str, Callable[..., Tampering]]] = {
 def tampering(name: str, who: Collection[int], seed: int, **parameters: Any) -> dict[int, Tampering]:
     """Everybody in `who` does the same, with randomness of its own. Made anew for every channel."""
     if name not in TAMPERINGS:
-        raise TrainingError(f"there is no tampering {name!r}; choose one of {', '.join(TAMPERINGS)}")
+        raise unknown_name("tampering", name, TAMPERINGS, parameter="kind")
     if name != "overflow":
         return {client: TAMPERINGS[name](**parameters) for client in who}
     return {client: Overflow(rng=generator(name, seed, client), **parameters) for client in who}

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from fl.attacks.learner_wrapper import LearnerWrapper
+from fl.checks import positive
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering
@@ -76,7 +77,7 @@ class SameValue(CorruptUpdate):
         self, learner: Any, rng: np.random.Generator, *, deviation: float = 100.0, whole: bool = False
     ) -> None:
         super().__init__(learner, rng, whole=whole)
-        self._deviation = _positive("deviation", deviation)
+        self._deviation = positive("deviation", deviation, TrainingError)
 
     def corrupt(self, message: Array, _start: Array, /) -> Array:
         return np.full_like(message, self._rng.normal(scale=self._deviation))
@@ -94,7 +95,7 @@ class SignFlip(CorruptUpdate):
         whole: bool = False,
     ) -> None:
         super().__init__(learner, rng, whole=whole)
-        self._deviation = None if deviation is None else _positive("deviation", deviation)
+        self._deviation = None if deviation is None else positive("deviation", deviation, TrainingError)
 
     def corrupt(self, message: Array, _start: Array, /) -> Array:
         if self._deviation is None:
@@ -122,7 +123,7 @@ class Gaussian(CorruptUpdate):
         whole: bool = False,
     ) -> None:
         super().__init__(learner, rng, whole=whole and like != NORM)
-        self._deviation = _positive("deviation", deviation)
+        self._deviation = positive("deviation", deviation, TrainingError)
         if like not in (FIXED, SPREAD, NORM):
             raise TrainingError(f'like must be "{FIXED}", "{SPREAD}" or "{NORM}", not {like!r}')
         self._like = like
@@ -152,17 +153,11 @@ class Scaling(CorruptUpdate):
         if (factor is None) == (deviation is None):
             raise TrainingError("scaling needs either a factor or a deviation")
         self._factor = factor
-        self._deviation = None if deviation is None else _positive("deviation", deviation)
+        self._deviation = None if deviation is None else positive("deviation", deviation, TrainingError)
 
     def corrupt(self, message: Array, _start: Array, /) -> Array:
         factor = self._rng.normal(scale=self._deviation) if self._deviation is not None else self._factor
         return np.asarray(factor * message)
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < np.inf:
-        raise TrainingError(f"{name} must be above 0, not {value!r}")
-    return value
 
 
 class CorruptAnswer(LearnerWrapper):

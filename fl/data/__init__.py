@@ -7,12 +7,12 @@ further ones.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from fl.checks import unknown_name
 from fl.data import cifar, files, leaf, mnist, npz, shakespeare
 from fl.data.generated import GENERATORS
 from fl.data.owned import OwnedSamples
@@ -51,9 +51,7 @@ def load(
 ) -> Samples | OwnedSamples | Federation:
     """The data set of that name, read from `directory` if it is one that is read from files."""
     if name not in SOURCES:
-        near = difflib.get_close_matches(name, SOURCES, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise DataError(f"no data set is called {name!r}.{hint} There are {', '.join(sorted(SOURCES))}")
+        raise unknown_name("data set", name, sorted(SOURCES), DataError, parameter="kind")
     source = SOURCES[name]
     accepted = inspect.signature(source).parameters
     if ("directory" in accepted) != (directory is not None):

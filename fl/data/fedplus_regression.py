@@ -25,10 +25,9 @@ from math import sqrt
 import numpy as np
 from numpy.random import Generator
 
-from fl.data.train_test_split import not_negative
+from fl.checks import counted, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
-from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 

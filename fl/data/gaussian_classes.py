@@ -22,11 +22,10 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator, RandomState
 
-from fl.data.train_test_split import checked_seed, not_negative
+from fl.checks import checked_seed, counted, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.partition.classes import dirichlet
-from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 SEED: Final = 2345
@@ -51,7 +50,7 @@ class ClassTask:
         counted("features", self.features, counted("informative", self.informative, 1) + self.redundant)
         not_negative("separation", self.separation)
         if not 0 <= self.flip <= 1:
-            raise DataError(f"flip must be a share from 0 to 1, not {self.flip!r}")
+            raise DataError(f"flip must be a share from 0 to 1, not {self.flip!r}", parameter="flip")
         if self.informative > _BITS or self.classes >= _CROWDED * 2**self.informative:
             raise DataError(
                 f"{self.classes} classes at the corners of {self.informative} dimensions are drawn in a way "

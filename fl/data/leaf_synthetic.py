@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 from numpy.random import RandomState
 
+from fl.checks import checked_seed, counted
 from fl.data.synthetic import variances
-from fl.data.train_test_split import TENTH, SplitFractions, checked_seed, divided
+from fl.data.train_test_split import TENTH, SplitFractions, divided
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 SEED: Final = 931231

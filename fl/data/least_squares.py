@@ -19,10 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.random import RandomState
 
-from fl.data.train_test_split import checked_seed, not_negative
+from fl.checks import checked_seed, counted, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
-from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 SEED: Final = 100  # of all released scripts
@@ -148,7 +147,7 @@ def check_shapes(a: Array, b: Array, truth: Array) -> None:
 def positive_eta(eta: float) -> float:
     """`eta`, if a proximal operator has such a step."""
     if not eta > 0:
-        raise DataError(f"eta must be above zero, not {eta!r}")
+        raise DataError(f"eta must be above zero, not {eta!r}", parameter="eta")
     return eta
 
 

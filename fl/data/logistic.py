@@ -9,11 +9,10 @@ from typing import Final
 import numpy as np
 import torch
 
+from fl.checks import checked_seed, counted, not_negative
 from fl.data.least_squares import SEED, as_federation, check_shapes, positive_eta
-from fl.data.train_test_split import checked_seed, not_negative
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.partition.pools import counted
 from fl.proximal import minimum
 from fl.samples import Array
 

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from fl.checks import counted
 from fl.data import files
 from fl.data.leaf import LETTERS, encode
 from fl.data.owned import OwnedSamples
 from fl.errors import DataError
-from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 _ORIGIN = (

@@ -23,10 +23,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.random import RandomState
 
-from fl.data.train_test_split import TENTH, SplitFractions, checked_seed, divided, not_negative
+from fl.checks import checked_seed, counted, not_negative
+from fl.data.train_test_split import TENTH, SplitFractions, divided
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.partition.pools import counted
 from fl.samples import Array, Samples
 
 
@@ -77,9 +77,11 @@ class Recipe:
         for name in ("alpha", "beta", "sigma"):
             not_negative(name, getattr(self, name))
         if not abs(self.mean) <= 20:  # e^20 samples are too many already.
-            raise DataError(f"mean must be between -20 and 20, as it is a logarithm, not {self.mean!r}")
+            raise DataError(
+                f"mean must be between -20 and 20, as it is a logarithm, not {self.mean!r}", parameter="mean"
+            )
         if self.draws not in ("all", "models", "needed"):
-            raise DataError(f"draws must be all, models or needed, not {self.draws!r}")
+            raise DataError(f"draws must be all, models or needed, not {self.draws!r}", parameter="draws")
         if self.draws == "needed" and self.alike < self.clients:
             raise DataError("only if all clients are alike, the means are not needed: set draws to models")
 

@@ -29,7 +29,9 @@ class SplitFractions:
     def __post_init__(self) -> None:
         for name in ("test", "validation"):
             if not 0 <= getattr(self, name) < 1:
-                raise DataError(f"{name} must be a share from 0 to below 1, not {getattr(self, name)!r}")
+                raise DataError(
+                    f"{name} must be a share from 0 to below 1, not {getattr(self, name)!r}", parameter=name
+                )
 
     def cuts(self, samples: int) -> tuple[int, int]:
         """Where validation, and where testing begins."""
@@ -53,17 +55,3 @@ def divided(samples: Samples, shares: SplitFractions, order: random.Random) -> C
     shuffled = samples.take(np.array(places))
     parts = (slice(train), slice(train, kept), slice(kept, None))
     return ClientData(*(Samples(shuffled.x[part], shuffled.y[part]) for part in parts))
-
-
-def checked_seed(seed: object) -> int:
-    """`seed`, if numpy's older generator takes it."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < _SEEDS:
-        raise DataError(f"seed must be a whole number from 0 to 2^32 - 1, not {seed!r}")
-    return int(seed)
-
-
-def not_negative(name: str, value: float) -> float:
-    """`value`, if it is a finite number, zero or above."""
-    if not 0 <= value < np.inf:
-        raise DataError(f"{name} must be a finite number, zero or above, not {value!r}")
-    return float(value)

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl.checks import Floats, same_length, series
 from fl.errors import FLError
-from fl.metrics.checks import Floats, same_length, series
 from fl.samples import Array
 
 # A tenth of 30 clients is 3, though 0.1 * 30 may come out below.

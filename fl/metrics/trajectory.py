@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl.checks import Floats, number, numeric_array, same_length, series, vector
 from fl.errors import FLError
-from fl.metrics.checks import Floats, array, number, same_length, series, vector
 from fl.samples import Array
 
 
@@ -111,14 +111,14 @@ def final(values: ArrayLike, last: int) -> float:
 
 
 def _rows(models: ArrayLike) -> Array:
-    rows = np.atleast_2d(array("models", models))
+    rows = np.atleast_2d(numeric_array("models", models))
     if rows.ndim != 2 or not len(rows):
         raise FLError(f"models must be rows of one array, at least one, not shape {rows.shape}")
     return rows
 
 
 def _targets(after: ArrayLike, clients: int) -> Array:
-    models = array("models", after)
+    models = numeric_array("models", after)
     if models.ndim == 1:
         return np.broadcast_to(models, (clients, len(models)))
     rows = _rows(models)

@@ -7,8 +7,8 @@ from typing import Final
 
 from torch import nn
 
+from fl.checks import check_sizes
 from fl.errors import TrainingError
-from fl.models import base
 from fl.models.base import Chain
 
 _KERNEL: Final = 5
@@ -38,7 +38,7 @@ class ConvNet(Chain):
         padded: bool = False,
         normalised: bool = False,
     ) -> None:
-        base.whole(channels=channels, size=size, classes=classes)
+        check_sizes(channels=channels, size=size, classes=classes)
         padding = _KERNEL // 2 if padded else 0
         first, second = filters
         layers: dict[str, nn.Module] = {

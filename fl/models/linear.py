@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from fl.models import base
+from fl.checks import check_booleans, check_probabilities, check_sizes, layer_widths
 from fl.models.base import Chain, Model
 
 
@@ -75,8 +75,8 @@ class Additive(Model):
 
 
 def _checked(features: int, classes: int = 1, *, bias: bool, zero: bool) -> int:
-    base.whole(features=features, classes=classes)
-    base.truth(bias=bias, zero=zero)
+    check_sizes(features=features, classes=classes)
+    check_booleans(bias=bias, zero=zero)
     return features
 
 
@@ -104,9 +104,9 @@ class MLP(Chain):
     def __init__(
         self, *, features: int, classes: int, hidden: Sequence[int] = (100, 100), dropout: float = 0.0
     ) -> None:
-        base.whole(features=features, classes=classes)
-        base.probability(dropout=dropout)
-        width = (features, *base.widths("hidden", hidden))
+        check_sizes(features=features, classes=classes)
+        check_probabilities(dropout=dropout)
+        width = (features, *layer_widths("hidden", hidden))
         layers: dict[str, nn.Module] = {}
         for place, (before, after) in enumerate(pairwise(width), start=1):
             layers["input" if place == 1 else f"dense{place}"] = nn.Linear(before, after)

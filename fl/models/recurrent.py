@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from fl.checks import check_sizes
 from fl.errors import TrainingError
-from fl.models import base
 
 
 class CharLSTM(nn.Module):
@@ -30,7 +30,7 @@ class CharLSTM(nn.Module):
     def __init__(
         self, *, vocabulary: int = 53, embedding: int = 8, hidden: int = 128, layers: int = 1
     ) -> None:
-        base.whole(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
+        check_sizes(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
         super().__init__()
         self.input = nn.Embedding(vocabulary, embedding)
         self.lstm = nn.ModuleList(

@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from fl.checks import unknown_name
 from fl.errors import TrainingError
-from fl.models import base
 from fl.models.convolutional import cnn_cifar, cnn_mnist, convnet, lenet, rfa_convnet
 from fl.models.linear import MLP, Additive, Linear, Softmax
 from fl.models.recurrent import CharLSTM
@@ -50,7 +50,9 @@ def build(name: str, *, seed: int = 0, **parameters: Any) -> nn.Module:
     Raises `TrainingError` for a name or a parameter that does not exist, is missing, or has no such value.
     """
     if type(seed) is not int or not 0 <= seed < _SEEDS:
-        raise TrainingError(f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}")
+        raise TrainingError(
+            f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}", parameter="seed"
+        )
     check_parameters(name, parameters)
     # Layers draw their weights from torch's own generator, which is put back to where it was.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -66,7 +68,7 @@ def size_of(name: str, **parameters: Any) -> int:
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     """What can be set, with its default if it has one."""
     if name not in MODELS:
-        raise base.no_such("model", name, MODELS)
+        raise unknown_name("model", name, MODELS, parameter="model")
     return inspect.signature(MODELS[name]).parameters
 
 
@@ -75,7 +77,7 @@ def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
     known = parameters_of(name)
     for each in parameters:
         if each not in known:
-            raise base.no_such(f"parameter of {name}", each, map(str, known))
+            raise unknown_name(f"parameter of {name}", each, known, parameter=each)
     needed = [each for each, kind in known.items() if kind.default is kind.empty]
     if missing := [each for each in needed if each not in parameters]:
         raise TrainingError(f"{name} needs {' and '.join(missing)}: it takes {', '.join(known)}")

@@ -15,8 +15,8 @@ from typing import Final
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from fl.checks import check_booleans, check_sizes, layer_widths
 from fl.errors import TrainingError
-from fl.models import base
 from fl.models.base import Model
 
 # So small that a new adapter changes next to nothing.
@@ -44,11 +44,11 @@ class ResNet(Model):
         blocks: int = 1,
         adapters: bool = False,
     ) -> None:
-        base.whole(channels=channels, size=size, classes=classes, blocks=blocks)
-        base.truth(adapters=adapters)
-        width = base.widths("widths", widths)
+        check_sizes(channels=channels, size=size, classes=classes, blocks=blocks)
+        check_booleans(adapters=adapters)
+        width = layer_widths("widths", widths)
         if not width:
-            raise TrainingError("widths must name at least one stage, such as [16]")
+            raise TrainingError("widths must name at least one stage, such as [16]", parameter="widths")
         super().__init__((channels, size, size))
         self.input = nn.Sequential()
         self.input.add_module("conv", _conv(channels, width[0], kernel=3))

@@ -11,13 +11,13 @@ name, `describe` shows what came out, `federate` makes it a `Federation`:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from numpy.random import Generator
 
+from fl.checks import unknown_name
 from fl.errors import DataError
 from fl.partition.classes import classes_per_client, dirichlet, lp_proj, shards
 from fl.partition.fedplus import NegatedImages, NoisyClasses, mnist_personal, mnist_robust
@@ -84,17 +84,12 @@ def partition(
 ) -> tuple[Array, ...]:
     """The partition of that name. Only `by_owner` knows what None clients are: all there are."""
     if name not in PARTITIONS:
-        raise DataError(f"there is no partition {name!r}: {_nearest(name, PARTITIONS)}")
+        raise unknown_name("partition", name, PARTITIONS, DataError, parameter="kind")
     _, _, _, *known = inspect.signature(PARTITIONS[name]).parameters.values()
     names = [each.name for each in known]
     for unknown in parameters.keys() - set(names):
-        raise DataError(f"partition {name} has no parameter {unknown!r}: {_nearest(unknown, names)}")
+        raise unknown_name(f"parameter of {name}", unknown, names, DataError, parameter=unknown)
     missing = [each.name for each in known if each.default is each.empty and each.name not in parameters]
     if missing:
         raise DataError(f"partition {name} needs {' and '.join(missing)}: give a value")
     return PARTITIONS[name](labels, clients, rng, **parameters)
-
-
-def _nearest(name: str, names: Collection[str]) -> str:
-    near = get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"

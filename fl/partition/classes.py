@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator
 
+from fl.checks import counted, positive
 from fl.errors import DataError
-from fl.partition.pools import Pools, counted, enough, few_enough, filled, positive, whole
+from fl.partition.pools import Pools, enough, few_enough, filled, whole
 from fl.samples import Array
 
 

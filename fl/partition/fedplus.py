@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from fl.checks import counted, positive
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.partition.pools import counted, positive
 from fl.partition.sizes import iid
 from fl.partition.split import ClientChoice, SampleTransform, chosen, federate
 from fl.samples import Samples

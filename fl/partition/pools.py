@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.random import Generator
 
-from fl.errors import DataError, is_real, plain
+from fl.checks import counted
+from fl.errors import DataError
 from fl.samples import Array, array
 
 _NAMED: Final = 10
@@ -53,29 +54,6 @@ def whole(labels: Array) -> Array:
             "sample: convert them, or use a partition that does not look at them (iid, power_law, by_owner)"
         )
     return labels
-
-
-def counted(name: str, value: object, least: int = 1) -> int:
-    """`value`, if it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return int(value)
-
-
-def finite(name: str, value: object) -> float:
-    """`value`, if it is a finite number."""
-    number = plain(value)
-    if not is_real(number):
-        raise DataError(f"{name} must be a finite number, not {value!r}")
-    return float(number)
-
-
-def positive(name: str, value: object) -> float:
-    """`value`, if it is a finite number above zero."""
-    number = plain(value)
-    if not is_real(number) or number <= 0:
-        raise DataError(f"{name} must be above 0 and finite, not {value!r}")
-    return float(number)
 
 
 def few_enough(classes: int, there: int) -> int:

@@ -7,8 +7,9 @@ from math import ceil, floor, inf
 import numpy as np
 from numpy.random import Generator
 
+from fl.checks import counted, finite, positive
 from fl.errors import DataError
-from fl.partition.pools import Pools, apportion, counted, cut, enough, few_enough, filled, finite, positive
+from fl.partition.pools import Pools, apportion, cut, enough, few_enough, filled
 from fl.samples import Array, array
 
 
@@ -96,7 +97,7 @@ def fedbc(
     """
     exponent = finite("exponent", exponent)
     if exponent < 1:
-        raise DataError(f"exponent must be at least 1, not {exponent!r}")
+        raise DataError(f"exponent must be at least 1, not {exponent!r}", parameter="exponent")
     enough(len(labels), counted("clients", clients), "one for each client")
     pools = Pools(labels, rng)
     few_enough(classes, len(pools.classes))

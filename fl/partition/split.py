@@ -9,9 +9,10 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.random import Generator
 
+from fl.checks import counted
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
-from fl.partition.pools import Pools, apportion, counted, filled, named
+from fl.partition.pools import Pools, apportion, filled, named
 from fl.samples import Array, Samples
 
 SampleTransform: TypeAlias = Callable[[int, Samples, Generator], Samples]

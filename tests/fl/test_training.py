@@ -206,7 +206,7 @@ def test_clients_take_turns_on_gpus(machine: Any) -> None:
         ("cpu:0", "no device is called 'cpu:0'"),
         ("cuda", "cuda: torch sees no GPU here; set device to auto or cpu"),
         ("cuda:1", "cuda:1: torch sees no GPU here"),
-        ("mps", "this machine has no mps: set device to auto or cpu"),
+        ("mps", "this machine has no mps device: set device to auto or cpu"),
     ],
 )
 def test_devices_that_are_not_there(machine: Any, name: str, words: str) -> None:
