@@ -114,7 +114,7 @@ def client_batches(
 
 
 def _longest(steps: Sequence[int]) -> list[int]:
-    """Return the clients with so many more steps that few others remain to stack them with."""
+    """Return the clients with far more steps than the rest, which would be left to train alone anyway."""
     order = sorted(range(len(steps)), key=lambda k: -steps[k])
     best, least, alone = 0, _SHARED_STEP * steps[order[0]], 0.0
     for count, client in enumerate(order, 1):
@@ -154,7 +154,7 @@ def _alone(trainer: Trainer, model: Tensor, batch: SampleTensors) -> Tensor:
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
-    """Return the batches stacked, short ones padded with their first sample, and the weight of every sample."""
+    """Return the batches stacked, short ones padded with their first sample, and all sample weights."""
     widest = max(map(len, batches))
     padded, weights = [], []
     for batch in batches:

@@ -206,7 +206,7 @@ class Crowd(Mapping[int, Member]):
     # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """Return the scores of one model on every client's data, or of each client's own model on its data."""
+        """Return the scores of one model on every client's data, or of each client's own model."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {

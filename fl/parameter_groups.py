@@ -18,6 +18,7 @@ from torch import nn
 from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.flat_model import ParameterSlice, parameter_slices
+from fl.models.registry import MODELS
 from fl.samples import Array
 
 
@@ -154,8 +155,9 @@ def layer_groups(model: str) -> _Layers:
     """Return patterns for the parts of `model` that can be personal, by the names that papers use.
 
     Use one at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`: input and
-    adapter of a residual network share a norm, and without adapters there is no adapter group.
+    adapter of a residual network share a norm, and without adapters there is no adapter group. A model that
+    was registered from outside has no named parts. Raise `TrainingError` for an unknown model.
     """
-    if model not in _LAYERS:
-        raise unknown_name("model", model, _LAYERS, parameter="model")
-    return _LAYERS[model]
+    if model not in MODELS:
+        raise unknown_name("model", model, MODELS, parameter="model")
+    return _LAYERS.get(model, {})

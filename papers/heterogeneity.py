@@ -1,7 +1,7 @@
-"""How far clients pull a model in different directions, in the measures of several papers.
+"""Measures of heterogeneity: how much clients' objectives differ, as defined by several papers.
 
-`gradients` has one client to a row: the gradients of all clients' objectives at the same model. Which model
-it is matters: `at_optimum` is meant for the joint optimum, others are bounded over all models.
+`gradients` has one row per client: the gradients of all clients' objectives at the same model. `at_optimum`
+is meant for the joint optimum; the other measures are bounded over all models.
 """
 
 from __future__ import annotations
@@ -14,30 +14,33 @@ from fl.errors import FLError
 
 
 def at_optimum(gradients: ArrayLike, *, doubled: bool = False) -> float:
-    """H = mean over clients of |grad f_i|^2, of "A unifying framework for federated learning".
+    """Return H = mean over clients of |grad f_i|^2, of "A unifying framework for federated learning".
 
-    Zero if all clients have the same optimum. The published values for least squares (Fig. 6) are `doubled`,
-    and so four times as large: they were computed with 2 A'(Ax - b), twice the gradient of 1/2 |Ax - b|^2.
+    It is zero if all clients have the same optimum. The published values for least squares (Fig. 6) are
+    `doubled`, and so four times as large: they were computed with 2 A'(Ax - b), twice the gradient of 1/2
+    |Ax - b|^2.
     """
     squares = _squares(_matrix("gradients", gradients))
     return float(squares.mean()) * (4.0 if doubled else 1.0)
 
 
 def diversity(gradients: ArrayLike) -> float:
-    """The variance of gradients: mean of |grad f_i - mean gradient|^2.
+    """Return the variance of gradients: mean of |grad f_i - mean gradient|^2.
 
-    Bounded in the analysis of lp-proj, "Personalized federated learning towards communication efficiency,
-    robustness and fairness" (Assumption 3). Equal to `at_optimum` where the mean gradient is zero.
+    It is bounded in the analysis of lp-proj, "Personalized federated learning towards communication
+    efficiency, robustness and fairness" (Assumption 3), and equals `at_optimum` if the mean gradient is
+    zero.
     """
     rows = _matrix("gradients", gradients)
     return float(_squares(rows - rows.mean(axis=0)).mean())
 
 
 def dissimilarity(gradients: ArrayLike) -> float:
-    """B = sqrt(mean of |grad f_i|^2) / |mean gradient|.
+    """Return B = sqrt(mean of |grad f_i|^2) / |mean gradient|.
 
-    Of "Federated optimization in heterogeneous networks" (FedProx), where it is 1 if all gradients are zero.
-    Also 1 if all are equal. Infinite at a joint optimum that is not everybody's own.
+    Of "Federated optimization in heterogeneous networks" (FedProx), where it is 1 if all gradients are
+    zero. It is also 1 if all are equal, and infinite at a joint optimum that is not the optimum of every
+    client.
     """
     rows = _matrix("gradients", gradients)
     mean = float(np.linalg.norm(rows.mean(axis=0)))
@@ -48,9 +51,9 @@ def dissimilarity(gradients: ArrayLike) -> float:
 
 
 def largest_difference(gradients: ArrayLike, *, least: float = 1.0, most: float = 1.0) -> float:
-    """The largest |a grad f_i - b grad f_j| over pairs of clients and a, b from `least` to `most`.
+    """Return the largest |a grad f_i - b grad f_j| over pairs of clients and a, b from `least` to `most`.
 
-    Of "FedBC: federated learning beyond consensus" (Assumption 4.3), whose multipliers are between them.
+    Of "FedBC: federated learning beyond consensus" (Assumption 4.3), whose multipliers are in this range.
     """
     rows = _matrix("gradients", gradients)
     if not 0 <= number("least", least) <= number("most", most):
@@ -60,15 +63,16 @@ def largest_difference(gradients: ArrayLike, *, least: float = 1.0, most: float 
 
 
 def model_spread(optima: ArrayLike) -> float:
-    """The largest distance between the optima of two clients: Omega_Y of the analysis of RFA."""
+    """Return the largest distance between the optima of two clients: Omega_Y of the analysis of RFA."""
     rows = _matrix("optima", optima)
     return _farthest(rows, rows)
 
 
 def input_spread(second_moments: ArrayLike) -> float:
-    """The largest eigenvalue of any H^-1/2 H_i H^-1/2, H the mean of H_i: Omega_X of the analysis of RFA.
+    """Return the largest eigenvalue of any H^-1/2 H_i H^-1/2, H the mean of H_i: Omega_X of RFA's analysis.
 
-    `second_moments` are the matrices H_i = E[x x'] of all clients. 1 if all are equal, at most their number.
+    `second_moments` are the matrices H_i = E[x x'] of all clients. The result is 1 if all are equal, and at
+    most the number of clients.
     """
     matrices = np.asarray(second_moments, dtype=np.float64)
     if matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2] or not matrices.size:
@@ -102,9 +106,9 @@ def _squares(rows: Floats) -> Floats:
 
 
 def _farthest(first: Floats, second: Floats) -> float:
-    """The largest distance between different rows; zero if there is only one."""
+    """Return the largest distance between different rows; zero if there is only one."""
     distances = [
-        np.sqrt(_squares(np.delete(second, place, axis=0) - row)).max(initial=0.0)
-        for place, row in enumerate(first)
+        np.sqrt(_squares(np.delete(second, index, axis=0) - row)).max(initial=0.0)
+        for index, row in enumerate(first)
     ]
     return float(max(distances))

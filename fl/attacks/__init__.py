@@ -1,8 +1,7 @@
-"""Corrupt clients: poisoned data, corrupt updates or answers, residues of their own choice; and late clients.
+"""Attacks by corrupt clients (on data, updates, answers or residues), and stragglers.
 
 `corrupt_data` and `corrupt_learners` apply an attack of `ATTACKS` to the clients that `by_samples` or
-`by_count` choose. `tampering` makes what channels take as tampering inside the ring, and `slow_down` makes
-stragglers.
+`by_count` choose. `tampering` makes the tampering functions of channels, and `slow_down` makes stragglers.
 """
 
 from fl.attacks.omniscient import Exchange, Omniscient

@@ -1,4 +1,4 @@
-"""What stands between an algorithm and a learner, and looks like the learner."""
+"""Wrappers around learners: they have the learner interface and change single methods."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from protocols.learner import NO_STEERING, Steering
 
 
 class LearnerWrapper:
-    """A learner that passes everything on to another one. Subclasses change how it trains."""
+    """A learner that forwards every call to another one. Subclasses change how it trains."""
 
-    # They are the wrapped learner's, read from it at every use: a learning rate may fall over time.
+    # Read from the wrapped learner at every use, since the learning rate may change.
     samples: int
     rate: float
     steps: int
 
-    # Only of learners that know their proximal operator exactly; what they find is changed as a training is.
+    # Set only if the wrapped learner has it. Subclasses change its result like that of a training.
     proximal: Callable[[Array, float], Array]
 
     def __init__(self, learner: Any) -> None:
@@ -30,7 +30,7 @@ class LearnerWrapper:
             self.proximal = self._proximal
 
     def __getattr__(self, name: str) -> Any:
-        if name == "wrapped":  # asked for before there is one, by whoever copies this
+        if name == "wrapped":  # `copy` asks for it before __init__ has run
             raise AttributeError(name)
         return getattr(self.wrapped, name)
 
@@ -53,7 +53,7 @@ class LearnerWrapper:
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        some = {} if only is None else {"only": only}  # not every learner can keep parameters where they are
+        some = {} if only is None else {"only": only}  # not every learner supports `only`
         trained: Array = self.wrapped.train(start, steering, steps=steps, rate=rate, **some)
         return trained
 
@@ -63,18 +63,18 @@ class LearnerWrapper:
 
 
 def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
-    """A source of randomness of that client's own: what others draw, and how often, does not change it."""
+    """Return a generator for that client alone: it does not depend on the draws of other clients."""
     if seed < 0 or client < 0:
-        raise TrainingError(f"seeds and ids of clients must not be below 0, but they are {seed} and {client}")
+        raise TrainingError(f"seed and client id must be 0 or more, not {seed} and {client}")
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, client])
 
 
 class WrappedLearners(Mapping[int, Any]):
-    """`learners`, and how those who made them let them train together; None if they know nothing of it.
+    """Wrapped learners by client id, with the `together` of the mapping they came from, or None.
 
-    Learners that train at the same time are a mapping with a callable `together`, which runs jobs of many
-    clients. Whoever puts wrappers around such learners has to hand it on: a plain dict would lose it, and
-    they would train one by one.
+    Learners that can train at the same time are a mapping with a callable `together`, which runs the jobs
+    of many clients. It must be passed on when learners are wrapped: in a plain dict they would train one by
+    one.
     """
 
     def __init__(self, learners: Mapping[int, Any], together: Callable[..., Any] | None = None) -> None:
@@ -83,7 +83,7 @@ class WrappedLearners(Mapping[int, Any]):
 
     @classmethod
     def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> WrappedLearners:
-        """`change(client, learner)` of every client in `learners`, which train together as those do."""
+        """Return `change(client, learner)` for every client; they train together as `learners` do."""
         changed = {client: change(client, learner) for client, learner in learners.items()}
         return cls(changed, getattr(learners, "together", None))
 

@@ -4,8 +4,8 @@ With N samples in all, of which corrupt clients hold N_c, every corrupt client s
 
     u = (mean of the corrupt clients' honest updates) - 2 (N / N_c) (mean of all honest updates)
 
-so that the mean of what everybody submits is minus the mean of all honest updates. Who averages then climbs
-where it should descend.
+The mean of all submitted updates is then minus the mean of all honest updates, so plain averaging ascends
+instead of descending.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from protocols.learner import NO_STEERING, Steering
 
 
 class Exchange(Protocol):
-    """What a learner that trains together with others can do besides."""
+    """A learner that can exchange values with the others that train at the same time."""
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait for everybody who is still at work on this sum; then, what each gave, by client."""
+        """Wait for all clients that still work on this sum; return the value of each, by client."""
         ...
 
 
 class Omniscient(LearnerWrapper):
-    """One client of a cohort in which those in `who` are corrupt. All clients need it, honest ones too.
+    """One client of a cohort in which the clients in `who` are corrupt.
 
-    Honest ones show their updates, and submit them unchanged. `weighted` says whether the algorithm weighs
-    clients by their samples.
+    Honest clients are wrapped too: they reveal their updates and submit them unchanged. `weighted` tells
+    whether the algorithm weights clients by their samples.
     """
 
     def __init__(self, learner: Any, client: int, who: Collection[int], *, weighted: bool = True) -> None:
@@ -57,33 +57,33 @@ class Omniscient(LearnerWrapper):
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        return self._shown(start, super().train(start, steering, steps=steps, rate=rate, only=only))
+        return self._submitted(start, super().train(start, steering, steps=steps, rate=rate, only=only))
 
     def _proximal(self, point: Array, eta: float) -> Array:
-        return self._shown(point, super()._proximal(point, eta))
+        return self._submitted(point, super()._proximal(point, eta))
 
-    def _shown(self, start: Array, trained: Array) -> Array:
-        """What is submitted, once everybody's update is known to everybody."""
-        if not getattr(self._exchange, "in_batch", True):  # nobody else is at work: nothing is submitted
+    def _submitted(self, start: Array, trained: Array) -> Array:
+        """Return the submitted model, once all updates are known."""
+        if not getattr(self._exchange, "in_batch", True):  # not in a batch: nothing is submitted
             return trained
         weight = float(self.samples if self._weighted else 1)
-        everybody = self._exchange.exchange((trained - start, weight))
+        updates = self._exchange.exchange((trained - start, weight))
         if self._client not in self._who:
             return trained
-        return np.asarray(start + against(everybody, self._who), trained.dtype)
+        return np.asarray(start + against(updates, self._who), trained.dtype)
 
 
 def against(updates: Mapping[int, tuple[Array, float]], who: Collection[int]) -> Array:
-    """What corrupt clients submit, given everybody's honest update and weight.
+    """Return what corrupt clients submit, given the honest update and weight of every client.
 
-    Whoever diverged is in no sum, and so in no mean.
+    Diverged clients are in no sum, and are left out of the means.
     """
-    everyone = sorted(client for client, (update, _) in updates.items() if np.isfinite(update).all())
-    corrupt = sorted(set(everyone) & set(who))
-    total, own = (sum(updates[client][1] for client in group) for group in (everyone, corrupt))
+    clients = sorted(client for client, (update, _) in updates.items() if np.isfinite(update).all())
+    corrupt = sorted(set(clients) & set(who))
+    total, own = (sum(updates[client][1] for client in group) for group in (clients, corrupt))
     if not own:
         raise TrainingError("an omniscient attack needs corrupt clients with samples")
-    return _mean(updates, corrupt) - 2 * (total / own) * _mean(updates, everyone)
+    return _mean(updates, corrupt) - 2 * (total / own) * _mean(updates, clients)
 
 
 def _mean(updates: Mapping[int, tuple[Array, float]], clients: Iterable[int]) -> Array:

@@ -1,4 +1,4 @@
-"""Poisoned data: what a corrupt client trains on instead of what it has.
+"""Data poisoning: changes to the data that corrupt clients train on.
 
 Image negation, flipped labels and reversed text are those of "Robust Aggregation for Federated Learning";
 random labels are those of the lp-proj paper.
@@ -19,11 +19,11 @@ _DIGITS, _LETTERS = 10, 26
 
 
 def flip_labels(samples: Samples, classes: int | None, *, rule: str = REVERSE) -> Samples:
-    """Every label replaced by another one, always the same.
+    """Replace every label by a fixed other one.
 
-    `reverse`     y becomes classes - 1 - y; of two, the other one. Of an odd number, the middle one stays.
-    `characters`  for EMNIST's ten digits, or its 62 characters: a digit y becomes (7 y + 1) mod 10, and a
-                  letter changes its case.
+    `reverse`     y becomes classes - 1 - y. With an odd number of classes, the middle one is unchanged.
+    `characters`  for EMNIST's ten digits or 62 characters: a digit y becomes (7 y + 1) mod 10, and a letter
+                  changes its case.
     """
     classes = _check_labels(samples, classes, "flipped")
     if rule == REVERSE:
@@ -42,13 +42,13 @@ def _characters(labels: Array) -> Array:
 
 
 def random_labels(samples: Samples, classes: int | None, rng: np.random.Generator) -> Samples:
-    """Labels drawn anew, uniformly from all classes."""
+    """Replace all labels by uniformly random ones."""
     classes = _check_labels(samples, classes, "drawn at random")
     return Samples(samples.x, rng.integers(classes, size=samples.y.shape).astype(samples.y.dtype))
 
 
 def negate_images(samples: Samples) -> Samples:
-    """Black for white, with the labels as they are."""
+    """Invert the images and keep the labels."""
     x = samples.x
     if x.dtype.kind != "f" or (x.size and (x.min() < 0 or x.max() > 1)):
         raise DataError(
@@ -58,7 +58,7 @@ def negate_images(samples: Samples) -> Samples:
 
 
 def reverse_text(samples: Samples) -> Samples:
-    """Windows of symbols and the symbol that follows, read backwards: the first is now to be predicted."""
+    """Reverse windows of symbols with the next symbol, so that the first symbol is to be predicted."""
     if samples.x.dtype.kind not in "iu" or samples.x.ndim != 2 or samples.y.ndim != 1:
         raise DataError(
             "only text can be reversed: rows of symbols as whole numbers, and the next one as target"
@@ -68,7 +68,7 @@ def reverse_text(samples: Samples) -> Samples:
 
 
 def _check_labels(samples: Samples, classes: int | None, done: str) -> int:
-    """How many classes there are."""
+    """Return the number of classes. Raise `DataError` for a regression, or for labels out of range."""
     if classes is None or samples.y.dtype.kind not in "iu":
         raise DataError(
             f"the targets of a regression cannot be {done}: choose an attack on inputs or updates"

@@ -1,12 +1,12 @@
-"""Attacks by name, and how each is applied: to data before training, to learners, or to both.
+"""Registry of attacks, and how they are applied: to data before training, to learners, or to both.
 
     flip = attack("label-flip", rule="characters")
     who = by_samples(federation.samples, 0.25, seed)
     federation = corrupt_data(federation, flip, who, rng)
     learners = corrupt_learners(learners, flip, who, seed)
 
-With `answers`, what corrupts updates corrupts what clients answer with instead: see `fl.attacks.updates`.
-Both calls take every attack, and leave alone what it does not touch.
+With `answers`, attacks on updates corrupt the clients' answers instead: see `fl.attacks.updates`. Both calls
+accept every attack, and change only what it affects. `register` adds an attack.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ from fl.errors import TrainingError
 from fl.federation import Federation
 from fl.samples import Samples
 
-# From a client's training data, and the number of classes, to what it trains on instead.
+# Maps a client's training data and the number of classes to the poisoned data.
 Poison: TypeAlias = Callable[[Samples, int | None, np.random.Generator], Samples]
-# From (learner, client, who is corrupt, seed) to what the algorithm sees in its place.
+# Maps (learner, client, corrupt clients, seed) to the learner that the algorithm uses instead.
 Wrap: TypeAlias = Callable[[Any, int, frozenset[int], int], Any]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What becomes of corrupt clients' data and learners; if `everybody`, of all clients' learners."""
+    """How corrupt clients' data and learners change; with `all_clients`, all learners are wrapped."""
 
     poison: Poison | None = None
     wrap: Wrap | None = None
-    everybody: bool = False
+    all_clients: bool = False
 
 
 def attack(name: str, **parameters: Any) -> Attack:
-    """The attack of that name. `parameters` are those of its function or class."""
+    """Return the attack called `name`, made with `parameters`."""
     if name not in ATTACKS:
         raise unknown_name("attack", name, ATTACKS, parameter="kind")
     try:
         return ATTACKS[name](**parameters)
     except TypeError as error:
-        raise TrainingError(f"the attack {name!r} has other parameters: {error}") from None
+        raise TrainingError(f"the attack {name!r} does not accept these parameters: {error}") from None
 
 
 def corrupt_data(
     federation: Federation, attack: Attack | str, who: Collection[int], rng: np.random.Generator
 ) -> Federation:
-    """The federation in which clients in `who` train on poisoned data.
+    """Return the federation in which clients in `who` train on poisoned data.
 
-    What they are judged by, and what settings are chosen by, stays true.
+    Validation and test data stay unchanged.
     """
     _check_who(who, federation.clients)
     poison = _named(attack).poison
@@ -88,29 +88,31 @@ def corrupt_learners(
     *,
     answers: bool = False,
 ) -> WrappedLearners:
-    """The cohort in which learners of clients in `who` are corrupt. It trains together as `learners` do.
+    """Return the learners, with those of clients in `who` corrupted. They train together as `learners` do.
 
-    `answers`  whether they train honestly, and what they answer is corrupt. Raises `TrainingError` for an
-               attack that corrupts no update.
+    `answers`  train honestly and corrupt the answers instead. Raise `TrainingError` for an attack
+               that corrupts no update.
     """
     _check_who(who, learners)
     chosen, corrupt = _named(attack), frozenset(who)
 
     def change(client: int, learner: Any) -> Any:
-        if chosen.wrap is None or not (client in corrupt or (corrupt and chosen.everybody)):
+        if chosen.wrap is None or not (client in corrupt or (corrupt and chosen.all_clients)):
             return learner
         made = chosen.wrap(learner, client, corrupt, seed)
         return CorruptAnswer(made) if answers else made
 
     if answers and not is_on_messages(chosen):
-        raise TrainingError("only an attack that makes another message of an honest one can corrupt answers")
+        raise TrainingError(
+            "only an attack on messages can corrupt answers: choose one that corrupts updates"
+        )
     return WrappedLearners.of(learners, change)
 
 
 def is_on_messages(chosen: Attack | str) -> bool:
-    """Whether it makes another message of an honest one, which can be an update or an answer."""
+    """Return whether the attack transforms single messages, which can be updates or answers."""
     found = _named(chosen)
-    return found.wrap is not None and not found.everybody
+    return found.wrap is not None and not found.all_clients
 
 
 def _named(chosen: Attack | str) -> Attack:
@@ -119,7 +121,9 @@ def _named(chosen: Attack | str) -> Attack:
 
 def _check_who(who: Collection[int], clients: Collection[int]) -> None:
     if unknown := set(who) - set(clients):
-        raise TrainingError(f"clients {sorted(unknown)} cannot be corrupt: there are none of these ids")
+        raise TrainingError(
+            f"clients {sorted(unknown)} cannot be corrupt: there are no clients with these ids"
+        )
 
 
 # --- the attacks ----------------------------------------------------------------------------------------
@@ -150,11 +154,11 @@ def _omniscient(*, weighted: bool = True) -> Attack:
     def wrap(learner: Any, client: int, who: frozenset[int], _seed: int) -> Omniscient:
         return Omniscient(learner, client, who, weighted=weighted)
 
-    return Attack(wrap=wrap, everybody=True)
+    return Attack(wrap=wrap, all_clients=True)
 
 
 def _update(kind: type[CorruptUpdate], **parameters: Any) -> Attack:
-    signature(kind).bind(None, None, **parameters)  # raises here what would else be raised client by client
+    signature(kind).bind(None, None, **parameters)  # fail here instead of once per client
 
     def wrap(learner: Any, client: int, _who: frozenset[int], seed: int) -> CorruptUpdate:
         return kind(learner, generator(kind.__name__, seed, client), **parameters)
@@ -179,7 +183,7 @@ ATTACKS: Final[dict[str, Callable[..., Attack]]] = {
 
 
 def register(name: str, make: Callable[..., Attack]) -> None:
-    """Add an attack on data or updates. Raises `TrainingError` if the name is taken."""
+    """Add an attack on data or updates. Raise `TrainingError` if the name is taken."""
     if name in ATTACKS:
-        raise TrainingError(f"there is an attack {name!r} already")
+        raise TrainingError(f"there is an attack {name!r} already: choose another name", parameter="name")
     ATTACKS[name] = make

@@ -1,9 +1,9 @@
-"""Attacks inside the ring: clients that put residues of their own choice into a sum.
+"""Attacks inside the ring: clients that put arbitrary residues into a sum.
 
-Such a client does not keep to the protocol: nothing clips what it sends, and as it is masked like all else,
-nobody can see it. Where an attack on updates moves a total by what clipping allows, this one moves it by
-anything, and no robust algorithm helps. The attacks here are what simulated channels take as tampering:
-called with the kind of a sum, a client's honest residues, and what is known of the fields that they are in.
+Such a client does not follow the protocol. Nothing clips its residues, and since they are masked, they are
+not visible to others. An attack on updates moves a total by at most what clipping allows. This one moves it
+by any amount, and no robust algorithm helps. Simulated channels take these attacks as tampering: they are
+called with the kind of a sum, a client's honest residues, and the bounds of the parts of the sum.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fl.samples import Array
 
 
 class SumPartBounds(Protocol):
-    """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits.
+    """One part of a sum, with elements modulo 2^bits. Negative grid points wrap around.
 
-    `most`   grid points that an element of an honest client may reach.
-    `norm`   that its whole vector may have as a Euclidean norm; None if there is no such bound.
-    `total`  to which its elements may add up; None if there is no such bound.
+    `most`   the largest grid point an honest client's element may reach.
+    `norm`   the largest Euclidean norm of an honest client's vector; None if unbounded.
+    `total`  the largest sum of an honest client's elements; None if unbounded.
     """
 
     @property
@@ -44,14 +44,14 @@ class SumPartBounds(Protocol):
 
 @dataclass(kw_only=True)
 class Tampering(ABC):
-    """`parts` are the names of those that are changed; None for all."""
+    """An attack on residues. `parts` has the names of the parts to change; None for all."""
 
     parts: Collection[str] | None = None
 
     def __call__(
         self, _kind: str, residues: Sequence[Array], fields: Sequence[SumPartBounds], /
     ) -> tuple[Array, ...]:
-        """What goes into a sum in place of `residues`, of whichever kind it is."""
+        """Return what goes into a sum of any kind in place of `residues`."""
         return tuple(
             self.change(own.astype(np.uint64), part) if self.parts is None or part.name in self.parts else own
             for own, part in zip(residues, fields, strict=True)
@@ -59,12 +59,12 @@ class Tampering(ABC):
 
     @abstractmethod
     def change(self, own: Array, part: SumPartBounds) -> Array:
-        """The same number of 64-bit residues, of which the lowest `part.bits` bits count."""
+        """Return as many 64-bit residues, of which the lowest `part.bits` bits count."""
 
 
 @dataclass(kw_only=True)
 class Overflow(Tampering):
-    """Uniformly random residues: the total is uniformly random as well, and nothing is left of it."""
+    """Uniformly random residues: the total becomes uniformly random, and all information is lost."""
 
     rng: np.random.Generator = field(repr=False)
 
@@ -74,9 +74,9 @@ class Overflow(Tampering):
 
 @dataclass(kw_only=True)
 class Wrap(Tampering):
-    """Half the modulus in place of one's own: a total near zero becomes one near the far end of the ring.
+    """Half the modulus instead of the honest residues: a total near zero moves to the far end of the ring.
 
-    It is its own inverse, so an even number of clients who do this cancel each other.
+    It is its own inverse, so an even number of such clients cancel each other.
     """
 
     def change(self, own: Array, part: SumPartBounds) -> Array:
@@ -85,10 +85,10 @@ class Wrap(Tampering):
 
 @dataclass(kw_only=True)
 class LargestHonest(Tampering):
-    """As much as clipping would have let through: what one client can do who keeps to the protocol.
+    """The largest values that pass clipping: the most a client that follows the protocol can do.
 
-    A vector whose norm is bounded has the same value in every coordinate; counts with a bound on their total
-    are as large as they may be, from the first on.
+    A vector with bounded norm has the same value in every coordinate. Counts with a bounded total have the
+    largest allowed values, from the first on.
     """
 
     def change(self, own: Array, part: SumPartBounds) -> Array:
@@ -102,13 +102,13 @@ class LargestHonest(Tampering):
 
 @dataclass(kw_only=True)
 class Multiply(Tampering):
-    """One's own residues times a whole number, as if so many clients had sent the same."""
+    """The honest residues times an integer, as if that many clients had sent them."""
 
     factor: int
 
     def __post_init__(self) -> None:
         if type(self.factor) is not int:
-            raise TrainingError(f"residues are multiplied by a whole number, not {self.factor!r}")
+            raise TrainingError(f"factor must be a whole number, not {self.factor!r}")
 
     def change(self, own: Array, part: SumPartBounds) -> Array:
         return own * np.uint64(self.factor % (1 << part.bits))
@@ -123,7 +123,10 @@ TAMPERINGS: Final[Mapping[str, Callable[..., Tampering]]] = {
 
 
 def tampering(name: str, who: Collection[int], seed: int, **parameters: Any) -> dict[int, Tampering]:
-    """Everybody in `who` does the same, with randomness of its own. Made anew for every channel."""
+    """Return the same attack for each client in `who`, with separate randomness.
+
+    Call it anew for every channel.
+    """
     if name not in TAMPERINGS:
         raise unknown_name("tampering", name, TAMPERINGS, parameter="kind")
     if name != "overflow":

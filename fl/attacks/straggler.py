@@ -1,9 +1,9 @@
-"""Clients that do not finish: they submit what they have after some of their epochs.
+"""Stragglers: clients that submit their model after only some of their epochs.
 
-As in "Federated Optimization in Heterogeneous Networks" (FedProx), where in every round a share of the
-clients are stragglers, and one of them runs 1 to E - 1 of E epochs, each as likely.
+As in "Federated Optimization in Heterogeneous Networks" (FedProx): in every round a share of the clients are
+stragglers, and each of them runs 1 to E - 1 of E epochs, uniformly at random.
 
-An algorithm that counts on a number of steps, as SCAFFOLD's controls do, is not told that there were fewer.
+Algorithms that rely on the number of steps, as SCAFFOLD's controls do, are not informed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from protocols.learner import NO_STEERING, Steering
 
 
 class Straggler(LearnerWrapper):
-    """A learner that trains for fewer of its `epochs`, with probability `share` at every training."""
+    """A learner that trains for fewer than its `epochs`, with probability `share` per training."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
         super().__init__(learner)
         if epochs < 1:
-            raise TrainingError(f"a straggler needs at least 1 epoch to be late in, not {epochs}")
+            raise TrainingError(f"epochs must be at least 1 for stragglers, not {epochs}")
         self._rng = rng
         self._epochs = epochs
         self._share = _check_share(share)
@@ -44,7 +44,10 @@ class Straggler(LearnerWrapper):
         return super().train(start, steering, steps=done, rate=rate, only=only)
 
     def _steps_done(self, steps: int) -> int:
-        """Of `steps`, which are all epochs; at least one. It draws the same amount whatever comes of it."""
+        """Return the steps done out of `steps`, at least one.
+
+        Draws the same amount of randomness in every case.
+        """
         late, epochs = self._rng.random() < self._share, int(self._rng.integers(1, max(self._epochs, 2)))
         if not late or not steps:
             return steps
@@ -54,10 +57,10 @@ class Straggler(LearnerWrapper):
 def slow_down(
     learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
 ) -> WrappedLearners:
-    """`learners` of which a `fraction` are stragglers.
+    """Return `learners` of which a `fraction` are stragglers.
 
-    They are drawn anew for every training, each client by itself, so their number varies around that
-    fraction; if `fixed`, they are chosen once, exactly that many, and always late.
+    By default each client is drawn independently for every training, so their number varies around the
+    fraction. If `fixed`, exactly that many are chosen once and are always late.
     """
     _check_share(fraction)
     late = by_count(learners, fraction, seed) if fixed else frozenset(learners)
@@ -78,10 +81,10 @@ def _check_share(share: float) -> float:
 
 
 def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
-    """So many clients, in a random order, that they just hold more than `level` of all training samples.
+    """Return randomly ordered clients, until they hold more than `level` of all training samples.
 
-    As in "Robust Aggregation for Federated Learning", where `level` is what is called corruption. At level 0
-    nobody is corrupt. `sizes` says how many samples each client trains on, as `Federation.samples` does.
+    As in "Robust Aggregation for Federated Learning", where `level` is called corruption. At level 0 no
+    client is corrupt. `sizes` has the number of training samples of each client, as `Federation.samples`.
     """
     if not 0 <= level < 1:
         raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
@@ -98,9 +101,9 @@ def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[i
 
 
 def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
-    """That fraction of all clients, rounded to a whole number of them, as in the lp-proj paper."""
+    """Return that fraction of all clients, rounded to a whole number, as in the lp-proj paper."""
     if not 0 <= fraction <= 1:
         raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
-    everyone = sorted(ids)
-    chosen = np.random.default_rng(seed).choice(everyone, round(fraction * len(everyone)), replace=False)
+    clients = sorted(ids)
+    chosen = np.random.default_rng(seed).choice(clients, round(fraction * len(clients)), replace=False)
     return frozenset(map(int, chosen))

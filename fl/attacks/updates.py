@@ -28,9 +28,9 @@ NORM: Final = "norm"
 
 
 class CorruptUpdate(LearnerWrapper, ABC):
-    """A learner whose updates are `corrupt`. Every training takes fresh randomness from `rng`.
+    """A learner whose updates are corrupted. Every training draws new randomness from `rng`.
 
-    `whole`  whether it is the model that is corrupt, the update included, and not the update alone.
+    `whole`  whether the whole model is corrupted instead of the update alone.
     """
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, whole: bool = False) -> None:
@@ -60,14 +60,14 @@ class CorruptUpdate(LearnerWrapper, ABC):
         return np.asarray(point + self.submitted(found - point, point), found.dtype)
 
     def submitted(self, update: Array, start: Array) -> Array:
-        """The update that is submitted in place of an honest one from `start`."""
+        """Return the update that is submitted in place of the honest `update` from `start`."""
         if not self._whole:
             return self.corrupt(update, start)
         return self.corrupt(start + update, start) - start
 
     @abstractmethod
     def corrupt(self, message: Array, start: Array, /) -> Array:
-        """What takes the place of an honest message: an update from `start`, or if that is whole, a model."""
+        """Return what replaces an honest message: an update from `start`, or with `whole`, a model."""
 
 
 class SameValue(CorruptUpdate):
@@ -84,7 +84,7 @@ class SameValue(CorruptUpdate):
 
 
 class SignFlip(CorruptUpdate):
-    """The message turned around, and scaled by |N(0, deviation^2)|; by 1 if `deviation` is None."""
+    """The negated message, scaled by |N(0, deviation^2)|, or unscaled if `deviation` is None."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class SignFlip(CorruptUpdate):
 
 
 class Gaussian(CorruptUpdate):
-    """Noise in place of the message. `like` says how much:
+    """Noise in place of the message. `like` sets its scale:
 
     `fixed`   N(0, deviation^2) in every coordinate.
     `spread`  N(0, s^2), where s is the standard deviation over the coordinates of the honest update ("gauss"
               in the code of RFA).
-    `norm`    the submitted model is a random one with the norm of the common model ("gauss2" there), so it
-              is whole as it is.
+    `norm`    the submitted model is random with the norm of the common model ("gauss2" there). `whole` has no
+              effect.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Gaussian(CorruptUpdate):
 
 
 class Scaling(CorruptUpdate):
-    """The message times `factor`; or times N(0, deviation^2), drawn every time, if that is given."""
+    """The message times `factor`, or times N(0, deviation^2), drawn every time, if `deviation` is given."""
 
     def __init__(
         self,
@@ -161,21 +161,21 @@ class Scaling(CorruptUpdate):
 
 
 class CorruptAnswer(LearnerWrapper):
-    """A learner that trains as the one in `corrupt` does. Whoever runs its client calls `answered`."""
+    """A learner that trains honestly, and whose runner calls `answered` to corrupt its answers."""
 
     def __init__(self, corrupt: CorruptUpdate) -> None:
         super().__init__(corrupt.wrapped)
         self._corrupt = corrupt
-        self._rng = corrupt.rng  # so that whoever saves this learner finds it
+        self._rng = corrupt.rng  # so that it is saved with this learner
 
     def answered(
         self, values: Mapping[str, Any], most: Mapping[str, int], sent: Sequence[Array]
     ) -> dict[str, Any]:
-        """What is answered in place of `values`.
+        """Return the corrupted answer in place of `values`.
 
-        `most`  the largest number in each part that is of whole numbers; all others are real.
-        `sent`  the vectors that came with the question. A message that is whole is the one of them with as
-                many numbers as the answer, plus the answer.
+        `most`  the largest value of each part of counts; all other parts are real.
+        `sent`  the vectors that came with the query. A `whole` message is the vector of equal length plus
+                the answer.
         """
         arrays = {name: np.asarray(each) for name, each in values.items()}
         longest = max(map(np.size, arrays.values()), default=0)

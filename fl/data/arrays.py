@@ -1,4 +1,4 @@
-"""What files hold, made into what training takes."""
+"""Conversion of arrays from files to the inputs and targets of training."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fl.samples import Array
 
 
 def scaled(parts: Sequence[Array], top: int = 255) -> Array:
-    """Pixels 0..top of all parts, one after another, as float32 in [0, 1].
+    """Return pixels 0..top of all parts, concatenated, as float32 in [0, 1].
 
-    Images are the largest thing that is loaded, so there is only one copy of them as floats, made in
-    one pass: parts are neither joined nor transposed before.
+    Images are the largest data, so they are converted in one pass, without joining or transposing parts
+    first.
     """
     out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.float32)
     start = 0
@@ -25,15 +25,15 @@ def scaled(parts: Sequence[Array], top: int = 255) -> Array:
 
 
 def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
-    """Labels, counted from 0, as int64; or the targets of a regression, as float32.
+    """Return labels, counted from 0, as int64; or the targets of a regression, as float32.
 
-    `classes`  how many there are, if that is known: it makes this a classification.
-    `first`    the label in the file that stands for class 0.
+    `classes`  the number of classes, if known: it makes this a classification.
+    `first`    the label in the file that is class 0.
     """
     if values.ndim != 1 and values.size == len(values):
         values = values.reshape(-1)  # (n, 1), as some tools write labels
     if values.ndim != 1:
-        raise DataError(f"targets of shape {values.shape}: one number for each sample")
+        raise DataError(f"targets have shape {values.shape}: give one number for each sample")
     if values.dtype.kind == "f" and classes is None:
         return _single(values)
     if values.dtype.kind not in "iu":
@@ -49,14 +49,14 @@ def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
 
 
 def inputs(parts: Sequence[Array]) -> Array:
-    """Inputs of any file: bytes are pixels, and images; floats stay as they are; whole numbers are symbols.
+    """Return inputs of any file: bytes are pixels of images, floats are kept, integers are symbols.
 
-    Pixels come out as (n, channels, height, width). Of four axes, the last is the channels' if it is
-    1 or 3 long and the second is not.
+    Pixels become (n, channels, height, width). Of four axes, the last is the channels if its length is 1 or 3
+    and that of the second is not.
     """
     kinds = {f"{part.dtype} {part.shape[1:]}" for part in parts}
     if len(kinds) > 1:
-        raise DataError(f"the inputs of its parts do not fit together: {', '.join(sorted(kinds))}")
+        raise DataError(f"the inputs of its parts differ: {', '.join(sorted(kinds))}")
     if (dtype := parts[0].dtype).kind not in "fiu":
         raise DataError(f"inputs must be numbers, not {dtype}")
     if dtype == np.uint8 and parts[0].ndim:
@@ -65,29 +65,29 @@ def inputs(parts: Sequence[Array]) -> Array:
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """All parts, one after another."""
+    """Return all parts, concatenated."""
     if any(not part.ndim for part in parts):
-        raise DataError("a single number where a row for every sample should be")
+        raise DataError("there is a single number instead of a row for every sample")
     if len({(_kind(part), part.shape[1:]) for part in parts}) > 1:
         shown = ", ".join(f"{part.dtype} {part.shape}" for part in parts)
-        raise DataError(f"arrays of its parts do not fit together: {shown}")
+        raise DataError(f"the arrays of its parts differ: {shown}")
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _kind(values: Array) -> str:
-    """Whole numbers are of one kind, but for the longest unsigned ones: numpy joins those as floats."""
+    """Return the kind of number. Long unsigned integers are separate, because numpy joins them as floats."""
     whole = values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64)
     return "whole" if whole else values.dtype.kind
 
 
 def _single(values: Array) -> Array:
-    """As float32. What is too large for it becomes infinite, and `Samples` says where."""
+    """Return the values as float32. Values that overflow become infinite, and `Samples` reports them."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False)
 
 
 def channels_first(images: Array) -> Array:
-    """A view of images, (n, h, w) or (n, h, w, c), as (n, c, h, w); of anything else, the thing itself."""
+    """Return a view of images, (n, h, w) or (n, h, w, c), as (n, c, h, w); other arrays unchanged."""
     if images.ndim == 3:
         return images[:, np.newaxis]
     if images.ndim == 4 and images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
@@ -96,7 +96,7 @@ def channels_first(images: Array) -> Array:
 
 
 def shrunk(images: Array, by: int) -> Array:
-    """Images (n, c, h, w), averaged over squares of `by` pixels."""
+    """Return images (n, c, h, w), averaged over squares of `by` pixels."""
     if by == 1:
         return images
     if images.ndim != 4 or images.dtype.kind != "f" or by < 1 or any(side % by for side in images.shape[2:]):

@@ -1,8 +1,8 @@
-"""What the standard files are known by.
+"""Checksums of the standard data set files.
 
-MNIST and Fashion-MNIST go by what is in them, so that it does not matter who packed them; of EMNIST,
-only the checksums of the packed files are published. MD5 tells a damaged file from a good one, which
-is all that is asked of it here; it is what the data sets were published with.
+MNIST and Fashion-MNIST are identified by their unpacked content, so it does not matter how they were packed.
+For EMNIST, only checksums of the packed files are published. MD5 is sufficient to detect damage, and it is
+what the data sets were published with.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ PACKED: Digests = {
 
 
 def digest(kind: str, *pieces: bytes | memoryview) -> str:
-    """Of all pieces together, as "kind:hexadecimal"."""
+    """Return the digest of all pieces together, as "kind:hexadecimal"."""
     total = hashlib.new(kind, usedforsecurity=False)
     for piece in pieces:
         total.update(piece)
@@ -87,7 +87,7 @@ def digest(kind: str, *pieces: bytes | memoryview) -> str:
 
 
 def verify(dataset: str, path: Path, *pieces: bytes | memoryview) -> None:
-    """Compares a file, whose unpacked content is in `pieces`, with what is known of it, if anything is."""
+    """Compare a file, whose unpacked content is `pieces`, with its known checksum, if there is one."""
     plain = path.name.removesuffix(".gz").replace(".idx", "-idx")
     if expected := CONTENT.get((dataset, plain)):
         compare(expected, digest(expected.partition(":")[0], *pieces))
@@ -96,11 +96,11 @@ def verify(dataset: str, path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def compare(expected: str, found: str) -> None:
-    """Raises unless both are the same."""
+    """Raise `DataError` unless both digests are equal."""
     if found == expected:
         return
     other = [f"; it is {name} of {dataset}" for (dataset, name), known in CONTENT.items() if known == found]
     raise DataError(
-        f"wrong checksum: expected {expected}, found {found}{''.join(other)}. The file is damaged, or of "
-        "another edition: fetch it again, or pass check=False to read it all the same"
+        f"wrong checksum: expected {expected}, found {found}{''.join(other)}. The file is damaged, or "
+        "another edition: download it again, or pass check=False to read it anyway"
     )

@@ -1,8 +1,8 @@
-"""CIFAR-10: 60,000 colour images of ten classes, as Python batches or as binary ones.
+"""CIFAR-10: 60,000 colour images of ten classes, from Python or binary batches.
 
-The Python batches are pickles, and a pickle can run any code it likes. So the names in it lead to
-stand-ins that do nothing but note what they are given, no other names are known, and numpy's own
-unpickling is never reached: the array is built here, from its bytes, once they have been checked.
+The Python batches are pickles, and a pickle can run arbitrary code. So the names in it are resolved to
+stand-ins that only record their arguments, other names are rejected, and numpy's own unpickling is never
+reached: the array is built here from its bytes, after they have been checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMAGE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _LARGEST = 1 << 26  # twice the size of a batch
 
-# How the pickle of a batch is built: it has six tuples or so, and refers back to none of them.
+# The structure of a batch's pickle: it has about six tuples and never refers back to one.
 _PROTOCOL = 2
 _TUPLES = 100
 _TEXTS = frozenset(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE"))
@@ -40,9 +40,10 @@ _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "t
 
 
 def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """50,000 images to train and 10,000 to test, float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9.
+    """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9.
 
-    `check=False` reads other editions too, with as many images in a batch as there are.
+    There are 50,000 for training and 10,000 for testing. `check=False` also reads other editions, with any
+    number of images per batch.
     """
     pixels, labels = [], []
     for path in batch_files(directory, part):
@@ -54,10 +55,10 @@ def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> 
 
 
 def batch_files(directory: str | Path, part: str = "all") -> Iterator[Path]:
-    """The batches of a part. Raises `DataError` where one is missing."""
+    """Yield the batches of a part. Raise `DataError` if one is missing."""
     for name in (name for one in files.parts(part) for name in _BATCHES[one]):
-        names, places = (name, f"{name}.bin"), (".", "cifar-10-batches-py", "cifar-10-batches-bin")
-        yield files.find(directory, names, _ORIGIN, places)
+        names, folders = (name, f"{name}.bin"), (".", "cifar-10-batches-py", "cifar-10-batches-bin")
+        yield files.find(directory, names, _ORIGIN, folders)
 
 
 def _read(path: Path, check: bool) -> tuple[Array, Array]:
@@ -71,18 +72,20 @@ def _read(path: Path, check: bool) -> tuple[Array, Array]:
 
 
 def _binary(data: bytes) -> tuple[Array, Array]:
-    """Records of a label and an image."""
+    """Return images and labels from records of a label and an image."""
     if len(data) % (1 + _PIXELS):
-        raise DataError(f"{len(data)} bytes are no whole number of records of {1 + _PIXELS}: it is cut short")
+        raise DataError(
+            f"{len(data)} bytes are not a multiple of the record size {1 + _PIXELS}: it is truncated"
+        )
     records = np.frombuffer(data, np.uint8).reshape(-1, 1 + _PIXELS)
     return records[:, 1:], records[:, 0]
 
 
 def _python(data: bytes) -> tuple[Array, Array]:
-    """A pickled dictionary, in which b"data" are the images and b"labels" a list."""
+    """Return images and labels from a pickled dictionary with b"data" and the list b"labels"."""
     batch = _unpickled(data)
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
-        raise DataError("it is no batch of CIFAR-10: data and labels are missing")
+        raise DataError("it is not a batch of CIFAR-10: data or labels are missing")
     labels = batch[b"labels"]
     if not isinstance(labels, list) or any(
         type(label) is not int or not -1 < label < 256 for label in labels
@@ -90,7 +93,7 @@ def _python(data: bytes) -> tuple[Array, Array]:
         raise DataError("its labels are not a list of small whole numbers")
     pixels = batch[b"data"]
     if not isinstance(pixels, _Array):
-        raise DataError("its data is no array")
+        raise DataError("its data is not an array")
     return pixels.bytes(len(labels)), np.array(labels, np.int64)
 
 
@@ -100,15 +103,17 @@ def _unpickled(data: bytes) -> object:
         return _Batch(io.BytesIO(data), encoding="bytes").load()
     except DataError:
         raise
-    except Exception as error:  # Damaged pickles fail in every way that there is.
-        raise DataError(f"it is no pickle of Python 2, or cut short ({error}): fetch it again") from error
+    except Exception as error:  # a damaged pickle can raise anything
+        raise DataError(
+            f"it is not a pickle of Python 2, or truncated ({error}): download it again"
+        ) from error
 
 
 def _screen(data: bytes) -> None:
-    """Refuses pickles that a few bytes of make the reader take up memory or time without end.
+    """Raise `DataError` for pickles in which a few bytes take unlimited memory or time.
 
-    A tuple that holds another twice, which holds a third twice, and so on, takes ages to look up in a
-    dictionary; one that is nested too deep ends the process. So tuples are few, and used once.
+    Nested tuples that each hold another one twice take exponential time to hash, and deep nesting crashes the
+    process. So only few tuples are allowed, and each is used once.
     """
     shared: set[int] = set()
     before, tuples = "", 0
@@ -117,28 +122,30 @@ def _screen(data: bytes) -> None:
         tuples += "TUPLE" in name
         if "PUT" in name and isinstance(argument, int):
             if argument > number:
-                raise DataError("its pickle remembers more things than it holds: it is forged")
+                raise DataError("its pickle has more memo entries than objects: it is forged")
             shared.discard(argument)
             if before in _SHARED:
                 shared.add(argument)
         recalled = "GET" in name and argument not in shared
         if opcode.proto > _PROTOCOL or name == "DUP" or recalled or tuples > _TUPLES:
-            raise DataError("its pickle is built as Python 2 never builds one of a batch: it is forged")
+            raise DataError(
+                "its pickle has a structure that Python 2 does not produce for a batch: it is forged"
+            )
         before = name
 
 
 class _Dtype:
-    """Stands in for numpy.dtype."""
+    """Stand-in for numpy.dtype."""
 
     def __init__(self, name: object, *_: object) -> None:
         self.name = name
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and the like, which bytes have none of."""
+        """Ignore byte order and alignment, which do not matter for bytes."""
 
 
 class _Array:
-    """Stands in for numpy.ndarray."""
+    """Stand-in for numpy.ndarray."""
 
     state: object = None
 
@@ -146,7 +153,7 @@ class _Array:
         self.state = state
 
     def bytes(self, rows: int) -> Array:
-        """The array, if it is `rows` images of bytes."""
+        """Return the array, if it is `rows` images of bytes. Raise `DataError` otherwise."""
         match self.state:
             case (_, (int(height), int(width)), _Dtype(name=b"u1"), int(fortran), bytes(content)):
                 if (height, width) == (rows, _PIXELS) and len(content) == rows * _PIXELS:
@@ -158,7 +165,7 @@ class _Array:
 
 
 def _reconstruct(*_: object) -> _Array:
-    """Stands in for the function of this name in numpy, which makes an empty array."""
+    """Stand-in for the function of this name in numpy, which makes an empty array."""
     return _Array()
 
 
@@ -171,12 +178,12 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 
 
 class _Batch(pickle.Unpickler):
-    """Reads pickles that hold numbers, strings, lists, dictionaries and arrays, and nothing else."""
+    """Reads pickles that contain only numbers, strings, lists, dictionaries and arrays."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         if (module_name, global_name) not in _STAND_INS:
             raise DataError(
-                f"its pickle asks for {module_name}.{global_name}, which no batch of "
+                f"its pickle refers to {module_name}.{global_name}, which no batch of "
                 "CIFAR-10 does: do not trust it"
             )
         return _STAND_INS[module_name, global_name]

@@ -1,18 +1,18 @@
-"""The synthetic regression of the Fed+ paper, "Robustness and personalization in federated learning"
-("a unified approach via regularization").
+"""The synthetic regression of the Fed+ paper, "Robustness and personalization in federated learning".
 
-For party k of N, with N(mean, variance) and Laplace noise of scale 0.5 in every coordinate:
+The subtitle is "a unified approach via regularization". For party k of N, with N(mean, variance) and Laplace
+noise of scale 0.5 in every coordinate:
 
-    w_k = c + noise, c ~ N(0, 5) once for all parties but the last, which has a c ~ N(0, 50) of its own;
+    w_k = c + noise, c ~ N(0, 5) once for all parties but the last, which has its own c ~ N(0, 50);
     m_k ~ N(0, 0.5),  x ~ N(m_k, S),  y = w_k x + N(0, 2).
 
-The paper leaves three things open. They are read here as follows.
+The paper leaves three points open. They are interpreted as follows.
 
 * The variances S_jj = mod(j, 50)^-1.1 are infinite for every fiftieth j. The remainder is taken from 1 to 50.
-* m_k has coordinates of its own, drawn one by one, as the means of the paper's other data set have.
-* The second argument of N is a variance, as the covariance 5 I says. With standard deviations, the model
-  zero would have a mean squared error of some 90 000, which 50 samples for 1000 weights could not bring down
-  to the 1 048 to 4 268 of the paper's Table 2; with variances, it has some 6 000.
+* The coordinates of m_k are drawn separately, like the means of the paper's other data set.
+* The second argument of N is a variance, as the covariance 5 I says. With standard deviations, the zero model
+  would have a mean squared error of about 90 000, which 50 samples for 1000 weights could not reduce to the
+  1 048 to 4 268 of the paper's Table 2. With variances, it is about 6 000.
 
 No code was released, so the order of draws is our own.
 """
@@ -33,7 +33,7 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionRecipe:
-    """Sizes, and the variances of the paper; the last `outliers` parties have a center of their own."""
+    """Sizes, and the variances of the paper; the last `outliers` parties have their own center."""
 
     parties: int = 10
     outliers: int = 1
@@ -42,7 +42,7 @@ class RegressionRecipe:
     test: float = 0.5
     center: float = 5.0
     outlying_center: float = 50.0
-    laplace: float = 0.5  # scale of the noise that makes weights personal
+    laplace: float = 0.5  # scale of the noise between parties' weights
     input_mean: float = 0.5
     noise: float = 2.0
     period: int = 50
@@ -56,18 +56,16 @@ class RegressionRecipe:
         if self.outliers > self.parties:
             raise DataError(f"{self.outliers} outliers among {self.parties} parties: lower `outliers`")
         if not 0 <= self.test < 1 or not self.training:
-            raise DataError(
-                f"with a share of {self.test!r} to test, nothing is left to train on: lower `test`"
-            )
+            raise DataError(f"with a test share of {self.test!r}, no training samples are left: lower `test`")
 
     @property
     def training(self) -> int:
-        """How many samples a party trains on."""
+        """Return the number of training samples of a party."""
         return self.samples - round(self.test * self.samples)
 
 
 def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) -> Federation:
-    """Parties with linear models of their own. Inputs and targets are in single precision."""
+    """Return parties with their own linear models. Inputs and targets are in single precision."""
     recipe = recipe or RegressionRecipe()
     weights = true_weights(rng, recipe)
     return Federation(
@@ -77,7 +75,7 @@ def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) 
 
 
 def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
-    """Those of all parties, one to a row; the first draws of `fed_plus_regression`."""
+    """Return the weights of all parties, one per row: the first draws of `fed_plus_regression`."""
     center, outlying = (
         rng.normal(0.0, sqrt(variance), recipe.features)
         for variance in (recipe.center, recipe.outlying_center)
@@ -88,7 +86,7 @@ def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
 
 
 def input_variances(recipe: RegressionRecipe) -> Array:
-    """1, 2^-1.1, ... up to 50^-1.1, over and over."""
+    """Return 1, 2^-1.1, ... up to 50^-1.1, repeated."""
     return (1.0 + np.arange(recipe.features) % recipe.period) ** -recipe.decay
 
 
@@ -98,7 +96,7 @@ def _party(rng: Generator, recipe: RegressionRecipe, weights: Array) -> ClientDa
     inputs = mean + np.sqrt(input_variances(recipe)) * rng.standard_normal(shape)
     targets = inputs @ weights + rng.normal(0.0, sqrt(recipe.noise), recipe.samples)
     samples = Samples(inputs.astype(np.float32), targets.astype(np.float32))
-    # Samples are independent of each other, so the first of them are as random as any.
+    # Samples are independent, so the first ones are a random choice.
     cut = recipe.training
     nothing = samples.take(np.arange(0))
     return ClientData(samples.take(np.arange(cut)), nothing, samples.take(np.arange(cut, recipe.samples)))

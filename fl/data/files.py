@@ -1,8 +1,7 @@
-"""Reading the files of a data set: where they are, how much is in them, and what is wrong with them.
+"""Reading of data set files: where they are, how large they are, and whether they are intact.
 
-A file is a stranger's bytes until it has been checked. What it says about its own size is compared
-with what can be in it before memory is set aside, and whatever goes wrong is reported as a
-`DataError` that starts with the path of the file.
+Files are untrusted. The size that a file claims is compared with what it can contain before memory is
+allocated, and every error is reported as a `DataError` that starts with the path of the file.
 """
 
 from __future__ import annotations
@@ -20,42 +19,45 @@ import numpy as np
 from fl.errors import DataError
 from fl.samples import Array
 
-# Nothing larger is read: the largest standard file, EMNIST by class, is an eighth of this.
+# Limit on the size of files: the largest standard file, EMNIST by class, is an eighth of this.
 LARGEST = 4 << 30
 
-# Deflate cannot do better: a longest match of 258 bytes in two bits.
+# The best ratio of deflate: a longest match of 258 bytes in two bits.
 _DEFLATE_RATIO = 1032
 
 _PARTS = {"train": ("train",), "test": ("test",), "all": ("train", "test")}
 
 
 def parts(part: str) -> tuple[str, ...]:
-    """The parts of a data set that `part` stands for."""
+    """Return the parts of a data set that `part` selects."""
     if part not in _PARTS:
-        raise DataError(f"part {part!r} is none of {', '.join(_PARTS)}")
+        raise DataError(f"part must be one of {', '.join(_PARTS)}, not {part!r}")
     return _PARTS[part]
 
 
-def find(directory: str | Path, names: Sequence[str], origin: str, places: Sequence[str] = (".",)) -> Path:
-    """The first file of one of these names, plain or with .gz, in one of these places in a directory.
+def find(
+    directory: str | Path, names: Sequence[str], origin: str, subdirectories: Sequence[str] = (".",)
+) -> Path:
+    """Return the first file with one of these names, plain or with .gz, in one of these subdirectories.
 
-    The first place is the directory itself.
+    The first subdirectory is the directory itself. Raise `DataError` if there is none.
     """
     root = Path(directory)
     if not root.is_dir():
-        raise DataError(f"{root} is no directory, and {names[0]} was to be read from it. {origin}")
+        raise DataError(f"{root} is not a directory: {names[0]} is read from it. {origin}")
     accepted = [name + end for name in names for end in ("", ".gz")]
-    for place in places:
+    for subdirectory in subdirectories:
         for name in accepted:
-            if (path := root / place / name).is_file():
+            if (path := root / subdirectory / name).is_file():
                 return path
-    inside = f", and there in {', '.join(places[1:])}," if len(places) > 1 else ""
+    others = ", ".join(subdirectories[1:])
+    inside = f", and there in {others}," if others else ""
     raise DataError(f"{names[0]} is missing: looked in {root}{inside} for {' or '.join(accepted)}. {origin}")
 
 
 @contextmanager
 def blame(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file is reported with its path."""
+    """Report every error in reading a file as a `DataError` with its path."""
     try:
         yield
     except DataError as error:
@@ -64,20 +66,20 @@ def blame(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
     except gzip.BadGzipFile as error:
         raise DataError(
-            f"{path}: damaged, or no gzip file ({error}). If a browser has unpacked it, take .gz off its "
-            "name; otherwise fetch it again"
+            f"{path}: damaged, or not a gzip file ({error}). If it was unpacked, remove .gz from its "
+            "name; otherwise download it again"
         ) from error
     except EOFError as error:
-        raise DataError(f"{path}: it is cut short: fetch it again") from error
+        raise DataError(f"{path}: it is truncated: download it again") from error
     except (zlib.error, zipfile.BadZipFile, RuntimeError) as error:
-        raise DataError(f"{path}: damaged ({error}): fetch it again") from error
+        raise DataError(f"{path}: damaged ({error}): download it again") from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a file, unpacked if its name ends in .gz."""
+    """Yield the bytes of a file, unpacked if its name ends in .gz."""
     with blame(path):
         if path.suffix == ".gz":
             with gzip.open(path) as packed:
@@ -88,17 +90,17 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def bounded(path: Path, size: int) -> None:
-    """Refuses more bytes than can be in the file; to be asked before memory is set aside for them."""
+    """Raise `DataError` if the file cannot contain `size` bytes. Call it before allocating memory."""
     if size > LARGEST:
         raise DataError(f"it claims to hold {size} bytes; at most {LARGEST} are read")
     if size > _capacity(path):
         raise DataError(
-            f"it claims to hold {size} bytes, but is only {path.stat().st_size} long: cut short, or damaged"
+            f"it claims to hold {size} bytes, but is only {path.stat().st_size} long: truncated, or damaged"
         )
 
 
 def fill(stream: io.BufferedIOBase, array: Array) -> Array:
-    """The array, with the next bytes of a stream in it."""
+    """Fill the array with the next bytes of the stream, and return it."""
     if array.nbytes:
         view = array.reshape(-1).view(np.uint8).data
         while view:
@@ -110,20 +112,23 @@ def fill(stream: io.BufferedIOBase, array: Array) -> Array:
 
 
 def end(stream: io.BufferedIOBase) -> None:
-    """Makes sure that nothing is left. It also has gzip and zip compare their own checksums."""
+    """Raise `DataError` unless the stream is at its end.
+
+    This also makes gzip and zip verify their checksums.
+    """
     if stream.read(1):
-        raise DataError("it holds more than its header says: damaged, or of another kind")
+        raise DataError("it is longer than its header says: damaged, or of another kind")
 
 
 def content(path: Path, limit: int = LARGEST) -> bytes:
-    """All bytes of a file, which may not be more than `limit`."""
+    """Return all bytes of a file. Raise `DataError` if there are more than `limit`."""
     with opened(path) as stream:
         data = stream.read(min(limit, _capacity(path)) + 1)
         if len(data) > limit:
-            raise DataError(f"it holds more than {limit} bytes, which is no file of this kind")
+            raise DataError(f"it is longer than {limit} bytes, so it is not a file of this kind")
         return data
 
 
 def _capacity(path: Path) -> int:
-    """How many bytes a file holds at most, once it is unpacked."""
+    """Return the largest number of bytes that a file can have when unpacked."""
     return path.stat().st_size * (_DEFLATE_RATIO if path.suffix in (".gz", ".npz") else 1)

@@ -1,12 +1,12 @@
-"""The synthetic task of the paper on differentially private federated quantiles: Gaussian classes.
+"""Gaussian classes: the synthetic task of the paper on differentially private federated quantiles.
 
-"Differentially private federated quantiles with the distributed discrete Gaussian mechanism" has it from
-scikit-learn's `make_classification`. This module makes the same numbers with numpy alone, for one cluster to
-a class, centers that are not on a hypercube, and no repeated features:
+"Differentially private federated quantiles with the distributed discrete Gaussian mechanism" uses
+scikit-learn's `make_classification`. This module makes the same numbers with numpy alone, for one cluster per
+class, centers that are not on a hypercube, and no repeated features:
 
 1. Every class has a corner of a hypercube of side 2 * `separation` around zero, in as many dimensions as
-   there are informative features. Its center is the corner, scaled by one random factor of the class and by
-   one of every feature.
+   there are informative features. Its center is the corner, scaled by one random factor per class and one
+   per feature.
 2. Informative features: standard normal, times a random matrix of the class, plus its center.
 3. Redundant features: the informative ones, times a random matrix. All others: standard normal.
 4. A fraction `flip` of labels is drawn anew; samples, then features, are shuffled.
@@ -29,13 +29,13 @@ from fl.partition.classes import dirichlet
 from fl.samples import Array, Samples
 
 SEED: Final = 2345
-_CROWDED: Final = 0.01  # From this share of corners on, the original draws them in another way.
-_BITS: Final = 30  # The original draws corners of more dimensions in two parts.
+_CROWDED: Final = 0.01  # From this share of corners on, scikit-learn draws them by another method.
+_BITS: Final = 30  # scikit-learn draws corners of more dimensions in two parts.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTask:
-    """What samples are like: the paper's numbers, and scikit-learn's where the paper has none (`flip`)."""
+    """The distribution of samples: the paper's numbers, and scikit-learn's default for `flip`."""
 
     features: int = 20
     informative: int = 15
@@ -53,16 +53,16 @@ class ClassTask:
             raise DataError(f"flip must be a share from 0 to 1, not {self.flip!r}", parameter="flip")
         if self.informative > _BITS or self.classes >= _CROWDED * 2**self.informative:
             raise DataError(
-                f"{self.classes} classes at the corners of {self.informative} dimensions are drawn in a way "
-                f"that is not offered: have at most {_BITS} informative features, and more than "
+                f"{self.classes} classes at corners of {self.informative} dimensions are drawn by a method "
+                f"that is not supported: use at most {_BITS} informative features, and more than "
                 "100 corners, 2 to the power of informative features, for each class"
             )
 
 
 def classification(samples: int, *, task: ClassTask | None = None, seed: int = SEED) -> Samples:
-    """`samples` samples, about equally many of each class, in double precision.
+    """Return `samples` samples, about equally many of each class, in double precision.
 
-    They are those of `make_classification(samples, task.features, n_informative=..., n_redundant=...,
+    They equal those of `make_classification(samples, task.features, n_informative=..., n_redundant=...,
     n_classes=..., n_clusters_per_class=1, class_sep=..., hypercube=False, flip_y=..., random_state=seed)`:
     labels exactly, and inputs up to the rounding of matrix products, which is the same on the same machine
     with the same numpy.
@@ -88,7 +88,7 @@ def _centers(task: ClassTask, rng: RandomState) -> Array:
     while len(corners) < task.classes:
         if (corner := int(rng.randint(2**task.informative))) not in corners:
             corners.append(corner)
-    # A bit of the number says on which side the corner is, the highest bit for the first feature.
+    # Each bit of the number gives the side of the corner, the highest bit for the first feature.
     sides = np.array(corners)[:, None] >> np.arange(task.informative)[::-1] & 1
     centers = sides * (2 * task.separation) - task.separation
     centers *= rng.uniform(size=(task.classes, 1))
@@ -97,7 +97,7 @@ def _centers(task: ClassTask, rng: RandomState) -> Array:
 
 
 def _inputs(task: ClassTask, labels: Array, centers: Array, rng: RandomState) -> Array:
-    """Of samples that are sorted by label; features in the order informative, redundant, others."""
+    """Return inputs of samples sorted by label; features in the order informative, redundant, others."""
     inputs = np.zeros((len(labels), task.features))
     known = inputs[:, : task.informative]
     known[:] = rng.standard_normal(known.shape)
@@ -117,9 +117,9 @@ def _mixing(rows: int, columns: int, rng: RandomState) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPopulation:
-    """How many clients of each kind, with how many samples, and the Dirichlet parameters of their labels.
+    """The number of clients of each kind, their samples, and the Dirichlet parameters of their labels.
 
-    Clients that are held out have far fewer classes each: they are what a fair model must be good for.
+    Held-out clients have far fewer classes each: they test the fairness of a model.
     """
 
     clients: int = 2500
@@ -142,11 +142,11 @@ def quantile_task(
     total: int = 500_000,
     seed: int = SEED,
 ) -> Federation:
-    """The paper's federation: `total` samples of which every client gets some, without replacement.
+    """Return the paper's federation: each client gets some of `total` samples, without replacement.
 
-    `seed` is that of the samples, `rng` for who gets which. Clients 0, 1, ... train. The held-out clients
-    follow: first those for validation, whose samples are in `validation`, then those to test, in `test`.
-    As a client must have something to train on, both have the same samples in `train` as well.
+    `seed` generates the samples, `rng` assigns them. Clients 0, 1, ... train. The held-out clients follow:
+    first those for validation, with their samples in `validation`, then those for testing, in `test`. Since
+    a client must have training data, both have the same samples in `train` as well.
     """
     crowd, task = crowd or ClientPopulation(), task or ClassTask()
     pool = classification(total, task=task, seed=seed)
@@ -162,10 +162,10 @@ def quantile_task(
         validation = mine if 0 <= kind < crowd.validation else nothing
         return ClientData(mine, validation, mine if kind >= crowd.validation else nothing)
 
-    everybody = {client: holding(client) for client in range(len(alphas))}
+    data_of = {client: holding(client) for client in range(len(alphas))}
     return Federation(
-        {client: data for client, data in everybody.items() if client < crowd.clients},
-        {client: data for client, data in everybody.items() if client >= crowd.clients},
+        {client: data for client, data in data_of.items() if client < crowd.clients},
+        {client: data for client, data in data_of.items() if client >= crowd.clients},
         classes=task.classes,
         name="quantile task",
     )

@@ -1,10 +1,10 @@
-"""Data sets as LEAF writes them: json files of users, and what each of them holds.
+"""Data sets in LEAF's format: json files of users and their samples.
 
     {"users": [name, ...], "num_samples": [count, ...], "user_data": {name: {"x": [...], "y": [...]}}}
 
 The files are in train/ and test/, or, before LEAF has split them, in all_data/. Inputs are lists of
-numbers, or texts of one length (its Shakespeare), which become the places of their characters in the
-vocabulary. Tweets (its Sent140) would first have to be turned into numbers.
+numbers, or texts of equal length (its Shakespeare), which become the indices of their characters in the
+vocabulary. Tweets (its Sent140) must be converted to numbers first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LETTERS = (
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 )  # fmt: skip
 
-_FOREIGN = 255  # stands for every character that is not among the letters
+_FOREIGN = 255  # code of every character outside the vocabulary
 _ORIGIN = "LEAF (github.com/TalwalkarLab/leaf) makes them: its preprocess.sh writes all_data, train and test"
-_PLACES = (".", "data")
+_SUBDIRECTORIES = (".", "data")
 
 
 def leaf(
@@ -39,11 +39,11 @@ def leaf(
     letters: str = LETTERS,
     drop_empty: bool = False,
 ) -> OwnedSamples:
-    """All samples of the part, by user; a user of both parts is one owner.
+    """Return all samples of the part, by user; a user in both parts is one owner.
 
     `shape`       of an input, such as (1, 28, 28): the files hold images as plain lists.
-    `drop_empty`  leaves out users without samples, which are an error otherwise. Users whose samples
-                  are all of one class are fine.
+    `drop_empty`  leave out users without samples, which are an error otherwise. All samples of a user may be
+                  of one class.
     """
     users: dict[str, int] = {}
     pieces: list[Samples] = []
@@ -57,22 +57,24 @@ def leaf(
                 pieces.append(_samples(user, x, y, shape, letters))
                 kinds.add((isinstance(x[0], str), isinstance(y[0], str)))
                 if len(kinds) > 1:
-                    raise DataError(f"user {user!r} has texts and others numbers, or the reverse: mend it")
+                    raise DataError(
+                        f"user {user!r} has texts and others have numbers, or the reverse: make them alike"
+                    )
                 owner.append(np.full(len(x), users.setdefault(user, len(users))))
     return OwnedSamples(_joined(pieces, Path(directory)), np.concatenate(owner), tuple(users))
 
 
 def json_files(directory: Path, part: str) -> list[Path]:
-    """The files of a part, in the order of their names."""
+    """Return the files of a part, sorted by name. Raise `DataError` if there are none."""
     folders = files.parts(part)
-    for place in _PLACES:
-        if part == "all" and (found := sorted((directory / place / "all_data").glob("*.json"))):
+    for subdirectory in _SUBDIRECTORIES:
+        if part == "all" and (found := sorted((directory / subdirectory / "all_data").glob("*.json"))):
             return found
-        by_folder = [sorted((directory / place / folder).glob("*.json")) for folder in folders]
+        by_folder = [sorted((directory / subdirectory / folder).glob("*.json")) for folder in folders]
         if all(by_folder):
             return [path for paths in by_folder for path in paths]
     wanted = " and ".join(folders) + (", or all_data" if part == "all" else "")
-    where = ", ".join(str(directory / place) for place in _PLACES)
+    where = ", ".join(str(directory / each) for each in _SUBDIRECTORIES)
     raise DataError(f"json files are missing: looked in {where} for *.json in {wanted}. {_ORIGIN}")
 
 
@@ -81,17 +83,20 @@ def _parsed(path: Path) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
-        raise DataError(f"no json, or cut short ({error}): make it again") from error
+        raise DataError(f"not json, or truncated ({error}): make it again") from error
 
 
 def _users(data: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Each user with its inputs and targets, which are as many as the file says."""
+    """Yield each user with its inputs and targets.
+
+    Raise `DataError` if their number differs from num_samples.
+    """
     match data:
         case {"users": list(users), "num_samples": list(counts), "user_data": dict(held)}:
             if len(users) != len(counts):
                 raise DataError(f"{len(users)} users, but {len(counts)} in num_samples")
         case _:
-            raise DataError("it is not LEAF's: users, num_samples and user_data are missing")
+            raise DataError("it is not in LEAF's format: users, num_samples or user_data is missing")
     seen = set()
     for user, count in zip(users, counts, strict=True):
         if str(user) in seen:
@@ -117,11 +122,11 @@ def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | Non
 
 
 def _numbers(values: list[Any], letters: str) -> Array:
-    """One row for each value; texts as the places of their characters."""
+    """Return one row per value; characters of texts become indices in the vocabulary."""
     if any(isinstance(value, str) for value in values):
         rows = [encode(value, letters) for value in values if isinstance(value, str)]
         if len(rows) != len(values) or len({len(row) for row in rows}) > 1:
-            raise DataError("texts of different lengths, or among numbers")
+            raise DataError("texts of different lengths, or mixed with numbers")
         return np.stack(rows).astype(np.int64)
     found: Array = np.array(values)
     if found.dtype.kind not in "fi":
@@ -140,18 +145,20 @@ def _joined(pieces: list[Samples], directory: Path) -> Samples:
 
 
 def _single(values: Array) -> Array:
-    """Floats of both kinds in one: where all numbers of a user happen to be whole, json does not say more."""
+    """Return floats of both precisions as float32.
+
+    json does not distinguish them from integers for some users.
+    """
     return values.astype(np.float32, copy=False) if values.dtype.kind == "f" else values
 
 
-# The eighty of LEAF's Shakespeare, in its order, so that models and results can be compared.
 def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
-    """The place of each character among `letters`, as bytes; with `drop`, others are left out.
+    """Return the index of each character in `letters`, as bytes; `drop` omits other characters.
 
-    They are bytes because windows over a text repeat every character as often as a window is long.
+    Bytes save memory, because windows over a text repeat every character many times.
     """
     if not 0 < len(letters) == len(set(letters)) <= _FOREIGN:
-        raise DataError(f"a vocabulary is 1 to {_FOREIGN} different letters")
+        raise DataError(f"letters must be 1 to {_FOREIGN} different characters")
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     known = np.array([ord(letter) for letter in letters], np.uint32)
     table = np.full(int(known.max()) + 2, _FOREIGN, np.uint8)
@@ -163,6 +170,6 @@ def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
     elif foreign.any():
         at = int(np.argmax(foreign))
         raise DataError(
-            f"character {text[at]!r} at {at} is not in the vocabulary: take it out, or pass other letters"
+            f"character {text[at]!r} at {at} is not in the vocabulary: remove it, or pass other letters"
         )
     return codes

@@ -1,13 +1,13 @@
-"""The synthetic data set of "LEAF: a benchmark for federated settings": clients' models come in clusters.
+"""The synthetic data set of "LEAF: a benchmark for federated settings": clients' models form clusters.
 
-Another generator than synthetic(alpha, beta), in spite of the name. With N(mean, standard deviation):
+It differs from synthetic(alpha, beta), in spite of the name. With N(mean, standard deviation):
 
     Q ~ N(0, 1), (features + 1) x classes x clusters; a cluster's mean ~ N(c, 1) with c ~ N(0, 1);
     for every client: a cluster, B ~ N(0, 1), v ~ N(B, 1), x ~ N(v, S) with variances S_jj = j^-1.2,
     m ~ N(mean of its cluster, 0.1), logits = (1, x) Q m + noise ~ N(0, 0.1).
 
-The label is the argmax of a softmax that, in the released script, is taken over a client's samples, not over
-the classes: a client's rarer classes are favoured. This is kept, as it is what the data set is.
+The label is the argmax of a softmax. In the released script the softmax is over a client's samples instead of
+the classes, which favours the client's rarer classes. This is kept, because it defines the data set.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def leaf_synthetic(
     shares: SplitFractions = TENTH,
     seed: int = SEED,
 ) -> Federation:
-    """The federation of LEAF's script, draw by draw.
+    """Return the federation of LEAF's script, draw by draw.
 
     `clusters`  the probability of each; the script has one.
-    `minimum`   is added to a lognormal size with parameters 3 and 2, and `largest` is the limit of the sum.
+    `minimum`   is added to a lognormal size with parameters 3 and 2, and `largest` limits the sum.
 
-    How LEAF divides samples into those to train on and to test is not reproduced.
+    LEAF's split into training and test samples is not reproduced.
     """
     for name, value, least in (("clients", clients, 1), ("classes", classes, 2), ("features", features, 1)):
         counted(name, value, least)
@@ -55,9 +55,9 @@ def leaf_synthetic(
         raise DataError(f"probabilities of clusters must be positive and add up to 1, not {list(clusters)}")
     sizes = RandomState(checked_seed(seed)).lognormal(3, 2, clients).astype(int)
     # The script seeds the generator a second time before it draws anything else.
-    world = _World(RandomState(seed), classes, features, clusters)
+    clustered = _ClusterModel(RandomState(seed), classes, features, clusters)
     order = random.Random(seed)
-    made = [world.client(min(size + minimum, largest)) for size in sizes]
+    made = [clustered.client(min(size + minimum, largest)) for size in sizes]
     return Federation(
         {client: divided(samples, shares, order) for client, samples in enumerate(made)},
         classes=classes,
@@ -65,8 +65,8 @@ def leaf_synthetic(
     )
 
 
-class _World:
-    """What all clients have in common. The order of draws is that of the script."""
+class _ClusterModel:
+    """The parameters common to all clients. The order of draws is that of the script."""
 
     def __init__(self, rng: RandomState, classes: int, features: int, clusters: Sequence[float]) -> None:
         self._rng = rng
@@ -86,7 +86,7 @@ class _World:
 
 
 def _labels(logits: Array) -> Array:
-    """The argmax of exponentials divided by their sums over samples, in logarithms: nothing overflows."""
+    """Return the argmax of exponentials over their sums over samples, in logarithms to avoid overflow."""
     peak = logits.max(axis=0)
     totals = peak + np.log(np.exp(logits - peak).sum(axis=0))
     labels: Array = (logits - totals).argmax(axis=1)

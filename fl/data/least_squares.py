@@ -1,12 +1,12 @@
-"""The convex problems of "A unifying framework for federated learning", the chapter on splitting schemes.
+"""The least-squares problem of "A unifying framework for federated learning" (chapter on splitting schemes).
 
-Every user i of m has n rows: a matrix A_i and targets b_i. What users minimise together is the sum of
+Every user i of m has n rows: a matrix A_i and targets b_i. Users jointly minimise the sum of
 
     f_i(w) = 1/2 |A_i w - b_i|^2                                   (least squares: `LeastSquaresProblem`)
     f_i(w) = sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n)    (logistic regression: fl/data/logistic.py)
 
-Both know their gradients, their proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and their joint
-optimum, all in double precision: what the chapter plots is the distance of an algorithm from that optimum.
+Both classes compute gradients, proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and the joint
+optimum in double precision: the chapter plots the distance of an algorithm from that optimum.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fl.samples import Array, Samples
 SEED: Final = 100  # of all released scripts
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # it is private
+@dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LeastSquaresProblem:
-    """`a` is users x rows x features, `b` users x rows; `truth` is the model that `b` was made with."""
+    """Data `a` (users x rows x features) and targets `b` (users x rows), made with the model `truth`."""
 
     a: Array
     b: Array
@@ -38,39 +38,43 @@ class LeastSquaresProblem:
     def __post_init__(self) -> None:
         check_shapes(self.a, self.b, self.truth)
         if self.a.shape[0] * self.a.shape[1] < self.a.shape[2]:
-            raise DataError("fewer rows than features, so there is no unique optimum: ask for more rows")
+            raise DataError("fewer rows than features, so there is no unique optimum: use more rows")
 
     @property
     def users(self) -> int:
         return len(self.a)
 
     def objective(self, model: Array) -> float:
-        """The sum over users."""
+        """Return the sum over users."""
         residuals = self.a @ model - self.b
         return 0.5 * float(np.vdot(residuals, residuals))
 
     def gradients(self, models: Array) -> Array:
-        """Every user's, one to a row, at one model for all or at one for each."""
+        """Return every user's gradient, one per row, at one model for all or one per user."""
         return _times(self._squares, self._each(models)) - self._products
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Every user's, exactly: (A'A + I/eta)^-1 (A'b + u/eta). With infinite `eta`, its own optimum."""
+        """Return (A'A + I/eta)^-1 (A'b + u/eta) of every user.
+
+        With infinite `eta`, it is the user's own optimum.
+        """
         inverse = 1.0 / positive_eta(eta)
         values, vectors = self._eigen
         if not inverse and values.min() <= 0:
-            raise DataError("a user with dependent columns has no optimum of its own: choose a finite eta")
+            raise DataError("a user with dependent columns has no unique optimum: choose a finite eta")
         target = self._products + inverse * self._each(points)
         return _times(vectors, _times(np.swapaxes(vectors, 1, 2), target) / (values + inverse))
 
     def averaged(self, steps: float, eta: float) -> Array:
-        """Where federated averaging ends, with so many gradient steps of size `eta` in a round (21).
+        """Return the limit of federated averaging with `steps` gradient steps of size `eta` per round (21).
 
-        Infinitely many steps of any size that converges end at the mean of the users' own optima (Theorem 2).
+        With infinitely many steps of any size that converges, it is the mean of the users' own optima
+        (Theorem 2).
         """
         if math.isinf(steps):
             return np.asarray(self.proximal(np.zeros(self.a.shape[2]), math.inf).mean(axis=0))
         values, vectors = self._eigen
-        # The mean of (1 - eta value)^j over j < k, which is (1 - (1 - eta value)^k) / (k eta value).
+        # The mean of (1 - eta value)^j over j < k is (1 - (1 - eta value)^k) / (k eta value).
         powers = 1.0 - (1.0 - positive_eta(eta) * values) ** steps
         small = values <= 0
         factors = np.where(small, 1.0, powers / np.where(small, 1.0, steps * eta * values))
@@ -83,7 +87,7 @@ class LeastSquaresProblem:
         return np.asarray(np.linalg.solve(self._squares.sum(axis=0), self._products.sum(axis=0)))
 
     def federation(self) -> Federation:
-        """All rows are to train on: the objective is what counts. In double precision."""
+        """Return the federation with all rows for training, in double precision."""
         return as_federation(self.a, self.b, None, "least squares")
 
     def _each(self, models: Array) -> Array:
@@ -99,7 +103,7 @@ class LeastSquaresProblem:
 
     @cached_property
     def _eigen(self) -> tuple[Array, Array]:
-        # One decomposition serves every eta, and a round of all users is a few products.
+        # One decomposition serves every eta, so a round of all users is a few products.
         values, vectors = np.linalg.eigh(self._squares)
         return values, vectors
 
@@ -113,12 +117,12 @@ def least_squares(
     matrices_first: bool = False,
     seed: int = SEED,
 ) -> LeastSquaresProblem:
-    """The chapter's least squares: A and the true model ~ N(0, 1), b = A truth + N(0, noise^2).
+    """Return the chapter's least squares: A and the true model ~ N(0, 1), b = A truth + N(0, noise^2).
 
     `noise`           a standard deviation. The chapter says that the variance is 0.25; its scripts, and its
                       values of heterogeneity, have the standard deviation 0.25.
-    `matrices_first`  draws all matrices before all noise, as the script of the heterogeneity experiment
-                      (Fig. 6) does. The others draw a user's matrix, then that user's noise.
+    `matrices_first`  draw all matrices before all noise, as the script of the experiment in Fig. 6
+                      does. The others draw a user's matrix, then that user's noise.
     """
     for name, value in (("users", users), ("features", features), ("rows", rows)):
         counted(name, value, 1)
@@ -136,7 +140,7 @@ def least_squares(
 
 
 def check_shapes(a: Array, b: Array, truth: Array) -> None:
-    """Raise unless users, rows and features fit together."""
+    """Raise `DataError` unless users, rows and features fit together."""
     if a.ndim != 3 or b.shape != a.shape[:2] or truth.shape != a.shape[2:]:
         raise DataError(
             f"matrices {a.shape}, targets {b.shape} and a model {truth.shape} do not fit: "
@@ -145,14 +149,14 @@ def check_shapes(a: Array, b: Array, truth: Array) -> None:
 
 
 def positive_eta(eta: float) -> float:
-    """`eta`, if a proximal operator has such a step."""
+    """Return `eta`. Raise `DataError` unless it is above zero."""
     if not eta > 0:
         raise DataError(f"eta must be above zero, not {eta!r}", parameter="eta")
     return eta
 
 
 def as_federation(a: Array, b: Array, classes: int | None, name: str) -> Federation:
-    """Users as clients, with nothing but training data."""
+    """Return users as clients that have only training data."""
     nothing = Samples(a[0, :0], b[0, :0])
     clients = {user: ClientData(Samples(a[user], b[user]), nothing, nothing) for user in range(len(a))}
     return Federation(clients, classes=classes, name=name)

@@ -1,4 +1,7 @@
-"""The logistic regression of "A unifying framework for federated learning": see fl/data/least_squares.py."""
+"""The logistic regression problem of "A unifying framework for federated learning".
+
+See fl/data/least_squares.py for the notation.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from fl.federation import Federation
 from fl.proximal import minimum
 from fl.samples import Array
 
-_FLIP: Final = 0.5  # Labels are flipped where noise is at least this far from zero.
+_FLIP: Final = 0.5  # Labels are flipped if the noise is at least this far from zero.
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # it is private
+@dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LogisticProblem:
-    """`a` is users x rows x features, `b` users x rows of -1 and 1; `truth` made `b`, before flips."""
+    """Data `a` (users x rows x features) and labels `b` (users x rows), -1 or 1, made with `truth`."""
 
     a: Array
     b: Array
@@ -38,23 +41,23 @@ class LogisticProblem:
 
     @property
     def decay(self) -> float:
-        """The factor of |w|^2 / 2 in every user's objective: 1 / (m n)."""
+        """Return the factor of |w|^2 / 2 in every user's objective: 1 / (m n)."""
         return 1.0 / self.b.size
 
     def objective(self, model: Array) -> float:
-        """The sum over users; the released scripts divide it by their number."""
+        """Return the sum over users; the released scripts divide it by their number."""
         losses = np.logaddexp(0.0, -(self._signed @ model))
         return float(losses.sum() + 0.5 * self.users * self.decay * (model @ model))
 
     def gradients(self, models: Array) -> Array:
-        """Every user's, one to a row, at one model for all or at one for each."""
+        """Return every user's gradient, one per row, at one model for all or one per user."""
         each = np.broadcast_to(models, (self.users, self.a.shape[2]))
-        return np.array([self._slope(user, model) for user, model in enumerate(each)])
+        return np.array([self._gradient(user, model) for user, model in enumerate(each)])
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Every user's proximal operator, to machine precision.
+        """Return every user's proximal operator, to machine precision.
 
-        The released scripts take 100 gradient steps instead, begun at the current average.
+        The released scripts instead take 100 gradient steps from the current average.
         """
         inverse = 1.0 / positive_eta(eta)
         each = np.broadcast_to(points, (self.users, self.a.shape[2]))
@@ -62,55 +65,55 @@ class LogisticProblem:
 
     @cached_property
     def optimum(self) -> Array:
-        """To machine precision; the released scripts take 5000 gradient steps, or 40 000 smaller ones."""
+        """Return the optimum to machine precision; the released scripts take 5000 gradient steps or more."""
 
-        def slope(model: Array) -> Array:
+        def gradient(model: Array) -> Array:
             return np.asarray(self.gradients(model).sum(axis=0))
 
-        def bend(model: Array) -> Array:
-            return np.asarray(sum(self._bend(user, model) for user in range(self.users)))
+        def hessian(model: Array) -> Array:
+            return np.asarray(sum(self._hessian(user, model) for user in range(self.users)))
 
-        return minimum(slope, bend, self.objective, np.zeros(self.a.shape[2]))
+        return minimum(gradient, hessian, self.objective, np.zeros(self.a.shape[2]))
 
     def federation(self) -> Federation:
-        """Labels -1 and 1 become classes 0 and 1; all rows are to train on. In double precision."""
+        """Return the federation with classes 0 and 1, all rows for training, in double precision."""
         return as_federation(self.a, (self.b > 0).astype(np.int64), 2, "logistic regression")
 
     @cached_property
     def _signed(self) -> Array:
         return np.asarray(self.a * self.b[..., None])
 
-    def _slope(self, user: int, model: Array) -> Array:
+    def _gradient(self, user: int, model: Array) -> Array:
         rows = self._signed[user]
         return np.asarray(self.decay * model - _sigmoid(-(rows @ model)) @ rows)
 
-    def _bend(self, user: int, model: Array) -> Array:
+    def _hessian(self, user: int, model: Array) -> Array:
         rows = self.a[user]
         chance = _sigmoid(rows @ model)
         return np.asarray((rows.T * (chance * (1 - chance))) @ rows + self.decay * np.eye(len(model)))
 
     def _nearest(self, user: int, point: Array, inverse: float) -> Array:
-        def slope(model: Array) -> Array:
-            return self._slope(user, model) + inverse * (model - point)
+        def gradient(model: Array) -> Array:
+            return self._gradient(user, model) + inverse * (model - point)
 
-        def bend(model: Array) -> Array:
-            return self._bend(user, model) + inverse * np.eye(len(model))
+        def hessian(model: Array) -> Array:
+            return self._hessian(user, model) + inverse * np.eye(len(model))
 
         def value(model: Array) -> float:
             away = model - point
             losses = np.logaddexp(0.0, -(self._signed[user] @ model))
             return float(losses.sum() + 0.5 * (self.decay * (model @ model) + inverse * (away @ away)))
 
-        return minimum(slope, bend, value, point)
+        return minimum(gradient, hessian, value, point)
 
 
 def logistic(
     *, users: int = 10, features: int = 100, rows: int = 1000, noise: float = 0.0, seed: int = SEED
 ) -> LogisticProblem:
-    """The chapter's logistic regression: A and the true model ~ N(0, 1), P{b = 1} = sigmoid(A truth).
+    """Return the chapter's logistic regression: A and the true model ~ N(0, 1), P{b = 1} = sigmoid(A truth).
 
-    `noise`  a label is flipped where a draw of N(0, noise^2) is at least 1/2 from zero: 0 in most
-             experiments, 0.257 (one in twenty) for more heterogeneity.
+    `noise`  a label is flipped if a draw of N(0, noise^2) is at least 1/2 from zero: 0 in most experiments,
+             0.257 (one in twenty) for more heterogeneity.
 
     Drawn with torch's generator, in single precision and in the order of the released script of the
     heterogeneity experiment: the model, all matrices, then for every user the noise and the labels.

@@ -1,7 +1,7 @@
-"""MNIST, and what is stored like it: Fashion-MNIST and EMNIST, in idx files, plain or packed with gzip.
+"""MNIST, Fashion-MNIST and EMNIST, from idx files, plain or packed with gzip.
 
-An idx file is a header of big-endian numbers (a magic number that says how many axes there are, and
-how long each is), and then bytes. Images come out as float32 in [0, 1] of shape (n, 1, 28, 28).
+An idx file is a header of big-endian numbers (a magic number that gives the number of axes, and the length of
+each axis), followed by bytes. Images are returned as float32 in [0, 1] of shape (n, 1, 28, 28).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fl.errors import DataError
 from fl.samples import Array, Samples
 
 _SIDE = (28, 28)
-_UNSIGNED_BYTES = 0x800  # of which the lowest byte counts the axes
+_UNSIGNED_BYTES = 0x800  # plus the number of axes in the lowest byte
 
-# What the labels of each split of EMNIST start with, and how many classes there are.
+# The first label and the number of classes of each split of EMNIST.
 EMNIST_SPLITS = {
     "byclass": (0, 62),
     "bymerge": (0, 47),
@@ -33,19 +33,19 @@ EMNIST_SPLITS = {
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """A data set in idx files: what its files are called, where they may be, what is in them."""
+class _IdxDataSet:
+    """A data set in idx files: file names, subdirectories and content."""
 
     name: str
     prefixes: dict[str, str]  # by part
     classes: int
     origin: str
-    places: tuple[str, ...]
+    subdirectories: tuple[str, ...]
     first: int = 0
     transposed: bool = False
 
 
-_MNIST = _Kind(
+_MNIST = _IdxDataSet(
     "mnist",
     {"train": "train", "test": "t10k"},
     10,
@@ -53,7 +53,7 @@ _MNIST = _Kind(
     (".", "raw", "mnist", "MNIST/raw"),
 )
 
-_FASHION = _Kind(
+_FASHION = _IdxDataSet(
     "fashion-mnist",
     {"train": "train", "test": "t10k"},
     10,
@@ -64,38 +64,39 @@ _FASHION = _Kind(
 
 
 def mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Digits: 60,000 to train, 10,000 to test. `check=False` reads other editions too."""
+    """Return the digits: 60,000 for training, 10,000 for testing. `check=False` also reads other editions."""
     return _load(directory, _MNIST, part, check)
 
 
 def fashion_mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Clothes, in files that are called like MNIST's. `check=False` reads other editions too."""
+    """Return the clothes, from files named like MNIST's. `check=False` also reads other editions."""
     return _load(directory, _FASHION, part, check)
 
 
 def emnist(
     directory: str | Path, *, split: str = "byclass", part: str = "all", check: bool = True
 ) -> Samples:
-    """Characters. Labels of `byclass` are in the order 0-9, A-Z, a-z; those of `letters` become 0..25.
+    """Return the characters.
 
-    EMNIST stores its images with rows and columns exchanged; here they are upright, like MNIST's. The
-    files do not say who wrote what: data by writer is what LEAF makes of NIST's forms.
+    Labels of `byclass` are in the order 0-9, A-Z, a-z; those of `letters` become 0..25. EMNIST stores its
+    images with rows and columns exchanged; here they are upright, like MNIST's. The files do not name the
+    writers; LEAF makes data by writer from NIST's forms.
     """
     return _load(directory, _emnist(split), part, check)
 
 
 def look(name: str, directory: str | Path, *, split: str = "byclass", part: str = "all") -> None:
-    """Raises `DataError` unless all files of that data set are there."""
+    """Raise `DataError` unless all files of that data set exist."""
     kinds = {"mnist": _MNIST, "fashion-mnist": _FASHION}
     for _ in _files(directory, _emnist(split) if name == "emnist" else kinds[name], part):
         pass
 
 
-def _emnist(split: str) -> _Kind:
+def _emnist(split: str) -> _IdxDataSet:
     if split not in EMNIST_SPLITS:
         raise DataError(f"EMNIST has no split {split!r}; it has {', '.join(EMNIST_SPLITS)}")
     first, classes = EMNIST_SPLITS[split]
-    return _Kind(
+    return _IdxDataSet(
         "emnist",
         {part: f"emnist-{split}-{part}" for part in ("train", "test")},
         classes,
@@ -107,7 +108,7 @@ def _emnist(split: str) -> _Kind:
     )
 
 
-def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples:
+def _load(directory: str | Path, kind: _IdxDataSet, part: str, check: bool) -> Samples:
     images, labels = [], []
     for pictures, path in _files(directory, kind, part):
         pixels = _read(pictures, _SIDE, kind, check)
@@ -122,30 +123,30 @@ def _load(directory: str | Path, kind: _Kind, part: str, check: bool) -> Samples
     return Samples(arrays.scaled(images), np.concatenate(labels))
 
 
-def _files(directory: str | Path, kind: _Kind, part: str) -> Iterator[tuple[Path, Path]]:
-    """Images and labels of every part."""
+def _files(directory: str | Path, kind: _IdxDataSet, part: str) -> Iterator[tuple[Path, Path]]:
+    """Yield the paths of images and labels of every part."""
     for prefix in (kind.prefixes[one] for one in files.parts(part)):
         images = _path(directory, kind, f"{prefix}-images", 3)
         yield images, _path(directory, kind, f"{prefix}-labels", 1)
 
 
-def _path(directory: str | Path, kind: _Kind, stem: str, axes: int) -> Path:
+def _path(directory: str | Path, kind: _IdxDataSet, stem: str, axes: int) -> Path:
     names = (f"{stem}-idx{axes}-ubyte", f"{stem}.idx{axes}-ubyte")
-    return files.find(directory, names, kind.origin, kind.places)
+    return files.find(directory, names, kind.origin, kind.subdirectories)
 
 
-def _read(path: Path, row: tuple[int, ...], kind: _Kind, check: bool) -> Array:
-    """The bytes of a file whose rows have this shape."""
+def _read(path: Path, row: tuple[int, ...], kind: _IdxDataSet, check: bool) -> Array:
+    """Return the bytes of a file whose rows have this shape."""
     axes = 1 + len(row)
     with files.opened(path) as stream:
         header = files.fill(stream, np.empty(4 + 4 * axes, np.uint8)).tobytes()
         magic, count, *shape = struct.unpack(f">{1 + axes}I", header)
         if magic != _UNSIGNED_BYTES + axes:
             raise DataError(
-                f"magic number {magic:#x} where {_UNSIGNED_BYTES + axes:#x} should be: no such idx file"
+                f"magic number {magic:#x} instead of {_UNSIGNED_BYTES + axes:#x}: not such an idx file"
             )
         if tuple(shape) != row or not count:
-            raise DataError(f"{count} rows of shape {tuple(shape)}; rows of shape {row} were to be read")
+            raise DataError(f"{count} rows of shape {tuple(shape)}, but shape {row} is expected")
         files.bounded(path, count * math.prod(row))
         values = files.fill(stream, np.empty((count, *row), np.uint8))
         files.end(stream)

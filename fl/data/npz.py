@@ -1,8 +1,7 @@
-"""Data sets in numpy's own files, with x and y, or x_train, y_train, x_test and y_test.
+"""Data sets in npz files, with x and y, or x_train, y_train, x_test and y_test; and the bundled digits.
 
-Bytes are taken for pixels: they are divided by 255, and come out as (n, channels, height, width). Floats
-keep their values and their shape; other whole numbers are symbols. Targets that are floats make a
-regression.
+Bytes are pixels: they are divided by 255, and become (n, channels, height, width). Floats keep their values
+and shape; other integers are symbols. Float targets make a regression.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ ORIGIN = "It is a file of your own, as numpy.savez writes it"
 
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_SHOWN = 200  # characters of what a stranger wrote
+_SHOWN = 200  # characters of untrusted text in messages
 _LAST_CHARACTER = 0x10FFFF
-_AXES = 32  # as many as every numpy knows
+_AXES = 32  # supported by every numpy version
 
-# numpy has Python's own parser read a header, and this is how that fails.
+# Errors of Python's parser, with which numpy reads a header.
 _UNREADABLE = (
     ValueError,
     TypeError,
@@ -46,7 +45,7 @@ _UNREADABLE = (
 
 
 def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
-    """The samples of a file. `part`: "train", "test", or "all" of them."""
+    """Return the samples of a file. `part`: "train", "test", or "all" of them."""
     return _read(files.find(directory, (file,), ORIGIN), part, classes, None)[0]
 
 
@@ -59,10 +58,10 @@ def owned(
     classes: int | None = None,
     shrink: int = 1,
 ) -> OwnedSamples:
-    """The samples of a file, with their owners: numbers or names, in an array that is called `owner`.
+    """Return the samples of a file with their owners: numbers or names, in an array called `owner`.
 
     In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over
-    squares of `shrink` pixels, and come out smaller by that factor.
+    squares of `shrink` pixels, and become smaller by that factor.
     """
     path = files.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
@@ -76,7 +75,7 @@ def owned(
 
 
 def members(path: Path, names: Sequence[str]) -> list[Array]:
-    """Arrays of an npz file, by name. Pickled objects are never read."""
+    """Return arrays of an npz file, by name. Pickled objects are never read."""
     with files.blame(path), zipfile.ZipFile(path) as archive:
         held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if missing := [name for name in names if name not in held]:
@@ -96,14 +95,14 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
 
 
 def _ends(path: Path, part: str) -> tuple[str, ...]:
-    """What the names of the arrays end in: nothing, in a file that is not split."""
+    """Return the suffixes of the array names: empty in a file that is not split."""
     ends = tuple(f"_{one}" for one in files.parts(part))
     with files.blame(path), zipfile.ZipFile(path) as archive:
         if "x.npy" not in archive.namelist():
             return ends
         if part != "all":
             raise DataError(
-                f'it is not split, so it has no part {part!r}: pass part="all", and split it yourself'
+                f'it is not split, so it has no part {part!r}: pass part="all", and split the samples'
             )
     return ("",)
 
@@ -111,7 +110,9 @@ def _ends(path: Path, part: str) -> tuple[str, ...]:
 def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type not in _PACKED:
-        raise DataError(f"{name} is packed as numpy never does it: write it with numpy.savez_compressed")
+        raise DataError(
+            f"{name} uses a compression that numpy does not: write it with numpy.savez_compressed"
+        )
     with cast(zipfile.ZipExtFile, archive.open(member)) as stream:
         shape, fortran, dtype = _header(name, stream)
         if dtype.hasobject:
@@ -122,7 +123,7 @@ def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
         files.end(stream)
         try:
             return array.reshape(shape, order="F" if fortran else "C")
-        except ValueError as error:  # An array of nothing, with axes that are too long together.
+        except ValueError as error:  # an empty array whose axes overflow
             raise _misshapen(name) from error
 
 
@@ -133,24 +134,24 @@ def _header(name: str, stream: zipfile.ZipExtFile) -> tuple[tuple[int, ...], boo
             shape, fortran, dtype = _READERS[version](stream)
     except _UNREADABLE as error:
         why = str(error)[:_SHOWN] or "its header cannot be read"
-        raise DataError(f"{name} is no array of numpy's: {why}") from error
+        raise DataError(f"{name} is not a numpy array: {why}") from error
     if version not in _READERS:
         number = ".".join(map(str, version))
-        raise DataError(f"{name} is no array of numpy's in version 1.0 or 2.0, but {number}: save it again")
+        raise DataError(f"{name} has numpy format version {number}, not 1.0 or 2.0: save it again")
     if len(shape) > _AXES or any(not 0 <= axis <= sys.maxsize for axis in shape):
         raise _misshapen(name)
     return shape, fortran, dtype
 
 
 def _misshapen(name: str) -> DataError:
-    return DataError(f"{name} claims a shape that no array has: it is damaged")
+    return DataError(f"{name} claims an impossible shape: it is damaged")
 
 
 def _check_names(owner: str, names: Array) -> None:
-    """Refuses what is no text: Python would fail on it, or could not show it."""
+    """Raise `DataError` for invalid characters, which Python could not show."""
     codes = np.ascontiguousarray(names).view(np.dtype(np.uint32).newbyteorder(names.dtype.byteorder))
     if ((codes > _LAST_CHARACTER) | ((codes >= 0xD800) & (codes < 0xE000))).any():
-        raise DataError(f"{owner} holds characters that do not exist: it is damaged")
+        raise DataError(f"{owner} has invalid characters: it is damaged")
 
 
 CLASSES = 10
@@ -160,14 +161,14 @@ DIGEST = "sha256:b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05
 
 
 def digits() -> Samples:
-    """All of them: float32 in [0, 1], of shape (1797, 1, 8, 8), and labels 0..9."""
+    """Return the bundled digits: float32 in [0, 1], of shape (1797, 1, 8, 8), and labels 0..9."""
     return read(FILE)
 
 
 def read(path: Path) -> Samples:
-    """The bundled file, if it is as it was shipped."""
+    """Return the content of the bundled file. Raise `DataError` if it is missing or modified."""
     if not path.is_file():
-        raise DataError(f"{path} is missing, and it comes with the package: install the package again")
+        raise DataError(f"{path} is missing from the installation: install the package again")
     if (found := checksums.digest("sha256", path.read_bytes())) != DIGEST:
         raise DataError(f"{path}: expected {DIGEST}, found {found}: install the package again")
     images, labels = npz.members(path, ("images", "labels"))

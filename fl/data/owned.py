@@ -1,4 +1,4 @@
-"""Samples that belong to somebody: a writer, a role, a user."""
+"""Samples with owners, such as writers, roles or users."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fl.samples import Array, Samples, array
 
 @dataclass(frozen=True, eq=False)
 class OwnedSamples:
-    """Samples with the id of the owner of each; `names` of owners, if known, by id.
+    """Samples with the id of each sample's owner; `names` of owners by id, if known.
 
-    An owner here has at least one sample. All of an owner's samples may be of one class: such data is
-    what federated learning meets, so it is never an error.
+    Every owner has at least one sample. All samples of an owner may be of one class: this is normal in
+    federated learning.
     """
 
     samples: Samples
@@ -26,7 +26,7 @@ class OwnedSamples:
         object.__setattr__(self, "owner", array("owners", self.owner))
         if self.owner.shape != (len(self.samples),):
             raise DataError(
-                f"{len(self.samples)} samples and {self.owner.shape} owners: one owner for each sample"
+                f"{len(self.samples)} samples and {self.owner.shape} owners: give one owner for each sample"
             )
         if self.owner.dtype.kind not in "iu":
             raise DataError(f"owners must be whole numbers, not {self.owner.dtype}")
@@ -40,11 +40,11 @@ class OwnedSamples:
 
     @property
     def owners(self) -> Array:
-        """The ids of all owners, in rising order."""
+        """Return the ids of all owners, in ascending order."""
         return np.unique(self.owner)
 
     def of(self, owner: int) -> Samples:
-        """What one owner holds, in the order of the file."""
+        """Return the samples of one owner, in the order of the file."""
         indices = np.flatnonzero(self.owner == owner)
         if not len(indices):
             raise DataError(f"owner {owner} has no samples")

@@ -1,14 +1,14 @@
-"""What the roles of Shakespeare's plays say: each role is a client that guesses its next character.
+"""Shakespeare's plays by role: each role is a client that predicts its next character.
 
 Two kinds of file are read, plain or packed with gzip:
 
-- tsv: a header, and then play, role and line in three columns, in reading order. The same role in
-  two plays is two owners;
-- txt: speeches with an empty line between them, each starting with the name of the role and a colon.
+- tsv: a header, then play, role and line in three columns, in order. The same role in two plays is two
+  owners;
+- txt: speeches separated by empty lines, each starting with the name of the role and a colon.
 
-All lines of a role are joined, and a window slides over them: a sample is a window of characters and
-the one that follows. Characters outside the vocabulary are left out. A role that says too little for
-a single window is left out too, since a client without samples cannot take part.
+All lines of a role are joined, and a window slides over them: a sample is a window of characters and the next
+one. Characters outside the vocabulary are omitted. Roles with too little text for one window are omitted too,
+since a client needs samples.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def shakespeare(
     stride: int = 1,
     letters: str = LETTERS,
 ) -> OwnedSamples:
-    """Windows of characters, as bytes of shape (n, window), and the characters that follow; by role.
+    """Return windows of characters, as bytes of shape (n, window), and the next characters, by role.
 
     A window starts at every `stride`-th character of a role.
     """
@@ -63,14 +63,14 @@ def shakespeare(
 
 
 def text_in(directory: str | Path, file: str | None = None) -> Path:
-    """The file of that name, or of a usual one. Raises `DataError` where there is none."""
+    """Return the file of that name, or with a usual name. Raise `DataError` if there is none."""
     return files.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 
 def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
-    """What each role says, from three columns."""
+    """Return the lines of each role, from three columns."""
     if lines[0].split("\t") != ["play", "role", "line"]:
-        raise DataError("the first line should be play, role and line, with tabs between them")
+        raise DataError("the first line must be play, role and line, separated by tabs")
     spoken: dict[str, list[str]] = {}
     for number, line in enumerate(lines[1:], 2):
         columns = line.split("\t")
@@ -81,17 +81,17 @@ def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
 
 
 def _speeches(lines: list[str]) -> Mapping[str, list[str]]:
-    """What each role says, from speeches that start with its name."""
+    """Return the lines of each role, from speeches that start with its name."""
     spoken: dict[str, list[str]] = {}
     for number, speech in _paragraphs(lines):
         if not speech[0].endswith(":"):
-            raise DataError(f"line {number} should be the name of a role and a colon: {speech[0][:40]!r}")
+            raise DataError(f"line {number} must be the name of a role and a colon: {speech[0][:40]!r}")
         spoken.setdefault(speech[0][:-1], []).extend(speech[1:])
     return spoken
 
 
 def _paragraphs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Runs of lines that are not empty, with the number of the first."""
+    """Yield runs of non-empty lines, with the number of the first."""
     run: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
         if line.strip():
@@ -103,10 +103,10 @@ def _paragraphs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 def _windows(codes: Mapping[str, Array], window: int, stride: int) -> OwnedSamples:
     if not codes:
-        raise DataError(f"no role says more than {window} characters: choose a smaller window")
+        raise DataError(f"no role has more than {window} characters: choose a smaller window")
     counts = [len(range(0, len(code) - window, stride)) for code in codes.values()]
     if sum(counts) * window > files.LARGEST:
-        raise DataError(f"{sum(counts)} windows of {window} are too many to hold: choose a larger stride")
+        raise DataError(f"{sum(counts)} windows of {window} are too many for memory: choose a larger stride")
     x = np.empty((sum(counts), window), np.uint8)
     y = np.empty(sum(counts), np.int64)
     start = 0

@@ -1,16 +1,16 @@
-"""synthetic(alpha, beta): clients whose models and inputs differ by as much as two numbers say.
+"""synthetic(alpha, beta): clients whose models differ by alpha and whose inputs differ by beta.
 
-The generator of "Federated optimization in heterogeneous networks" (FedProx), which several papers took
-over with changes of their own; `PRESETS` has those. For client k, with N(mean, standard deviation):
+The generator of "Federated optimization in heterogeneous networks" (FedProx), which several papers adopted
+with changes; `PRESETS` has those. For client k, with N(mean, standard deviation):
 
     u_k ~ N(0, alpha),  W_k and b_k ~ N(u_k, 1),  B_k ~ N(0, beta),  v_k ~ N(B_k, 1) in every coordinate,
     x ~ N(v_k, S) with variances S_jj = j^-1.2,  y = argmax(x W_k + b_k).
 
-The papers speak of variances alpha and beta; every released generator takes them for standard deviations.
+The papers call alpha and beta variances; every released generator uses them as standard deviations.
 
 Numbers are drawn in the order of the released scripts, which use the global generators of numpy (for the
-data) and of the standard library (for the order of samples): those scripts, begun with `np.random.seed(seed)`
-and `random.seed(seed)`, make the same samples. Their authors set no seed, except for pFedMe (0).
+data) and of the standard library (for the order of samples): with `np.random.seed(seed)` and
+`random.seed(seed)`, those scripts make the same samples. Their authors set no seed, except for pFedMe (0).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How many clients, how different, how large, and what part of their samples is to test.
+    """Number, heterogeneity and size of the clients, and the share of their samples used for testing.
 
     `alpha`, `beta`  how far models and inputs differ.
-    `alike`          the first so many clients share one model, entries N(0, 1), and inputs around zero.
-    `draws`          what is drawn though no client uses it, for the sake of the same numbers: `all` scripts
-                     but two draw a model for clients that are alike too; `models` leaves those out;
-                     `needed` leaves out the means u and B as well.
+    `alike`          the number of clients that share one model, entries N(0, 1), and inputs around zero.
+    `draws`          unused draws that are made to reproduce the same numbers: `all` scripts but two also draw
+                     a model for clients that are alike; `models` omits those; `needed` also omits the means
+                     u and B.
     `mean`, `sigma`  of the logarithm of a client's size, before it is rounded down;
     `minimum`        is then added, and `times` multiplies the sum.
     `equal`          one size is drawn, for all clients.
-    `largest`        no client has more; the distribution has a heavy tail. None is no limit.
-    `softmax`        labels are the argmax of probabilities in double precision, as the scripts compute
-                     them. It is another label only where exponentials overflow or all vanish: then
-                     the probabilities are no numbers, and the label is the first class that is none.
-                     So it is for Fed+, where nearly all labels come out as 0.
+    `largest`        limit on a client's size; the distribution has a heavy tail. None for no limit.
+    `softmax`        labels are the argmax of probabilities in double precision, as the scripts compute them.
+                     They differ from the argmax of logits only if exponentials overflow or all vanish: then
+                     probabilities are NaN, and the label is the first NaN class. For Fed+, nearly all labels
+                     are then 0.
     """
 
     name: str = "synthetic"
@@ -76,14 +76,14 @@ class Recipe:
             counted("largest", self.largest, 1)
         for name in ("alpha", "beta", "sigma"):
             not_negative(name, getattr(self, name))
-        if not abs(self.mean) <= 20:  # e^20 samples are too many already.
+        if not abs(self.mean) <= 20:  # e^20 samples are too many.
             raise DataError(
                 f"mean must be between -20 and 20, as it is a logarithm, not {self.mean!r}", parameter="mean"
             )
         if self.draws not in ("all", "models", "needed"):
             raise DataError(f"draws must be all, models or needed, not {self.draws!r}", parameter="draws")
         if self.draws == "needed" and self.alike < self.clients:
-            raise DataError("only if all clients are alike, the means are not needed: set draws to models")
+            raise DataError("`needed` requires that all clients are alike: set draws to models")
 
 
 _PFEDME: Final = Recipe(name="pFedMe", clients=100, alpha=0.5, beta=0.5, times=5)
@@ -92,7 +92,7 @@ _LP_PROJ: Final = Recipe(
 )
 _IID: Final = Recipe(name="FedProx IID", alpha=0.0, beta=0.0, alike=30, draws="needed")
 
-# By the paper that has them, with those alpha and beta for which it shows most.
+# By paper, with the alpha and beta for which it shows most results.
 PRESETS: Final[Mapping[str, Recipe]] = {
     "fedprox": Recipe(name="FedProx"),
     "fedprox-iid": _IID,
@@ -108,10 +108,10 @@ PRESETS: Final[Mapping[str, Recipe]] = {
 
 
 def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federation:
-    """The federation of a preset, with fields of its `Recipe` changed.
+    """Return the federation of a preset, with fields of its `Recipe` changed.
 
-    A change of `clients` alone is right for presets without `alike` clients; to have fewer
-    clients that are all alike, change both.
+    Changing `clients` alone is right only for presets without `alike` clients; to have fewer clients that
+    are all alike, change both.
     """
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}: use one of {', '.join(PRESETS)}")
@@ -119,12 +119,12 @@ def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federati
         recipe = replace(PRESETS[preset], **changes)
     except TypeError as error:
         known = ", ".join(Recipe.__dataclass_fields__)
-        raise DataError(f"{', '.join(changes)} cannot all be changed: the names are {known}") from error
+        raise DataError(f"unknown name among {', '.join(changes)}: the names are {known}") from error
     return generate(recipe, seed=seed)
 
 
 def generate(recipe: Recipe, *, seed: int) -> Federation:
-    """The federation of `recipe`: inputs in single precision, of which labels were computed in double."""
+    """Return the federation of `recipe`: inputs in single precision, labels computed in double precision."""
     rng = RandomState(checked_seed(seed))
     order = random.Random(seed)
     clients = _clients(recipe, rng)
@@ -136,12 +136,12 @@ def generate(recipe: Recipe, *, seed: int) -> Federation:
 
 
 def variances(features: int) -> Array:
-    """Of the inputs, the largest first."""
+    """Return the variances of the inputs, the largest first."""
     return np.array([np.power(j + 1, -1.2) for j in range(features)])
 
 
 def _clients(recipe: Recipe, rng: RandomState) -> list[Samples]:
-    """All samples of every client. The order of draws in it is part of the recipe."""
+    """Return all samples of every client. The order of draws is part of the recipe."""
     sizes = _sizes(recipe, rng)
     needed = recipe.draws != "needed"
     model_means = rng.normal(0, recipe.alpha, recipe.clients) if needed else np.zeros(recipe.clients)
@@ -178,7 +178,7 @@ def _model(recipe: Recipe, mean: float, rng: RandomState) -> tuple[Array, Array]
 
 def _labels(logits: Array, *, softmax: bool) -> Array:
     if softmax:
-        # Infinity over infinity, and zero over zero, are what the scripts compute, too.
+        # The scripts also compute infinity over infinity and zero over zero.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             logits = np.exp(logits)
             logits /= logits.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""A client's own samples, divided: to train on, to choose settings by, and to test."""
+"""Splitting of a client's samples into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SEEDS: Final = 2**32
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """`test` of all samples is to test, `validation` of the others for validation; train on the rest.
+    """`test` is the fraction of all samples for testing, `validation` that of the others for validation.
 
-    Numbers are rounded as in the scripts that were released with the papers: those not to test are rounded
-    down, and of them, those for validation.
+    Rounding follows the scripts released with the papers: the number not for testing is rounded down, and of
+    those, the number for validation.
     """
 
     test: float
@@ -34,24 +34,24 @@ class SplitFractions:
                 )
 
     def cuts(self, samples: int) -> tuple[int, int]:
-        """Where validation, and where testing begins."""
+        """Return the indices at which validation and testing begin."""
         kept = int((1 - self.test) * samples)
         return kept - int(self.validation * kept), kept
 
 
-TENTH: Final = SplitFractions(0.1)  # what most papers test on
+TENTH: Final = SplitFractions(0.1)  # used by most papers
 
 
 def divided(samples: Samples, shares: SplitFractions, order: random.Random) -> ClientData:
-    """`samples` in an order of the standard library's generator, the same that it would give to a list."""
-    places = list(range(len(samples)))
-    order.shuffle(places)
-    train, kept = shares.cuts(len(places))
+    """Return `samples` split, in the order that the standard library's `shuffle` gives."""
+    indices = list(range(len(samples)))
+    order.shuffle(indices)
+    train, kept = shares.cuts(len(indices))
     if not train:
         raise DataError(
-            f"a client with {len(places)} samples would have none to train on: "
-            "make clients larger, or test and validate on smaller shares"
+            f"a client with {len(indices)} samples would have none for training: "
+            "make clients larger, or lower the shares for test and validation"
         )
-    shuffled = samples.take(np.array(places))
+    shuffled = samples.take(np.array(indices))
     parts = (slice(train), slice(train, kept), slice(kept, None))
     return ClientData(*(Samples(shuffled.x[part], shuffled.y[part]) for part in parts))

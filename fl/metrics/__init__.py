@@ -1,4 +1,4 @@
-"""What an observer of a simulation computes from the results of single clients.
+"""Metrics that an observer of a simulation computes from the results of single clients.
 
-Nobody in a deployment could: there, a server sees sums alone.
+In a deployment these are not available: the server sees only sums.
 """

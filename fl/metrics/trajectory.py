@@ -1,4 +1,4 @@
-"""What happens from round to round: how models jump at an aggregation, and when a target is reached."""
+"""Progress over rounds: movement of models at an aggregation, rounds to a target, distance to the optimum."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fl.samples import Array
 
 @dataclass(frozen=True)
 class ModelChange:
-    """By how much an aggregation moves the models of clients (Figure 1 of Fed+).
+    """How far an aggregation moves the models of clients (Figure 1 of Fed+).
 
-    `mean`, `std`  over clients, of the Euclidean length of the move.
-    `relative`     the mean over clients of the move in lengths of their models; None where one is zero.
+    `mean`, `std`  over clients, of the Euclidean length of the move. `relative`     the mean over clients
+    of the move relative to the norm of the model; None if a norm is zero.
     """
 
     mean: float
@@ -27,15 +27,15 @@ class ModelChange:
 
 
 def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
-    """From the models that clients had `before`, one to a row, to those they go on from.
+    """Return the change from the models `before`, one per row, to those that clients continue with.
 
-    `after` is one model where all go on from the common one, or one to a row where each has its own.
+    `after` is one model if all continue with the common one, or has one row per client.
     """
     rows = _rows(before)
     targets = _targets(after, len(rows))
     moves = np.empty(len(rows))
     lengths = np.empty(len(rows))
-    # Row by row, so that no copy in double precision of all the models is ever held.
+    # Row by row, to avoid a copy of all models in double precision.
     for index, row in enumerate(rows):
         old = vector(f"model {index} before", row)
         new = vector(f"model {index} after", targets[index])
@@ -54,26 +54,26 @@ class LossLine:
 
     @property
     def harm(self) -> float:
-        """By how much the loss rises on the whole way to the common model."""
+        """Return how much the loss rises from the local to the common model."""
         return float(self.losses[-1] - self.losses[0])
 
     @property
     def best_share(self) -> float:
-        """Where on the line the loss is least."""
+        """Return the position on the line with the smallest loss."""
         return float(self.shares[np.argmin(self.losses)])
 
 
 def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> LossLine:
-    """The loss at evenly spaced models from `local` to `common`, both of which are among them.
+    """Return the loss at evenly spaced models from `local` to `common`, both included.
 
-    `loss` is given models in the precision of `local`, but single at least.
+    `loss` is called with models in the precision of `local`, at least single.
     """
     if points < 2:
-        raise FLError(f"{points} points make no line: give at least 2")
+        raise FLError(f"points must be at least 2, not {points}")
     start, end = vector("the local model", local), vector("the common model", common)
     same_length("elements of the local model", start, "of the common one", end)
     shares = np.linspace(0.0, 1.0, points)
-    # This way of writing it gives both ends exactly; start + share * (end - start) does not.
+    # This form gives both ends exactly; start + share * (end - start) does not.
     models = ((1 - share) * start + share * end for share in shares)
     precision = np.result_type(local, np.float32)
     losses = [float(loss(model.astype(precision))) for model in models]
@@ -83,9 +83,9 @@ def line_losses(loss: Callable[[Array], float], local: Array, common: Array, poi
 def rounds_to(
     values: ArrayLike, target: float, *, rounds: ArrayLike | None = None, falling: bool = False
 ) -> float | None:
-    """The first round whose value is at least `target`, or, `falling`, at most; None if there is none.
+    """Return the first round whose value is at least `target` (with `falling`, at most), or None.
 
-    `rounds` are the numbers of the rounds in which the values were measured: 0, 1, 2, ... unless given.
+    `rounds` are the numbers of the rounds in which the values were measured; 0, 1, 2, ... by default.
     """
     numbers, aim = series("values", values, finite=False), number("the target", target)
     when = np.arange(len(numbers), dtype=np.float64) if rounds is None else series("rounds", rounds)
@@ -97,13 +97,13 @@ def rounds_to(
 
 
 def smoothed(values: ArrayLike, last: int) -> Floats:
-    """At each round, the mean of the `last` values up to it; early ones are means of those there are."""
+    """Return for each round the mean of the `last` values up to it, or of all values if there are fewer."""
     numbers, width = series("values", values), _width(last)
     return np.array([numbers[max(0, end - width) : end].mean() for end in range(1, len(numbers) + 1)])
 
 
 def final(values: ArrayLike, last: int) -> float:
-    """The mean of the `last` values, which have to be there."""
+    """Return the mean of the `last` values. Raise `FLError` if there are fewer."""
     numbers, width = series("values", values), _width(last)
     if width > len(numbers):
         raise FLError(f"the last {width} of {len(numbers)} values: ask for fewer, or run for longer")
@@ -128,29 +128,29 @@ def _targets(after: ArrayLike, clients: int) -> Array:
 
 def _width(last: int) -> int:
     if last < 1:
-        raise FLError(f"the last {last} values have no mean: give at least 1")
+        raise FLError(f"last must be at least 1, not {last}")
     return last
 
 
 def distance(model: ArrayLike, optimum: ArrayLike) -> float:
-    """Euclidean, in double precision whatever the models are in."""
+    """Return the Euclidean distance, in double precision."""
     here, there = vector("the model", model), vector("the optimum", optimum)
     same_length("elements of the model", here, "of the optimum", there)
     return float(np.linalg.norm(here - there))
 
 
 def gaps(losses: ArrayLike, best: float, *, tolerance: float = 1e-6) -> Floats:
-    """By how much each loss is above that of the optimum.
+    """Return the difference of each loss to that of the optimum.
 
-    Rounding may put a loss a little below: up to `tolerance` times the best loss counts as no gap.
-    Infinite losses, of models that diverged, have infinite gaps.
+    Rounding may put a loss slightly below: up to `tolerance` times the best loss counts as no gap. Infinite
+    losses of diverged models have infinite gaps.
     """
     values = series("losses", losses, finite=False)
     least = number("the loss of the optimum", best)
     found = values - least
     if (below := found < -tolerance * abs(least)).any():
         raise FLError(
-            f"a loss of {values[below].min():g} is below {least:g}, which is said to be the least: "
+            f"a loss of {values[below].min():g} is below the optimum's {least:g}: "
             "compute the optimum more exactly"
         )
     return np.maximum(found, 0.0)

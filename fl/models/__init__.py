@@ -1,7 +1,7 @@
-"""Models to train, by name: `build("softmax", features=784, classes=10)`.
+"""Models by name: `build("softmax", features=784, classes=10)`.
 
-All are ordinary torch modules. A module of your own can be trained just as well, as long as its parameters
-are all there is to it.
+All are ordinary torch modules. A module of your own can be trained as well, if its parameters are its only
+state; `register` gives it a name.
 """
 
 from fl.models.registry import MODELS, SETUPS, ModelSetup, build, parameters_of, register, size_of, sizes

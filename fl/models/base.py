@@ -1,8 +1,8 @@
-"""What the models of this package have in common: they take any batch that fits, and are parameters alone.
+"""Base classes of the models: they accept any batch that fits and have no state besides parameters.
 
-None of them keeps buffers, so a flat vector is all of a model, and all of them run under `functional_call`
-and `vmap`, so many clients' models can be computed at once. The layer that reads the input is called `input`
-and the last one `output`, wherever there are two.
+The models have no buffers, so a flat vector is the whole model. All of them run under `functional_call` and
+`vmap`, so the models of many clients can be computed at once. If there are several layers, the first is
+called `input` and the last `output`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from fl.errors import TrainingError
 
 
 class Model(nn.Module, ABC):
-    """A model of inputs of one `shape`."""
+    """A model for inputs of one `shape`."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.shape = shape
 
     def forward(self, batch: Tensor) -> Tensor:
-        """One row of logits, or one prediction, for every input of the batch."""
+        """Return one row of logits, or one prediction, per input of the batch."""
         return self.predict(fitted(batch, self.shape))
 
     @abstractmethod
     def predict(self, batch: Tensor) -> Tensor:
-        """The same, of a batch that has the model's shape."""
+        """Return the outputs for a batch that has the model's input shape."""
 
 
 class Chain(Model):
-    """Layers one after another, whose parameters carry the names given here."""
+    """Layers applied in sequence; parameters are named after the layers given here."""
 
     def __init__(self, shape: tuple[int, ...], layers: Mapping[str, nn.Module]) -> None:
         super().__init__(shape)
@@ -47,19 +47,22 @@ class Chain(Model):
 
 
 def fitted(batch: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The batch with inputs of that shape.
+    """Return the batch with inputs of that shape.
 
-    Flat inputs become images and images flat ones; an axis of length 1 may be there or not. Nothing else is
-    reshaped: the same count of numbers in another order, such as channels last, would be a different image.
+    Flat inputs are reshaped to images and images to flat inputs; axes of length 1 are added or removed.
+    Nothing else is reshaped: the same numbers in another order, such as channels last, would be a different
+    image.
     """
     given = tuple(batch.shape[1:])
     same_count = math.prod(given) == math.prod(shape)
-    if not same_count or (_essence(given) != _essence(shape) and 1 not in (len(given), len(shape))):
+    if not same_count or (
+        _without_unit_axes(given) != _without_unit_axes(shape) and 1 not in (len(given), len(shape))
+    ):
         raise TrainingError(
-            f"inputs of shape {given} do not fit a model for {shape}: build it for them, or reshape them"
+            f"inputs of shape {given} do not fit a model for {shape}: rebuild the model, or reshape them"
         )
     return batch.reshape(batch.shape[0], *shape)
 
 
-def _essence(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _without_unit_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(length for length in shape if length != 1)

@@ -1,4 +1,4 @@
-"""The convolutional networks of the papers: two convolutions with kernels of 5 x 5, then dense layers."""
+"""Convolutional networks of the papers: two 5 x 5 convolutions, then dense layers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ _KERNEL: Final = 5
 
 
 class ConvNet(Chain):
-    """Twice a convolution, ReLU and the maximum over 2 x 2; then dense layers with ReLU, and one without.
+    """Two blocks of convolution, ReLU and 2 x 2 max pooling, then dense layers.
 
-    `channels`    of an input image.
-    `size`        its height and width.
-    `classes`     how many there are.
-    `filters`     of the first and the second convolution.
-    `hidden`      widths of the dense layers before the last one.
-    `padded`      whether images are padded, so that a convolution keeps their size.
-    `normalised`  whether responses of neighbouring filters are normalised, after the first maximum and before
-                  the second one.
+    `channels`    of an input image. `size`        its height and width. `classes`     the number of
+    classes. `filters`     of the first and the second convolution. `hidden`      widths of the dense layers
+    before the last one. `padded`      whether convolutions pad the image and keep its size. `normalised`
+    whether local response normalisation is applied after the first and before the second pooling.
     """
 
     def __init__(
@@ -55,15 +51,15 @@ class ConvNet(Chain):
         layers["pool2"] = nn.MaxPool2d(2)
         layers["flat"] = nn.Flatten()
         width = (second * _side(size, padding) ** 2, *hidden)
-        for place, (before, after) in enumerate(pairwise(width), start=1):
-            layers[f"dense{place}"] = nn.Linear(before, after)
-            layers[f"relu{place + 2}"] = nn.ReLU()
+        for number, (before, after) in enumerate(pairwise(width), start=1):
+            layers[f"dense{number}"] = nn.Linear(before, after)
+            layers[f"relu{number + 2}"] = nn.ReLU()
         layers["output"] = nn.Linear(width[-1], classes)
         super().__init__((channels, size, size), layers)
 
 
 def _side(size: int, padding: int) -> int:
-    """Height and width after both convolutions."""
+    """Return height and width after both blocks. Raise `TrainingError` if the image is too small."""
     side = size
     for _ in range(2):
         side = (side + 2 * padding - _KERNEL + 1) // 2
@@ -74,29 +70,32 @@ def _side(size: int, padding: int) -> int:
 
 
 def cnn_mnist(*, channels: int = 1, size: int = 28, classes: int = 10) -> ConvNet:
-    """Table 1 of "A Unifying Framework for Federated Learning"."""
+    """Return the network of Table 1 of "A Unifying Framework for Federated Learning"."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(10, 20), hidden=(20,))
 
 
 def cnn_cifar(*, channels: int = 3, size: int = 32, classes: int = 10) -> ConvNet:
-    """Table 2 of "A Unifying Framework for Federated Learning"."""
+    """Return the network of Table 2 of "A Unifying Framework for Federated Learning"."""
     return ConvNet(
         channels=channels, size=size, classes=classes, filters=(64, 64), hidden=(384, 192), normalised=True
     )
 
 
 def rfa_convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
-    """The network of "Robust Aggregation for Federated Learning" for EMNIST."""
+    """Return the network of "Robust Aggregation for Federated Learning" for EMNIST."""
     return ConvNet(
         channels=channels, size=size, classes=classes, filters=(32, 64), hidden=(2048,), padded=True
     )
 
 
 def convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
-    """That of "Federated Learning with Superquantile Aggregation for Heterogeneous Data" for EMNIST."""
+    """Return the network of the superquantile paper for EMNIST.
+
+    The paper is "Federated Learning with Superquantile Aggregation for Heterogeneous Data".
+    """
     return ConvNet(channels=channels, size=size, classes=classes, filters=(32, 64))
 
 
 def lenet(*, channels: int = 3, size: int = 32, classes: int = 10) -> ConvNet:
-    """LeNet, in the form in which papers on federated learning train it on CIFAR-10."""
+    """Return LeNet in the form that papers on federated learning use for CIFAR-10."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(6, 16), hidden=(120, 84))

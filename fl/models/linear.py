@@ -1,4 +1,4 @@
-"""Linear models: regression, softmax regression, and the sum of a shared and a personal one."""
+"""Linear models and multi-layer perceptrons: regression, softmax, shared plus personal, and MLP."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fl.models.base import Chain, Model
 
 
 class Linear(Model):
-    """Linear regression: one number for every input.
+    """Linear regression: one number per input.
 
     With the logistic loss, it is logistic regression with labels -1 and 1.
 
-    `features`  numbers of one input, which may come in any shape.
+    `features`  numbers per input, which may have any shape.
     `bias`      whether there is a constant term.
-    `zero`      whether it starts at zero; else at random.
+    `zero`      whether parameters start at zero instead of at random.
     """
 
     def __init__(self, *, features: int, bias: bool = True, zero: bool = True) -> None:
@@ -31,12 +31,12 @@ class Linear(Model):
 
 
 class Softmax(Model):
-    """Softmax regression: one logit for every class.
+    """Softmax regression: one logit per class.
 
-    `features`  numbers of one input, which may come in any shape.
-    `classes`   how many there are.
+    `features`  numbers per input, which may have any shape.
+    `classes`   the number of classes.
     `bias`      whether there is a constant term.
-    `zero`      whether it starts at zero; else at random.
+    `zero`      whether parameters start at zero instead of at random.
     """
 
     def __init__(self, *, features: int, classes: int, bias: bool = True, zero: bool = True) -> None:
@@ -49,15 +49,15 @@ class Softmax(Model):
 
 
 class Additive(Model):
-    """Two linear models whose outputs are added: one that all clients share, and one of a client's own.
+    """The sum of two linear models: one shared by all clients, and one personal.
 
     The additive model for personalisation of "Federated Learning with Partial Model Personalization", with
     linear parts.
 
-    `features`  numbers of one input, which may come in any shape.
-    `classes`   how many there are; none for a regression.
+    `features`  numbers per input, which may have any shape.
+    `classes`   the number of classes; None for a regression.
     `bias`      whether both parts have a constant term.
-    `zero`      whether it starts at zero; else at random.
+    `zero`      whether parameters start at zero instead of at random.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class MLP(Chain):
     """Fully connected layers with ReLU between them.
 
     With hidden layers of 100 and 100 it is the `2nn` of "Personalized Federated Learning towards
-    Communication Efficiency, Robustness and Fairness"; with one of 128 and dropout 0.5, the network that
-    "FedBC: Federated Learning Beyond Consensus" trains on MNIST.
+    Communication Efficiency, Robustness and Fairness". With one of 128 and dropout 0.5, it is the network
+    that "FedBC: Federated Learning Beyond Consensus" trains on MNIST.
 
-    `features`  numbers of one input, which may come in any shape.
-    `classes`   how many there are.
+    `features`  numbers per input, which may have any shape.
+    `classes`   the number of classes.
     `hidden`    widths of the hidden layers.
-    `dropout`   chance that a hidden unit is left out of a training step.
+    `dropout`   probability that a hidden unit is dropped in a training step.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class MLP(Chain):
         check_probabilities(dropout=dropout)
         width = (features, *layer_widths("hidden", hidden))
         layers: dict[str, nn.Module] = {}
-        for place, (before, after) in enumerate(pairwise(width), start=1):
-            layers["input" if place == 1 else f"dense{place}"] = nn.Linear(before, after)
-            layers[f"relu{place}"] = nn.ReLU()
+        for number, (before, after) in enumerate(pairwise(width), start=1):
+            layers["input" if number == 1 else f"dense{number}"] = nn.Linear(before, after)
+            layers[f"relu{number}"] = nn.ReLU()
             if dropout:
-                layers[f"dropout{place}"] = nn.Dropout(dropout)
+                layers[f"dropout{number}"] = nn.Dropout(dropout)
         layers["output"] = nn.Linear(width[-1], classes)
         super().__init__((features,), layers)

@@ -1,7 +1,8 @@
-"""A recurrent network that guesses the next character of a text.
+"""A recurrent network that predicts the next character of a text.
 
-torch's own LSTM cannot run under `vmap`, so its cell is written out here. What does not depend on the cell
-before is computed for the whole window at once, so one step of the loop is a single product of matrices.
+torch's own LSTM does not run under `vmap`, so the cell is implemented here. Everything that does not depend
+on the previous state is computed for the whole window at once, so one step of the loop is one matrix
+product.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from fl.errors import TrainingError
 
 
 class CharLSTM(nn.Module):
-    """Windows of characters, as whole numbers, to one logit for every character that may come next.
+    """Maps windows of characters, as integers, to one logit per possible next character.
 
     The network of "Robust Aggregation for Federated Learning" for Shakespeare. Windows may have any length.
 
-    `vocabulary`  how many characters there are.
-    `embedding`   numbers that stand for one of them.
-    `hidden`      units of every layer.
-    `layers`      of LSTM.
+    `vocabulary`  the number of characters.
+    `embedding`   size of a character's embedding.
+    `hidden`      units per layer.
+    `layers`      number of LSTM layers.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class CharLSTM(nn.Module):
 
 
 class LSTM(nn.Module):
-    """One layer, over axis 1 of its input. Forget gates start open, and all other biases at zero.
+    """One LSTM layer, over axis 1 of its input. Forget biases start at 1, all other biases at 0.
 
-    The rows of its matrices are those of the gates that let in, forget and let out, and then those of the
-    value that is let in.
+    The rows of its matrices are those of the input, forget and output gates, then those of the cell
+    candidate.
     """
 
     def __init__(self, before: int, hidden: int) -> None:

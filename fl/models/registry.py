@@ -1,4 +1,4 @@
-"""The models there are, by name."""
+"""Registry of models: `build` makes one by name, `register` adds one."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ MODELS: Final[Mapping[str, Callable[..., nn.Module]]] = MappingProxyType(_MODELS
 
 
 def register(name: str, make: Callable[..., nn.Module]) -> None:
-    """Add a model that can be built by name. Raises `TrainingError` if the name is taken."""
+    """Add a model that can be built by name. Raise `TrainingError` if the name is taken."""
     if name in _MODELS:
-        raise TrainingError(f"there is a model {name!r} already")
+        raise TrainingError(f"there is a model {name!r} already: choose another name", parameter="name")
     _MODELS[name] = make
 
 
@@ -45,35 +45,35 @@ _SEEDS: Final = 2**63
 
 
 def build(name: str, *, seed: int = 0, **parameters: Any) -> nn.Module:
-    """The model called `name`, on the CPU, with weights that depend on `seed` and the parameters alone.
+    """Return the model called `name` on the CPU; its weights depend only on `seed` and the parameters.
 
-    Raises `TrainingError` for a name or a parameter that does not exist, is missing, or has no such value.
+    Raise `TrainingError` for an unknown name, or an unknown, missing or invalid parameter.
     """
     if type(seed) is not int or not 0 <= seed < _SEEDS:
         raise TrainingError(
             f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}", parameter="seed"
         )
     check_parameters(name, parameters)
-    # Layers draw their weights from torch's own generator, which is put back to where it was.
+    # Layers draw their weights from torch's default generator, which is restored afterwards.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         return MODELS[name](**parameters)
 
 
 def size_of(name: str, **parameters: Any) -> int:
-    """How many parameters that model has."""
+    """Return the number of parameters of that model."""
     return sum(parameter.numel() for parameter in build(name, **parameters).parameters())
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """What can be set, with its default if it has one."""
+    """Return the settable parameters with their defaults."""
     if name not in MODELS:
         raise unknown_name("model", name, MODELS, parameter="model")
     return inspect.signature(MODELS[name]).parameters
 
 
 def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
-    """Refuse parameters that the model does not have, or without one that it needs."""
+    """Raise `TrainingError` if a parameter is unknown or a required one is missing."""
     known = parameters_of(name)
     for each in parameters:
         if each not in known:
@@ -85,7 +85,7 @@ def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """A model of the catalogue and the parameters it is built with."""
+    """A registered model with the parameters it is built with."""
 
     model: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class ModelSetup:
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
+        """Return the number of parameters."""
         return size_of(self.model, **self.parameters)
 
 
@@ -128,5 +128,5 @@ SETUPS: Final[Mapping[str, ModelSetup]] = MappingProxyType(
 
 
 def sizes() -> dict[str, int]:
-    """The number of parameters of every set-up."""
+    """Return the number of parameters of every set-up."""
     return {name: setup.size for name, setup in SETUPS.items()}

@@ -1,8 +1,8 @@
-"""Residual networks that normalise by groups of channels, so that they have no running statistics.
+"""Residual networks with group normalisation, so that they have no running statistics.
 
-Those of "Federated Learning with Partial Model Personalization", at any width: a stem of 3 x 3 without
+The networks of "Federated Learning with Partial Model Personalization", at any width: a 3 x 3 stem without
 pooling, stages of residual blocks of which each but the first halves the image, and a linear layer on the
-mean of all places. Adapters are small personal layers after both convolutions of every block.
+spatial mean. Adapters are small personal layers after both convolutions of every block.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fl.checks import check_booleans, check_sizes, layer_widths
 from fl.errors import TrainingError
 from fl.models.base import Model
 
-# So small that a new adapter changes next to nothing.
+# Small, so that a new adapter hardly changes the output.
 _ADAPTER_SCALE: Final = 1e-4
 
 
 class ResNet(Model):
-    """A residual network. Widths 64, 128, 256, 512 with 2 blocks each make ResNet-18.
+    """A residual network. Widths 64, 128, 256, 512 with 2 blocks each give ResNet-18.
 
     `channels`  of an input image.
     `size`      its height and width.
-    `classes`   how many there are.
+    `classes`   the number of classes.
     `widths`    channels of the stages.
-    `blocks`    residual blocks of every stage.
+    `blocks`    residual blocks per stage.
     `adapters`  whether there are adapters.
     """
 
@@ -65,7 +65,7 @@ class ResNet(Model):
 
 
 class Block(nn.Module):
-    """Two convolutions around which the input is added; it is projected where its shape changes."""
+    """Two convolutions with a skip connection, which is a projection if the shape changes."""
 
     def __init__(self, before: int, after: int, stride: int, *, adapters: bool) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Block(nn.Module):
 
 
 class Adapter(nn.Module):
-    """x + W norm(x), with a matrix W of channels by channels for every place of the image."""
+    """x + W norm(x), with a channels x channels matrix W applied at every pixel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -102,9 +102,9 @@ class Adapter(nn.Module):
 
 
 def _adapted(images: Tensor, adapter: Adapter | None) -> Tensor:
-    """The adapter's output is added to its input, as in the paper's released code.
+    """Return the adapter's output added to its input, as in the paper's released code.
 
-    An adapter keeps its input too, which so counts twice; the norm that always follows takes that out.
+    The adapter itself also adds its input, which therefore counts twice; the following norm cancels that.
     """
     if adapter is None:
         return images
@@ -124,6 +124,6 @@ def _conv(before: int, after: int, *, kernel: int, stride: int = 1) -> nn.Conv2d
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    """Eight channels to a group up to 64, sixteen beyond, and at most 32 groups."""
+    """Return group normalisation: 8 channels per group up to 64, 16 beyond, and at most 32 groups."""
     wanted = max(1, channels // 8) if channels <= 64 else min(32, channels // 16)
     return nn.GroupNorm(math.gcd(wanted, channels), channels)

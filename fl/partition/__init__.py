@@ -1,7 +1,7 @@
-"""Ways to spread a data set over clients.
+"""Registry of partitions: how a data set is distributed over clients.
 
-A partition is one array of indices for each client, disjoint from the others; `partition` makes one by
-name, `describe` shows what came out, `federate` makes it a `Federation`:
+A partition is one array of indices per client, disjoint from the others. `partition` makes one by name,
+`describe` summarises it, `federate` turns it into a `Federation`, and `register` adds a new one:
 
     parts = partition("dirichlet", samples.y, 20, rng, alpha=0.5)
     print(describe(parts, samples.y))
@@ -73,16 +73,19 @@ PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxy
 
 
 def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
-    """Add a partition that takes labels, clients and a generator. Raises `DataError` if the name is taken."""
+    """Add a partition that takes labels, clients and a generator. Raise `DataError` if the name is taken."""
     if name in _PARTITIONS:
-        raise DataError(f"there is a partition {name!r} already")
+        raise DataError(f"there is a partition {name!r} already: choose another name", parameter="name")
     _PARTITIONS[name] = split
 
 
 def partition(
     name: str, labels: Array, clients: int | None, rng: Generator, **parameters: Any
 ) -> tuple[Array, ...]:
-    """The partition of that name. Only `by_owner` knows what None clients are: all there are."""
+    """Return the partition called `name`. Only `by_owner` accepts None clients, which means all owners.
+
+    Raise `DataError` for an unknown name, or an unknown or missing parameter.
+    """
     if name not in PARTITIONS:
         raise unknown_name("partition", name, PARTITIONS, DataError, parameter="kind")
     _, _, _, *known = inspect.signature(PARTITIONS[name]).parameters.values()

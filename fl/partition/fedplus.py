@@ -1,8 +1,8 @@
 """MNIST-robust and MNIST-personal of "Fed+: a unified approach to robust personalized federated learning".
 
-Parties have equally many images, at random. Robust: some parties have negatives of theirs, so that their
-inputs are distributed otherwise than the rest. Personal: in addition, each party has noise on
-the images of two classes of its own choice. Half of a party's samples are to test.
+Parties have equally many random images. Robust: some parties have negated images, so that their inputs are
+distributed differently. Personal: in addition, each party has noise on the images of two classes of its own.
+Half of a party's samples are for testing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fl.samples import Samples
 
 @dataclass(frozen=True)
 class NegatedImages:
-    """A transform by which some clients have 1 - pixel for every pixel, and labels as they were."""
+    """A transform that replaces every pixel of some clients by 1 - pixel, and keeps the labels."""
 
     clients: frozenset[int]
 
@@ -38,9 +38,9 @@ class NegatedImages:
 
 @dataclass(frozen=True)
 class NoisyClasses:
-    """A transform by which every client has Laplace noise on the images of some of its classes.
+    """A transform that adds Laplace noise to the images of some classes of every client.
 
-    Each client draws its `classes` classes. Every pixel gets its own noise, and is not clipped.
+    Each client draws its `classes` classes. Noise is drawn per pixel and not clipped.
     """
 
     scale: float
@@ -54,12 +54,12 @@ class NoisyClasses:
         there = np.unique(samples.y)
         if len(there) < self.classes:
             raise DataError(
-                f"client {client} has {len(there)} classes, and noise is to be on {self.classes}: "
+                f"client {client} has {len(there)} classes, but noise is needed on {self.classes}: "
                 "ask for fewer classes, or for fewer clients"
             )
         noisy = np.isin(samples.y, rng.choice(there, self.classes, replace=False))
         x = samples.x.copy()
-        with np.errstate(over="ignore"):  # What becomes infinite is refused as such.
+        with np.errstate(over="ignore"):  # Samples rejects infinite values.
             x[noisy] += rng.laplace(0.0, self.scale, x[noisy].shape).astype(x.dtype)
         return Samples(x, samples.y)
 
@@ -75,9 +75,9 @@ def mnist_robust(
     held_out: ClientChoice = 0,
     name: str = "MNIST-robust",
 ) -> Federation:
-    """Parties with equally many images, of which some have negatives.
+    """Return parties with equally many images, some of them negated.
 
-    `negated` says how many, which fraction, or which: in the paper 0.1 of 10 parties, 0.2 of 50.
+    `negated` gives their number, fraction, or ids: in the paper 0.1 of 10 parties, 0.2 of 50.
     """
     parts = iid(samples.y, clients, rng)
     transform = NegatedImages(chosen(range(clients), negated, rng))
@@ -106,10 +106,10 @@ def mnist_personal(
     held_out: ClientChoice = 0,
     name: str = "MNIST-personal",
 ) -> Federation:
-    """The parties of `mnist_robust`, each with Laplace noise on the images of `noisy` classes of its own.
+    """Return the parties of `mnist_robust`, each with Laplace noise on the images of `noisy` classes.
 
-    The paper does not say the `scale` of this noise, and 1.0 is a choice. With it, softmax regression that
-    a party trains alone (2000 steps on MNIST, mean of five parties) loses 8 points of accuracy against
+    The paper does not give the `scale` of this noise; 1.0 is our choice. With it, softmax regression that a
+    party trains alone (2000 steps on MNIST, mean of five parties) loses 8 points of accuracy against
     MNIST-robust with 10 parties and 11 with 50; with 0.5 it loses 3 and 6, with 2.0 both times 12. The
     methods in the paper lose 9 to 27.
     """

@@ -1,4 +1,4 @@
-"""What the ways to partition share: samples by class, shares of a total, and the checks."""
+"""Building blocks of partitions: samples by class, proportional sizes, and a summary."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NAMED: Final = 10
 class Pools:
     """Samples by class, in random order; each is handed out once.
 
-    Classes are known by their place in `classes`, which holds the labels in ascending order.
+    Classes are identified by their index in `classes`, which has the labels in ascending order.
     """
 
     def __init__(self, labels: Array, rng: Generator) -> None:
-        labels = whole(labels)
+        labels = class_labels(labels)
         self.classes, sizes = np.unique(labels, return_counts=True)
         order = rng.permutation(len(labels))
         order = order[np.argsort(labels[order], kind="stable")]
@@ -31,40 +31,40 @@ class Pools:
 
     @property
     def left(self) -> Array:
-        """How many samples of each class nobody has yet."""
+        """Return the number of remaining samples of each class."""
         return np.array([len(pool) for pool in self._pools])
 
-    def take(self, place: int, count: int) -> Array:
-        """The next `count` samples of a class, or as many as are left."""
-        taken, self._pools[place] = np.split(self._pools[place], [count])
+    def take(self, index: int, count: int) -> Array:
+        """Return the next `count` samples of a class, or all that remain."""
+        taken, self._pools[index] = np.split(self._pools[index], [count])
         return taken
 
-    def cut(self, place: int, shards: int) -> list[Array]:
-        """All that is left of a class, in shards whose sizes differ by at most one."""
-        pool = self.take(place, len(self._pools[place]))
+    def cut(self, index: int, shards: int) -> list[Array]:
+        """Return all remaining samples of a class, in shards whose sizes differ by at most one."""
+        pool = self.take(index, len(self._pools[index]))
         return np.array_split(pool, shards)
 
 
-def whole(labels: Array) -> Array:
-    """`labels`, if they are those of a classification."""
+def class_labels(labels: Array) -> Array:
+    """Return `labels`. Raise `DataError` unless they are class labels."""
     labels = array("labels", labels)
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise DataError(
-            f"labels of type {labels.dtype} and shape {labels.shape} are no classes, one whole number to a "
+            f"labels of type {labels.dtype} and shape {labels.shape} are not classes, one whole number per "
             "sample: convert them, or use a partition that does not look at them (iid, power_law, by_owner)"
         )
     return labels
 
 
 def few_enough(classes: int, there: int) -> int:
-    """How many `classes` a client is to have, if `there` are as many."""
+    """Return `classes`. Raise `DataError` if a client is to have more classes than there are."""
     if counted("classes", classes) > there:
         raise DataError(f"{classes} classes for each client, but there are {there}: ask for at most {there}")
     return classes
 
 
 def enough(samples: int, needed: int, what: str) -> None:
-    """Raises `DataError` if `what` needs more samples than there are."""
+    """Raise `DataError` if `what` needs more samples than there are."""
     if needed > samples:
         raise DataError(
             f"{what} takes {needed} samples, but there are {samples}: "
@@ -73,34 +73,32 @@ def enough(samples: int, needed: int, what: str) -> None:
 
 
 def proportions(weights: Array) -> Array:
-    """`weights` that sum to one. There may be none."""
+    """Return `weights` normalised to sum to one. They may be empty."""
     with np.errstate(over="ignore"):
         total = weights.sum()
     if len(weights) and not 0 < total < np.inf:
-        raise DataError(
-            "the weights by which samples are shared out are infinite, or all zero: choose a smaller sigma"
-        )
+        raise DataError("the weights of the clients are infinite, or all zero: choose a smaller sigma")
     parts: Array = weights / total
     return parts
 
 
 def apportion(weights: Array, total: int) -> Array:
-    """`total` in whole shares by `weights`: rounded down, then one more for the largest remainders."""
+    """Divide `total` into integers by `weights`: rounded down, then one more for the largest remainders."""
     exact = proportions(weights) * total
     shares: Array = np.floor(exact).astype(np.intp)
-    # A sum of floors can only fall short, and by less than one for each share.
+    # The sum of floors falls short by less than one per share.
     behind = np.argsort(shares - exact, kind="stable")[: total - shares.sum()]
     shares[behind] += 1
     return shares
 
 
 def cut(order: Array, sizes: Array) -> tuple[Array, ...]:
-    """Consecutive pieces of `order`; what is left after the last of them belongs to nobody."""
+    """Return consecutive pieces of `order`; samples after the last piece are left out."""
     return tuple(np.split(order, np.cumsum(sizes))[:-1])
 
 
 def filled(parts: Sequence[Array]) -> tuple[Array, ...]:
-    """`parts`, if every client has samples."""
+    """Return `parts`. Raise `DataError` if a client has no samples."""
     if empty := [client for client, part in enumerate(parts) if not len(part)]:
         raise DataError(
             f"{named(empty)} of {len(parts)} would have no samples: ask for fewer clients, "
@@ -110,7 +108,7 @@ def filled(parts: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def named(clients: Sequence[int]) -> str:
-    """Clients by id, the first few of them if they are many."""
+    """Return the ids of clients as text, only the first few if there are many."""
     shown = ", ".join(str(client) for client in clients[:_NAMED])
     more = f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else ""
     return f"client{'s' * (len(clients) > 1)} {shown}{more}"
@@ -121,7 +119,7 @@ Range: TypeAlias = tuple[int, float, int]
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """Smallest, median and largest of what clients have; `classes` is None for a regression."""
+    """Minimum, median and maximum of the clients' sizes; `classes` is None for a regression."""
 
     clients: int
     used: int
@@ -141,7 +139,7 @@ class PartitionSummary:
 
 
 def describe(parts: Sequence[Array], labels: Array) -> PartitionSummary:
-    """How many samples and classes the clients of a partition have. Its `str` is a table."""
+    """Return the numbers of samples and classes of the clients. Its `str` is a table."""
     if not parts:
         raise DataError("there are no parts to describe")
     sizes = [len(part) for part in parts]

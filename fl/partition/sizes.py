@@ -1,4 +1,4 @@
-"""Partitions that do not look at labels: they decide how many samples a client has."""
+"""Partitions by size or owner: iid, power law, one client per owner, and FedBC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fl.samples import Array, array
 
 
 def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
-    """All samples at random, in parts whose sizes differ by at most one."""
+    """Divide all samples at random into parts whose sizes differ by at most one."""
     enough(len(labels), counted("clients", clients), "one for each client")
     return tuple(np.array_split(rng.permutation(len(labels)), clients))
 
@@ -22,11 +22,11 @@ def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
 def power_law(
     labels: Array, clients: int, rng: Generator, *, sigma: float = 2.0, minimum: int = 1
 ) -> tuple[Array, ...]:
-    """All samples at random, in parts of very different sizes.
+    """Divide all samples at random into parts of very different sizes.
 
-    Every client has `minimum`; the rest is shared out in proportion to draws of a lognormal
-    distribution with parameters 0 and `sigma`, which is what "Federated optimization in heterogeneous
-    networks" (FedProx) calls a power law. A mean other than 0 would not change the proportions.
+    Every client has `minimum`; the rest is divided in proportion to draws of a lognormal distribution with
+    parameters 0 and `sigma`, which "Federated optimization in heterogeneous networks" (FedProx) calls a
+    power law. A mean other than 0 would not change the proportions.
     """
     needed = counted("clients", clients) * counted("minimum", minimum)
     enough(len(labels), needed, "the minimum for all clients")
@@ -38,15 +38,15 @@ def power_law(
 def by_owner(
     labels: Array, clients: int | None, rng: Generator, *, owner: Array, minimum: int = 1
 ) -> tuple[Array, ...]:
-    """One client for each owner (writer, role, user) of at least `minimum` samples, in the order of owners.
+    """Make one client per owner (writer, role, user) with at least `minimum` samples, in the order of owners.
 
-    `clients` of them are drawn; None takes all. `owner[part[0]]` says whose part it is. "Robust
+    `clients` of them are drawn; None takes all. `owner[part[0]]` is the owner of a part. "Robust
     aggregation for federated learning" (RFA) takes 1000 writers of more than 100 images each, the
     superquantile papers take those of at least 100.
     """
     owner = array("owners", owner)
     if owner.shape != (len(labels),):
-        raise DataError(f"{owner.shape} owners for {len(labels)} samples: one owner for every sample")
+        raise DataError(f"{owner.shape} owners for {len(labels)} samples: give one owner for every sample")
     counted("minimum", minimum)
     _, index, sizes = np.unique(owner, return_inverse=True, return_counts=True)
     large = np.flatnonzero(sizes >= minimum)
@@ -57,7 +57,7 @@ def by_owner(
     if clients is not None:
         large = _drawn(large, counted("clients", clients), minimum, rng)
     groups = np.split(np.argsort(index, kind="stable"), np.cumsum(sizes)[:-1])
-    return tuple(groups[place] for place in large)
+    return tuple(groups[index] for index in large)
 
 
 def _drawn(owners: Array, clients: int, minimum: int, rng: Generator) -> Array:
@@ -70,7 +70,7 @@ def _drawn(owners: Array, clients: int, minimum: int, rng: Generator) -> Array:
 
 
 def at_least(parts: tuple[Array, ...], samples: int) -> tuple[Array, ...]:
-    """The parts of `samples` or more. Clients are counted anew, so ids of the others move up."""
+    """Return the parts with at least `samples` samples. Clients are renumbered."""
     large = tuple(part for part in parts if len(part) >= samples)
     if not large:
         raise DataError(f"no client has {samples} samples: ask for fewer")
@@ -80,20 +80,20 @@ def at_least(parts: tuple[Array, ...], samples: int) -> tuple[Array, ...]:
 def fedbc(
     labels: Array, clients: int, rng: Generator, *, exponent: float = 1.4, classes: int = 3
 ) -> tuple[Array, ...]:
-    """Sizes proportional to `exponent` ** k for k = 1, 2, ..., and about `classes` classes for each client.
+    """Divide samples in sizes proportional to `exponent` ** k, k = 1, 2, ..., with few classes each.
 
-    The recipe that was released with "FedBC: calibrating global and local models via federated learning
-    beyond consensus", where `exponent` is called that of a power law: 1.1 to 1.5, with 20 clients
-    (30 for MNIST with 3 classes from 1.2 on) and training and test sets pooled.
+    The recipe released with "FedBC: calibrating global and local models via federated learning beyond
+    consensus", where `exponent` is called that of a power law: 1.1 to 1.5, with 20 clients (30 for MNIST
+    with 3 classes from 1.2 on) and training and test sets pooled. A client has about `classes` classes.
 
     1. Clients, the smallest first, go through the classes in random order and take an equal share of their
-       size from each until they are full. Where a class is used up they go on to further ones, so large
+       size from each until they are full. If a class is used up they continue with further ones, so large
        clients have more classes.
-    2. What is left of a class goes to the clients from the largest down, each taking the fraction
-       1 / `exponent` of what there is.
+    2. The rest of a class goes to the clients from the largest down, each taking the fraction 1 / `exponent`
+       of the remaining samples.
 
     All samples are used. A part is in the order in which it was filled, class by class: the released code
-    tests on the last fifth of it as it stands (`federate` with `shuffle=False`), thus on few classes.
+    tests on its last fifth without shuffling (`federate` with `shuffle=False`), thus on few classes.
     """
     exponent = finite("exponent", exponent)
     if exponent < 1:
@@ -104,11 +104,11 @@ def fedbc(
     sizes = _sizes(len(labels), clients, exponent)
     parts = [_fill(pools, size, classes, rng) for size in sizes]
     largest = sorted(range(clients), key=lambda client: -sum(map(len, parts[client])))
-    for place in rng.permutation(len(pools.classes)):
+    for index in rng.permutation(len(pools.classes)):
         for client in largest:
-            parts[client].append(pools.take(place, ceil(pools.left[place] / exponent)))
-        # A very large exponent leaves something even after the smallest client.
-        parts[largest[0]].append(pools.take(place, pools.left[place]))
+            parts[client].append(pools.take(index, ceil(pools.left[index] / exponent)))
+        # With a very large exponent, samples remain even after the smallest client.
+        parts[largest[0]].append(pools.take(index, pools.left[index]))
     return filled([np.concatenate(pieces) for pieces in parts])
 
 
@@ -136,8 +136,8 @@ def _sizes(samples: int, clients: int, exponent: float) -> list[int]:
 def _fill(pools: Pools, size: int, classes: int, rng: Generator) -> list[Array]:
     share = ceil(size / classes)
     pieces = []
-    for place in rng.permutation(len(pools.classes)):
-        piece = pools.take(place, min(share, size))
+    for index in rng.permutation(len(pools.classes)):
+        piece = pools.take(index, min(share, size))
         size -= len(piece)
         pieces.append(piece)
     return pieces

@@ -1,4 +1,4 @@
-"""Partitions made into federations: what a client trains on and is tested on, and who never trains."""
+"""Federations from partitions: training, validation and test samples of each client, and held-out clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fl.samples import Array, Samples
 
 SampleTransform: TypeAlias = Callable[[int, Samples, Generator], Samples]
 ClientChoice: TypeAlias = int | float | Collection[int]
-_ROUNDING: Final = 1e-9  # A share of 0.1 of 30 samples is 3, and not what floats make of it.
+_ROUNDING: Final = 1e-9  # A share of 0.1 of 30 samples is 3, in spite of rounding.
 
 
 def federate(
@@ -33,17 +33,17 @@ def federate(
     transform: SampleTransform | None = None,
     shuffle: bool = True,
 ) -> Federation:
-    """A federation whose client k holds the samples at `parts[k]`.
+    """Return a federation whose client k holds the samples at `parts[k]`.
 
-    `validation`, `test`  shares of a client's samples, rounded up; the rest is to train.
-    `held_out`   clients that never train: how many, which fraction, or their ids. They are split like others.
-    `classes`    how many there are; None counts them up to the largest label. Floats have none.
-    `transform`  makes a client's samples its own, before they are split: called with its id, them and `rng`.
-    `shuffle`    False takes the first samples of a part to train and the last to test.
+    `validation`, `test`  shares of a client's samples, rounded up; the rest is for training.
+    `held_out`   clients that never train: their number, fraction, or ids. They are split like others.
+    `classes`    the number of classes; None counts them up to the largest label. Floats have none.
+    `transform`  changes a client's samples before they are split: called with its id, the samples and `rng`.
+    `shuffle`    False takes the first samples of a part for training and the last for testing.
 
-    A client always has something to train on, at the cost of the test share, then of validation: with
-    one sample it trains on that and cannot be judged, with two it has one to train and one to test.
-    A client with a single class is one like others, and is tested on that class. An empty part is an error.
+    A client always has a training sample, at the cost of the test share, then of validation: with one
+    sample it trains on that and has no test sample, with two it has one of each. A client may have a single
+    class, and is then tested on that class. An empty part raises `DataError`.
     """
     _check_parts(parts, len(samples))
     _check_shares(validation, test)
@@ -68,12 +68,14 @@ def federate_pair(
     name: str = "",
     transform: SampleTransform | None = None,
 ) -> Federation:
-    """A federation of a data set that comes with a test set of its own: see `federate` and `matching`.
+    """Return a federation of a data set with a separate test set: see `federate` and `matching`.
 
-    `transform` is called once for each client, with its training samples before its test samples.
+    `transform` is called once per client, with its training samples before its test samples.
     """
     if len(parts) != len(test_parts):
-        raise DataError(f"{len(parts)} parts to train on and {len(test_parts)} to test: one for each client")
+        raise DataError(
+            f"{len(parts)} training parts and {len(test_parts)} test parts: give one of each per client"
+        )
     _check_parts(parts, len(train))
     _check_parts(test_parts, len(test))
     _check_shares(validation, 0.0)
@@ -91,9 +93,9 @@ def federate_pair(
 def divide(
     clients: Mapping[int, ClientData], fractions: Sequence[float], rng: Generator
 ) -> tuple[dict[int, ClientData], ...]:
-    """Groups of clients, drawn at random: say held-out clients to choose by, and others to test.
+    """Return groups of clients, drawn at random: for example held-out clients for validation and for testing.
 
-    Fractions that sum to less than 1 leave the rest of the clients out.
+    If the fractions sum to less than 1, the rest of the clients are left out.
     """
     if not fractions or not (min(fractions) > 0 and sum(fractions) <= 1 + _ROUNDING):
         raise DataError(f"fractions must be above 0 and sum to at most 1, not {list(fractions)!r}")
@@ -101,7 +103,7 @@ def divide(
     sizes = apportion(shares, len(clients))[:-1]
     if not sizes.all():
         raise DataError(
-            f"{len(clients)} clients are too few for fractions {list(fractions)!r}, of which each needs one: "
+            f"{len(clients)} clients are too few for fractions {list(fractions)!r}, each needs at least one: "
             "hold out more clients, or make fewer groups"
         )
     order = rng.permutation(sorted(clients))
@@ -113,26 +115,26 @@ def _check_parts(parts: Sequence[Array], samples: int) -> None:
     filled(parts)
     for part in parts:
         if part.ndim != 1 or part.dtype.kind not in "iu":
-            raise DataError(f"a part is a list of whole numbers, not {part.dtype} of shape {part.shape}")
+            raise DataError(f"a part must be a list of whole numbers, not {part.dtype} of shape {part.shape}")
     used = np.concatenate(parts) if parts else np.empty(0, np.intp)
     if len(used) and (used.min() < 0 or used.max() >= samples):
         raise DataError(
-            f"a part has an index that none of {samples} samples has: partition the labels of these samples"
+            f"a part has an index outside of {samples} samples: partition the labels of these samples"
         )
     if len(np.unique(used)) < len(used):
-        raise DataError("two clients have a sample in common: make the parts disjoint")
+        raise DataError("two clients share a sample: make the parts disjoint")
 
 
 def _check_shares(validation: float, test: float) -> None:
     if not (validation >= 0 and test >= 0 and validation + test < 1):
         raise DataError(
-            f"shares of {validation} for validation and {test} to test leave nothing to train on, "
+            f"shares of {validation} for validation and {test} for testing leave no training samples, "
             "or are below 0: they must be 0 or more and sum to less than 1"
         )
 
 
 def _split(samples: Samples, validation: float, test: float) -> ClientData:
-    """The first to train on, then those to choose by, the last to test."""
+    """Return the first samples for training, the next for validation, the last for testing."""
     there = len(samples)
     tested = min(ceil(test * there - _ROUNDING), there - 1)
     chosen_by = min(ceil(validation * there - _ROUNDING), there - 1 - tested)
@@ -151,7 +153,7 @@ def _federation(
 
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
-    """Clients by number or fraction, drawn at random, or by id."""
+    """Return clients by number or fraction, drawn at random, or by id."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")
@@ -164,7 +166,7 @@ def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> fr
             )
         return ids
     if counted("a number of clients", choice, 0) > len(clients):
-        raise DataError(f"{choice} clients are to be drawn, but there are {len(clients)}: ask for fewer")
+        raise DataError(f"cannot draw {choice} of {len(clients)} clients: ask for fewer")
     return frozenset(rng.choice(sorted(clients), choice, replace=False).tolist())
 
 
@@ -184,18 +186,18 @@ def _classes(labels: Array, classes: int | None) -> int | None:
 
 
 def matching(labels: Array, parts: Sequence[Array], test_labels: Array, rng: Generator) -> tuple[Array, ...]:
-    """Parts of the test set in which clients have the same share of every class as in their `parts`.
+    """Return parts of the test set in which clients have the same share of every class as in their `parts`.
 
-    Test samples of classes that no client has are left out. A class of fewer test samples than
-    clients goes to those that have most of it. A client that gets none at all is an error.
+    Test samples of classes that no client has are left out. A class with fewer test samples than clients
+    goes to the clients with most of it. Raise `DataError` if a client gets none at all.
     """
     pools = Pools(test_labels, rng)
     pieces: list[list[Array]] = [[np.empty(0, np.intp)] for _ in parts]
-    for place, label in enumerate(pools.classes):
+    for index, label in enumerate(pools.classes):
         held = np.array([np.count_nonzero(labels[part] == label) for part in parts])
         if held.any():
-            for client, count in enumerate(apportion(held, int(pools.left[place]))):
-                pieces[client].append(pools.take(place, count))
+            for client, count in enumerate(apportion(held, int(pools.left[index]))):
+                pieces[client].append(pools.take(index, count))
     matched = tuple(np.concatenate(piece) for piece in pieces)
     if without := [client for client, part in enumerate(matched) if not len(part)]:
         raise DataError(

@@ -273,10 +273,13 @@ def test_a_crowd_is_a_mapping_of_learners() -> None:
 def test_crowds_that_cannot_be() -> None:
     with pytest.raises(DataError, match="at least one client"):
         Crowd(nn.Linear(4, 3), {}, Training(), device="cpu")
-    with pytest.raises(TrainingError, match="there is no batching mode 'togther': did you mean together"):
+    with pytest.raises(
+        TrainingError,
+        match=r"there is no batching mode 'togther'; did you mean 'together'\? Available: auto, together,",
+    ):
         crowd_of(batching="togther")
     with pytest.raises(
-        TrainingError, match="there is no batching mode 'x'; choose auto, together, one-by-one"
+        TrainingError, match=r"there is no batching mode 'x'\. Available: auto, together, one-by-one"
     ):
         crowd_of(batching="x")
     with pytest.raises(TrainingError, match=r"targets go from \d to 2, but the model has 2 classes"):
@@ -561,7 +564,9 @@ def test_clients_that_come_to_the_same_point_hear_one_another(batching: str) -> 
 
 
 def test_there_is_nobody_to_talk_to_outside() -> None:
-    with pytest.raises(TrainingError, match=r"only clients that are asked together .*: use a Crowd"):
+    with pytest.raises(
+        TrainingError, match=r"only clients that run in Crowd\.together can exchange values: use a Crowd"
+    ):
         crowd_of()[1].exchange(1)
 
 
@@ -625,7 +630,9 @@ def test_some_clients_with_models_of_their_own() -> None:
 
 
 def test_parts_that_do_not_exist() -> None:
-    with pytest.raises(TrainingError, match="there is no part 'tests' of a client's data; there are train"):
+    with pytest.raises(
+        TrainingError, match="a client's data has no part 'tests'; there are train, validation, test"
+    ):
         crowd_of().scores(vector(0), "tests")
 
 

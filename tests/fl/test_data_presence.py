@@ -53,5 +53,5 @@ def test_all_files_have_to_be_there(
 
 def test_of_a_source_of_ones_own_the_directory_has_to_be_there(tmp_path: Path) -> None:
     look("mine", tmp_path, {})
-    with pytest.raises(DataError, match="nowhere is no directory, and mine was to be read from it"):
+    with pytest.raises(DataError, match="nowhere is not a directory: mine is read from it"):
         look("mine", tmp_path / "nowhere", {})

@@ -243,7 +243,7 @@ def test_the_seed_decides_everything(make: Callable[[int], Federation]) -> None:
         ({"largest": 1}, "make clients larger"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 2**32}, "seed must be"),
-        ({"colour": 3}, "colour cannot all be changed: the names are name, clients"),
+        ({"colour": 3}, "unknown name among colour: the names are name, clients, alpha, beta, alike, draws,"),
         ({"preset": "fedporx"}, "there is no preset 'fedporx': use one of fedprox"),
     ],
 )

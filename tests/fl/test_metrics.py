@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +17,7 @@ from fl.metrics import clients, trajectory
 from fl.metrics.clients import ClientScores
 from fl.samples import Array
 from papers import personalisation_gain, seeds
+from protocols.learner import Score
 
 NAN, INF = math.nan, math.inf
 
@@ -60,22 +60,15 @@ def test_only_the_chosen_clients_count() -> None:
     assert found.mean_loss == INF
 
 
-@dataclass(frozen=True)
-class Said:
-    correct: int
-    total: int
-    loss: float
-
-
 def test_scores_are_made_of_what_learners_say() -> None:
-    found = ClientScores.of(Said(*each) for each in ((1, 2, 0.5), (3, 3, 0.25)))
+    found = ClientScores.of(Score(*each) for each in ((1, 2, 0.5), (3, 3, 0.25)))
 
     np.testing.assert_array_equal(found.accuracy, [0.5, 1.0])
     np.testing.assert_array_equal(found.loss, [0.5, 0.25])
 
 
 def test_a_learner_whose_loss_is_not_a_number_has_seen_a_model_that_diverged() -> None:
-    found = ClientScores.of([Said(1, 4, 0.5), Said(2, 4, NAN)])
+    found = ClientScores.of([Score(1, 4, 0.5), Score(2, 4, NAN)])
 
     assert found.mean_loss == INF
     assert found.pooled_accuracy == pytest.approx(3 / 8)
@@ -391,7 +384,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "numbers in a table": (lambda: scores([[1]], [[2]]), r"not an array of shape \(1, 1\)"),  # type: ignore[list-item]
     "words": (lambda: clients.variance(["a", "b"]), "must be numbers"),
     "rows of several lengths": (lambda: clients.variance([[1.0], [1.0, 2.0]]), "the same length"),
-    "a mask of indices": (lambda: scores([1, 1], [1, 2]).only([0, 1]), "true and false"),
+    "a mask of indices": (
+        lambda: scores([1, 1], [1, 2]).only([0, 1]),
+        "give a list of booleans, one for each client",
+    ),
     "a short mask": (lambda: scores([1, 1], [1, 2]).only([True]), "1 choices and 2 clients"),
     "a mask of none": (lambda: scores([1, 1], [1, 2]).only([False, False]), "at least one"),
     "a percentile above 100": (lambda: clients.percentile([1], 101), "from 0 to 100"),

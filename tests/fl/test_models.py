@@ -292,14 +292,15 @@ def test_inputs_of_another_shape() -> None:
 
 def test_unknown_models_and_parameters_name_the_nearest() -> None:
     with pytest.raises(
-        TrainingError, match=r"no model 'sofmax': did you mean 'softmax'\? There are linear, "
+        TrainingError,
+        match=r"there is no model 'sofmax'; did you mean 'softmax'\? Available: linear, softmax, additive,",
     ):
         build("sofmax")
-    with pytest.raises(TrainingError, match=r"no model 'q7': There are linear, .*, char-lstm"):
+    with pytest.raises(TrainingError, match=r"no model 'q7'. Available: linear, .*, char-lstm"):
         size_of("q7")
     with pytest.raises(
         TrainingError,
-        match=r"no parameter of softmax 'feature': did you mean 'features'\? There are features, cl",
+        match=r"no parameter of softmax 'feature'; did you mean 'features'\? Available: features, cl",
     ):
         build("softmax", feature=3)
     with pytest.raises(

@@ -9,7 +9,7 @@ from torch import nn
 
 from fl.errors import TrainingError
 from fl.flat_model import flatten
-from fl.models import MODELS, build
+from fl.models import MODELS, build, registry
 from fl.parameter_groups import Groups, layer_groups
 
 
@@ -112,7 +112,9 @@ def test_wrong_patterns() -> None:
         Groups.of(module(), {"a": "*.bias", "b": "head.*"})
     with pytest.raises(TrainingError, match="nothing is left for 'shared'"):
         Groups.of(module(), {"a": "*"})
-    with pytest.raises(TrainingError, match="'shared' is the group of the rest"):
+    with pytest.raises(
+        TrainingError, match="'shared' is the name of the remaining group: rename the other group"
+    ):
         Groups.of(module(), {"shared": "head.*"})
     with pytest.raises(TrainingError, match="group 'a' has no pattern"):
         Groups.of(module(), {"a": ()})
@@ -123,7 +125,8 @@ def test_wrong_patterns() -> None:
 def test_wrong_vectors_and_names() -> None:
     groups = Groups.of(module(), {"personal": "head.*"})
     with pytest.raises(
-        TrainingError, match=r"no group 'persnal': did you mean 'personal'\? There are personal, sh"
+        TrainingError,
+        match=r"there is no group 'persnal'; did you mean 'personal'\? Available: personal, shared",
     ):
         groups.mask("persnal")
     with pytest.raises(TrainingError, match=r"15 parameters has no vector of shape \(14,\)"):
@@ -177,5 +180,13 @@ def test_adapters_come_with_norms_but_not_those_of_projections() -> None:
 
 
 def test_layers_of_an_unknown_model() -> None:
-    with pytest.raises(TrainingError, match=r"no model 'lenett': did you mean 'lenet'\?"):
+    with pytest.raises(
+        TrainingError,
+        match=r"there is no model 'lenett'; did you mean 'lenet'\? Available: linear, softmax, additive,",
+    ):
         layer_groups("lenett")
+
+
+def test_a_registered_model_has_no_named_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._MODELS, "outside", MODELS["linear"])
+    assert layer_groups("outside") == {}

@@ -428,8 +428,16 @@ def test_whole_numbers_are_symbols() -> None:
 @pytest.mark.parametrize(
     ("make", "loss", "words"),
     [
-        (lambda: nn.Linear(5, 3), "cross-entropy", r"does not take inputs of shape \(4,\)"),
-        (lambda: nn.Embedding(5, 3), "cross-entropy", "does not take inputs"),
+        (
+            lambda: nn.Linear(5, 3),
+            "cross-entropy",
+            r"the model rejects inputs of shape \(4,\): mat1 and mat2 shapes cannot be multiplied \(1x4",
+        ),
+        (
+            lambda: nn.Embedding(5, 3),
+            "cross-entropy",
+            r"the model rejects inputs of shape \(4,\): Expected tensor for argument #1 'indices' to have",
+        ),
         (lambda: build("linear", features=4), "cross-entropy", r"shape \(1,\), but the loss cross-entropy"),
         (lambda: nn.Linear(4, 3), "squared", r"outputs of shape \(1, 3\), but the loss squared needs \(1,\)"),
         (lambda: nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), "squared", r"outputs of shape \(3,\)"),
@@ -458,7 +466,7 @@ def test_amounts_are_no_classes() -> None:
 def test_targets_are_one_number_each() -> None:
     """Compared with outputs, a column would have become a square."""
     column = Samples(np.zeros((4, FEATURES)), np.zeros((4, 1), np.int64))
-    with pytest.raises(DataError, match=r"targets have shape \(4, 1\): make it one number"):
+    with pytest.raises(DataError, match=r"targets have shape \(4, 1\): give one number for every sample"):
         trainer_of(ClientData(column, column, column))
 
 
@@ -569,7 +577,7 @@ def test_a_gradient_whose_square_overflows_is_clipped() -> None:
 
 @pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
 def test_a_rate_must_be_one(rate: float) -> None:
-    with pytest.raises(TrainingError, match="a learning rate is 0 or more"):
+    with pytest.raises(TrainingError, match="a learning rate must be finite and at least 0, not"):
         Trainer.on(nn.Linear(4, 3), client(5), Training(), device="cpu").train(np.zeros(15), rate=rate)
 
 
@@ -595,12 +603,17 @@ def test_a_model_returns_a_tensor() -> None:
 def test_amounts_are_no_whole_numbers() -> None:
     pixels = Samples(np.ones((5, 4), np.uint8), np.zeros(5, np.int64))
 
-    with pytest.raises(TrainingError, match=r"make floats of amounts, as by x / 255\.0"):
+    with pytest.raises(
+        TrainingError,
+        match=r"the model rejects inputs of shape \(4,\): mat1 and mat2 must have the same dtype, but got",
+    ):
         Trainer.on(nn.Linear(4, 3), ClientData(pixels, pixels, pixels), Training(), device="cpu")
 
 
 def test_all_inputs_have_the_same_shape() -> None:
     few, other = samples(5, 0), samples(5, 0, shape=(2, 2))
 
-    with pytest.raises(TrainingError, match=r"but has others of \(2, 2\)"):
+    with pytest.raises(
+        TrainingError, match=r"training inputs have shape \(4,\), but validation or test inputs have \(2, 2\)"
+    ):
         Trainer.on(nn.Linear(4, 3), ClientData(few, few, other), Training(), device="cpu")

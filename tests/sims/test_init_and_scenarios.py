@@ -176,7 +176,7 @@ def test_a_missing_directory_of_data_is_reported(capsys: pytest.CaptureFixture[s
     path = Path(__file__).resolve().parents[2] / "papers" / "scenarios" / "rfa-mnist.toml"
     assert main(["simulate", str(path), "--quick"]) == 2
     err = capsys.readouterr().err
-    assert "rfa-mnist.toml: data: mnist is no directory, and mnist.npz was to be read from it" in err
+    assert "rfa-mnist.toml: data: mnist is not a directory: mnist.npz is read from it" in err
     assert err.endswith("Say with --data where directories of data are\n")
 
 

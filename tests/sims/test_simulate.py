@@ -261,7 +261,7 @@ def test_rounds_that_fail_are_told_of() -> None:
         ({"partition": {"kind": "by_owner"}}, "nothing says who owns the samples"),
         ({"partition": {"kind": "iid"}}, "the partition iid needs a number of clients"),
         ({"partition": {"kind": "iid", "clients": 6, "test": "given"}}, "digits has no test set of its own"),
-        ({"data": {"kind": "mnist", "directory": "nowhere"}}, "nowhere is no directory"),
+        ({"data": {"kind": "mnist", "directory": "nowhere"}}, "nowhere is not a directory"),
         (
             {"data": {"kind": "synthetic", "clients": 2, "largest": 60}},
             "synthetic makes its own clients: leave out .partition.",
@@ -442,9 +442,9 @@ def test_data_is_looked_for_where_the_user_says(
     monkeypatch.setenv("SECAGG_DATA", "from-the-variable")
     mnist = ["simulate", str(digits), "--set", "data.kind=mnist"]
     assert main(mnist) == 2
-    assert "from-the-variable/mnist is no directory" in capsys.readouterr().err
+    assert "from-the-variable/mnist is not a directory" in capsys.readouterr().err
     assert main([*mnist, "--data", "from-the-option"]) == 2
-    assert "from-the-option/mnist is no directory" in capsys.readouterr().err
+    assert "from-the-option/mnist is not a directory" in capsys.readouterr().err
 
 
 def test_a_wrong_scenario_is_the_users_business(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:

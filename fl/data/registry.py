@@ -1,0 +1,173 @@
+"""Registry of data sets: `load` returns one by name, `register` adds one.
+
+A source is a function that returns samples, samples by owner, or a whole federation. Sources that read files
+take the directory as their first argument. None of them downloads anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final, TypeAlias, get_type_hints
+
+from fl.checks import unknown_name
+from fl.data import (
+    cifar,
+    fedplus_regression,
+    files,
+    gaussian_classes,
+    leaf,
+    leaf_synthetic,
+    least_squares,
+    logistic,
+    mnist,
+    npz,
+    shakespeare,
+    synthetic,
+)
+from fl.data.owned import OwnedSamples
+from fl.errors import DataError
+from fl.federation import Federation
+from fl.samples import Samples
+
+Source: TypeAlias = Callable[..., Samples | OwnedSamples | Federation]
+
+# --- generated data sets ---
+
+Generate: TypeAlias = Callable[..., Any]
+
+
+def _least_squares(**given: Any) -> Federation:
+    return least_squares.least_squares(**given).federation()
+
+
+def _logistic(**given: Any) -> Federation:
+    return logistic.logistic(**given).federation()
+
+
+def _synthetic(**given: Any) -> Federation:
+    return synthetic.synthetic(**given)
+
+
+def _like(
+    function: Generate, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+) -> Generate:
+    """Return `function`, which takes any keywords, with the signature of what it passes them to."""
+    named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
+    function.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    function.__annotations__ = {**hints, "return": Federation}
+    return function
+
+
+def _presets() -> Generate:
+    """Return the synthetic data with a preset, and every field of its recipe as a parameter."""
+    taken = inspect.signature(synthetic.synthetic).parameters
+    recipe = inspect.signature(synthetic.Recipe).parameters
+    names = [each.name for each in fields(synthetic.Recipe) if each.name != "name"]
+    parameters = {name: taken[name] for name in ("preset", "seed")} | {name: recipe[name] for name in names}
+    hints = {**get_type_hints(synthetic.Recipe), "preset": str, "seed": int}
+    return _like(_synthetic, parameters, hints)
+
+
+def _of(function: Generate, shape: Generate) -> Generate:
+    return _like(function, inspect.signature(shape).parameters, get_type_hints(shape))
+
+
+_GENERATED: Final[Mapping[str, Generate]] = {
+    "synthetic": _presets(),
+    "leaf-synthetic": leaf_synthetic.leaf_synthetic,
+    "fedplus-regression": fedplus_regression.fed_plus_regression,
+    "least-squares": _of(_least_squares, least_squares.least_squares),
+    "logistic": _of(_logistic, logistic.logistic),
+    "classification": gaussian_classes.classification,
+    "quantile-task": gaussian_classes.quantile_task,
+}
+
+
+# --- the registry ---
+
+SOURCES: dict[str, Source] = {
+    "cifar10": cifar.cifar10,
+    "digits": npz.digits,
+    "emnist": mnist.emnist,
+    "fashion-mnist": mnist.fashion_mnist,
+    "leaf": leaf.leaf,
+    "mnist": mnist.mnist,
+    "npz": npz.pooled,
+    "npz-owned": npz.owned,
+    "shakespeare": shakespeare.shakespeare,
+    **_GENERATED,
+}
+
+
+def register(name: str, source: Source) -> None:
+    """Add a data set that can be loaded, and named by scenarios. Raise `DataError` if the name is taken.
+
+    Its return annotation is one of `Samples`, `OwnedSamples` and `Federation`.
+    """
+    if name in SOURCES:
+        raise DataError(f"there is a data set {name!r} already: choose another name", parameter="name")
+    SOURCES[name] = source
+
+
+def load(
+    name: str, directory: str | Path | None = None, **parameters: Any
+) -> Samples | OwnedSamples | Federation:
+    """Return the data set called `name`, read from `directory` if it is stored in files.
+
+    Raise `DataError` for an unknown name, an invalid parameter, or missing files.
+    """
+    if name not in SOURCES:
+        raise unknown_name("data set", name, sorted(SOURCES), DataError, parameter="kind")
+    source = SOURCES[name]
+    accepted = inspect.signature(source).parameters
+    if ("directory" in accepted) != (directory is not None):
+        need = (
+            "is read from files: give the directory" if directory is None else "is not read from a directory"
+        )
+        raise DataError(f"{name} {need}")
+    if directory is not None:
+        parameters = {"directory": directory, **parameters}
+    try:
+        inspect.signature(source).bind(**parameters)
+    except TypeError as error:
+        raise DataError(f"{name}: {error}. It takes {', '.join(accepted) or 'no parameters'}") from error
+    return source(**parameters)
+
+
+Look: TypeAlias = Callable[[str, Path, Mapping[str, Any]], Any]
+
+
+def look(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
+    """Raise `DataError` if files are missing, with the message that loading would give.
+
+    `parameters`  of the source; irrelevant ones are ignored. For an unknown source, only the existence of
+                  the directory is checked.
+    """
+    if kind in _LOOKS:
+        _LOOKS[kind](kind, directory, parameters)
+    elif not directory.is_dir():
+        raise DataError(f"{directory} is not a directory: {kind} is read from it")
+
+
+def _idx(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
+    named = {name: parameters[name] for name in ("split", "part") if name in parameters}
+    mnist.look(kind, directory, **named)
+
+
+def _npz(_kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
+    files.find(directory, (parameters["file"],), npz.ORIGIN)
+
+
+_LOOKS: Final[Mapping[str, Look]] = {
+    "cifar10": lambda _, directory, given: list(cifar.batch_files(directory, given.get("part", "all"))),
+    "emnist": _idx,
+    "fashion-mnist": _idx,
+    "leaf": lambda _, directory, given: leaf.json_files(directory, given.get("part", "all")),
+    "mnist": _idx,
+    "npz": _npz,
+    "npz-owned": _npz,
+    "shakespeare": lambda _, directory, given: shakespeare.text_in(directory, given.get("file")),
+}
