@@ -67,7 +67,11 @@ def test_projections_on_a_device_are_those_of_numpy(
         monkeypatch.setattr(made, "MOST_HELD", 0)
         monkeypatch.setattr(made, "_BLOCK", 20_000)
     found = _made.__wrapped__(space, CPU, torch.float64)
-    kinds = {"dense": DenseProjection, "fast": HadamardProjection, "blocks": BlockwiseProjection}
+    kinds: dict[str, type] = {
+        "dense": DenseProjection,
+        "fast": HadamardProjection,
+        "blocks": BlockwiseProjection,
+    }
     assert type(found) is kinds[transform]
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(*stack, dim)), rng.normal(size=(*stack, space.size))
