@@ -16,6 +16,13 @@ SECURITY_BITS: Final = 40
 LIVENESS_BITS: Final = 30
 
 
+class _NotGiven(int):
+    """A size that was not given. An explicit 0 is refused, so it cannot stand for this."""
+
+
+_NOT_GIVEN: Final = _NotGiven()
+
+
 @dataclass(frozen=True, kw_only=True)
 class SessionParams:
     """What a session is planned for. The fields that a `Policy` has too mean the same there.
@@ -26,8 +33,8 @@ class SessionParams:
                       is chosen accordingly (`finder.dropout_over` turns a rate per sum into this).
     `graph`           complete, a ring, or the one that suits the size of the cohort; a ring needs a
                       `curious_server`.
-    `min_contributors`, `min_cohort`  0 stands for the least that is safe, `corrupt` + 2.
-    `max_cohort`      0 stands for the largest cohort that trust and graph admit.
+    `min_contributors`, `min_cohort`  by default the least that is safe, `corrupt` + 2.
+    `max_cohort`      by default the largest cohort that trust and graph admit.
     `min_neighbours`  least neighbours on a ring, where more are wanted than safety needs.
     `security_bits`   on a ring, the chance that its random order helps the colluders is below 2^-this.
     `liveness_bits`   on a ring, the chance that the expected drop-outs stop a sum is below 2^-this.
@@ -43,9 +50,9 @@ class SessionParams:
     sums: int = 1
     dropout: Fraction | float = Fraction(0)
     graph: GraphChoice = GraphChoice.AUTO
-    min_cohort: int = 0
-    max_cohort: int = 0
-    min_contributors: int = 0
+    min_cohort: int = _NOT_GIVEN
+    max_cohort: int = _NOT_GIVEN
+    min_contributors: int = _NOT_GIVEN
     min_neighbours: int = 2
     security_bits: int = SECURITY_BITS
     liveness_bits: int = LIVENESS_BITS
@@ -54,13 +61,17 @@ class SessionParams:
         set_field = partial(object.__setattr__, self)
         set_field("trust", Trust.parse(self.trust))
         set_field("graph", GraphChoice.parse(self.graph))
-        for name in ("sums", "corrupt", "min_cohort", "max_cohort", "min_contributors", "min_neighbours"):
+        check_whole("corrupt", self.corrupt)
+        if self.min_contributors is _NOT_GIVEN:
+            set_field("min_contributors", self.corrupt + 2)
+        if self.min_cohort is _NOT_GIVEN:
+            set_field("min_cohort", self.min_contributors)
+        if self.max_cohort is _NOT_GIVEN:
+            set_field("max_cohort", self._most)
+        for name in ("sums", "min_cohort", "max_cohort", "min_contributors", "min_neighbours"):
             check_whole(name, getattr(self, name))
         check_bits("security_bits", self.security_bits)
         check_bits("liveness_bits", self.liveness_bits)
-        set_field("min_contributors", self.min_contributors or self.corrupt + 2)
-        set_field("min_cohort", self.min_cohort or self.min_contributors)
-        set_field("max_cohort", self.max_cohort or self._most)
 
     @property
     def _most(self) -> int:
