@@ -319,7 +319,7 @@ for _entry in _entries():
 
 
 def find(name: str) -> CatalogueEntry:
-    """The entry of that name; raises `ParameterError` that names the nearest one."""
+    """Return the entry of that name. Raises `ParameterError`, with the nearest name, if there is none."""
     if name not in CATALOGUE:
-        raise ParameterError(describe_unknown_name("algorithm", name, CATALOGUE))
+        raise ParameterError(describe_unknown_name("algorithm", name, CATALOGUE), parameter="name")
     return CATALOGUE[name]

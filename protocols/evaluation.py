@@ -244,7 +244,8 @@ class Evaluation(Algorithm[ModelState, NoMemory]):
     def check(self) -> None:
         if self.measures.personal:
             raise ParameterError(
-                "personal models belong to the algorithm that makes them: evaluate it with WithEvaluation"
+                "personal models belong to the algorithm that makes them: evaluate it with WithEvaluation",
+                parameter="personal",
             )
 
     @property

@@ -179,7 +179,9 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
         checks.real("start_mix", self.start_mix, 0, 1)
         checks.whole("cap", self.cap, 1)
         if self.privacy is not None and len(self.penalties) > 1:
-            raise ParameterError("private sums are of one group: each group would spend the whole goal")
+            raise ParameterError(
+                "private sums allow one group only: each group would spend the whole goal", parameter="groups"
+            )
         self.aggregation  # noqa: B018  # raises what is wrong with the bounds
         if self.penalties[-1].stop != self.dim:
             raise ParameterError(

@@ -44,7 +44,8 @@ class IndexRanges:
         for start, stop in self.ranges:
             if not last < start < stop <= self.dim:
                 raise ParameterError(
-                    f"ranges must be in order, apart, and within 0 to {self.dim}: {start}:{stop} is not"
+                    f"ranges must be in order, apart, and within 0 to {self.dim}: {start}:{stop} is not",
+                    parameter="ranges",
                 )
             last = stop
 

@@ -31,7 +31,9 @@ class PrivacyBudget:
     def __post_init__(self) -> None:
         checks.whole("rounds", self.rounds, 1)
         if self.goal.sums != 1:
-            raise ParameterError("set rounds, and leave the sums of the goal at 1: they follow from that")
+            raise ParameterError(
+                "set rounds, and leave the sums of the goal at 1: they follow from rounds", parameter="goal"
+            )
         self.check()
 
     def check(self) -> None:

@@ -114,7 +114,7 @@ def test_with_p_2_it_settles_where_the_penalty_says() -> None:
 
 @pytest.mark.parametrize("outlier", [None, 1e6])
 def test_with_p_1_the_reference_goes_to_the_median_of_projections(outlier: float | None) -> None:
-    """A client far from it votes as any other does. Near it, within the pull, nobody is on either side."""
+    """A client far from it votes as any other does. Near it, within the pull, no client is on either side."""
     centres = CENTRES.copy()
     if outlier is not None:
         centres[3] = outlier

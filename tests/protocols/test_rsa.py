@@ -94,7 +94,7 @@ def test_a_model_with_an_infinite_number_has_no_say_although_that_has_a_sign() -
 def test_more_signs_than_clients_spoil_the_round() -> None:
     steps = rsa().round(rsa().start(np.zeros(4)))
     next(steps)
-    with pytest.raises(CorruptTotal, match="more than there are"):
+    with pytest.raises(CorruptTotal, match="more than all clients may send"):
         steps.send(Total({SIGNED_COUNTS: np.full(4, 7, np.uint64)}, count=3, invited=3))
 
 
