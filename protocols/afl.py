@@ -6,9 +6,9 @@ client keeps its own lambda_i and multiplies it by exp(step * F_i), so that only
 to be known: the next round divides by it. That is mirror ascent on the simplex instead of projected ascent,
 with the same saddle point.
 
-A round in which a client is missing is repeated, and a total without that client, next to one with it for the
-same model, would show what it sent. So every round begins with a sum that says only how many are there, in
-one group with the sum that matters: unless all clients are in both, nothing else is revealed.
+A round in which a client is missing is repeated. A total without that client, next to one with it for the
+same model, would show what it sent. So every round begins with a sum that only counts clients, in one group
+with the main sum: unless all clients are in both, nothing else is revealed.
 """
 
 from __future__ import annotations

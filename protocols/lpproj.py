@@ -172,7 +172,7 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
         return LpProjClient(self, learner, memory)
 
     def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Its own; who was never asked has none yet, and nothing better than the common one."""
+        """Return the client's own model, or the common one if it was never asked."""
         return model if memory.model is None else memory.model
 
 
@@ -246,9 +246,9 @@ class LpProj1(LpProj):
 class LpProj2(LpProj):
     """With p = 2, a copy of w moves by a real vector.
 
-    Against a malicious server that needs noise. A far w pulls the models of all who hear of it there, and of
-    what they say next time, the clip leaves one direction, which can be foretold: a client that did not
-    hear of it is then read alone. With p = 1 the pull has a bound, and there is no clip.
+    Against a malicious server it needs noise. A distant w pulls the models of all clients that receive it
+    there. The clip then leaves one direction of their next answers, which the server can predict, so it can
+    read the answer of a client that did not receive w. With p = 1 the pull is bounded, and there is no clip.
 
     `privacy`  a budget for noise on every sum, or None.
     """

@@ -11,10 +11,10 @@ for Federated Learning": Weiszfeld). But it creeps where the curvature is far be
 it faster, and none needs more than G and W:
 
 * Near its goal the move is a nearly linear function of the point, even at a client's own point, where G
-  jumps. So a few past moves tell where it vanishes: Anderson's extrapolation, or a secant for one coordinate.
+  jumps. So a few past moves show where it vanishes: Anderson's extrapolation, or a secant for one coordinate.
 * The goal lies where G points to: G_k @ (goal - z_k) >= 0 for every past k. A step which would leave
   one of these half-spaces goes too far and is cut. For one coordinate, they are a bracket around the goal.
-* Where the move grows from point to point, nothing can be extrapolated, but differences of G still tell
+* Where the move grows from point to point, nothing can be extrapolated, but differences of G still show
   the curvature along the way (L-BFGS), so that longer steps can be tried.
 
 A stepping belongs to one set of clients. When clients are lost on the way, G belongs to another function, and
@@ -99,7 +99,7 @@ def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What one sum has told: a point, the totals there, and the plain move from there."""
+    """What one sum has shown: a point, the totals there, and the plain move from there."""
 
     point: Vector
     influence: Vector

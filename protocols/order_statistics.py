@@ -7,8 +7,8 @@ it is released to the resolution that is asked for.
 All coordinates are halved at once, each in its own range. After k halvings of [-reach, reach], an order
 statistic is known to lie within reach * 2^(1 - k); the middle of that is off by half as much at most. A count
 takes no more bits than the number of clients does. A total reveals a count, and an order statistic is the
-value of some client: an exact median tells, in every coordinate, what one of them has, though not whose it
-is. Fewer halvings tell less.
+value of some client: an exact median reveals the value of one client in every coordinate, but not which
+client. Fewer halvings reveal less.
 """
 
 from __future__ import annotations

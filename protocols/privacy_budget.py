@@ -48,7 +48,7 @@ class PrivacyBudget:
             )
 
     def per_sum(self, sums: int = 1) -> Goal:
-        """What each of `sums` sums of a round may cost, as a goal that all rounds share."""
+        """Return what each of `sums` sums of a round may cost, as a goal that all rounds share."""
         return replace(self.goal, sums=self.rounds * sums)
 
 
@@ -76,7 +76,7 @@ class HistogramBudget(PrivacyBudget):
         return self.whole.part(1 - self.ratio) if self.ratio < 1 else None
 
     def histogram(self, bins: int) -> Plan:
-        """Noise for a histogram to which everyone adds one count."""
+        """Return the noise of a histogram to which each client adds one count."""
         goal = self.whole.part(self.ratio)
         return calibrate_counts(promise=self.promise, goal=goal, bins=bins, limit=1, total=1)
 

@@ -18,9 +18,9 @@ Should it turn out that everything lies far below the first level, then the tota
 little else; the model stays where it is, and the next round has the right scale. Parameters may be cut into
 buckets that have a scale each.
 
-A client beyond the scale counts for exactly one scale, up or down. A server that does not keep to what it was
-told could therefore choose one that all but the smallest update are beyond: the others then add whole numbers
-to it, which can be taken away again. Only a fixed scale is out of its hands.
+A client beyond the scale counts for exactly one scale, up or down. A malicious server could therefore choose
+a scale that all updates but the smallest exceed: the others then add known whole numbers, which it can
+subtract. Only a fixed scale prevents that.
 """
 
 from __future__ import annotations

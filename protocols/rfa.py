@@ -170,7 +170,7 @@ class RFA1(RFA):
 
 
 class RFAClient(ClientRound[NoMemory]):
-    """Trains once, from the first point it hears of; all sums are over the model it comes to."""
+    """It trains once, from the first point that it receives; all sums are over the resulting model."""
 
     def __init__(self, algorithm: RFA, learner: Learner) -> None:
         self._algorithm = algorithm

@@ -1,7 +1,7 @@
 """A robust aggregate of clients' vectors, found step by step through sums of bounded influences.
 
-All sums of one aggregate are over the same vectors, so they form a group: clients insist that it is the same
-clients every time. When one of them leaves, the last point stands.
+All sums of one aggregate are over the same vectors, so they form a group: clients require the same cohort in
+every sum. If a client leaves, the last point is the result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""SCAFFOLD: local steps corrected by control variates, so that they head where all clients want to go.
+"""SCAFFOLD: local steps corrected by control variates towards the common optimum.
 
 "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1 with option II.
 
-The server's control c is the mean of all clients' controls c_i only as long as both change together. A client
-that was not in a sum keeps its control, and one that was changes it. A client that left before it knew holds
-both, until a later query decides.
+The server's control c is the mean of all clients' controls c_i only if both change together. A client in the
+sum changes its control; any other client keeps it. A client that left before the outcome was known holds
+both values until a later query decides.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ControlVariate:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(Algorithm[ControlledState, ControlVariate]):
-    """A client adds c - c_i to every gradient. What its own data would add to the common direction is thereby
-    taken out, and the model settles where the mean of all gradients is zero, however unlike clients are.
+    """A client adds c - c_i to every gradient. This removes what its own data adds to the common direction,
+    so the model converges to where the mean of all gradients is zero, however different clients are.
     """
 
     memory_type: ClassVar[type] = ControlVariate

@@ -68,7 +68,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
                   should be, theta times the number of contributors, which is public.
 
     The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay: the learner's affair.
-    Clients outside the tail train as well, and send zeros: who is silent, or quick, would tell its loss.
+    Clients outside the tail train as well, and send zeros: silence, or a quick answer, would reveal a loss.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = HistogramBudget

@@ -6,17 +6,16 @@ be the heaviest. All else stays with the clients, who add it to what they have n
 
 With an update D of its own, a client has u <- momentum * u + D and v <- v + u; v is what it has yet to send.
 The server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
-In the paper, clients then forget these k. A client that is not invited the next time, however, would never
-hear which ones they were. So clients forget all coordinates that they were asked for, and the server keeps
-those that it did not use, and adds them to what comes later. As long as all clients are in every sum, no
-u or v is clipped and the server's rate is 1, nothing is lost on the way:
+In the paper, clients then reset these k to zero. A client that is not invited to the next round would not
+receive them. So clients reset all coordinates that they were asked for, and the server keeps the unused ones
+for later rounds. If all clients are in every sum, no u or v is clipped, and the server's rate is 1, then
 
     what the model moved + what the server keeps + the mean of all v = the sum of all means of u
 
-The first sum names no coordinates, and the second those that the server chose. Whichever these are, it learns
-their sum and no more, as it would of all coordinates in plain averaging. But v changes little from round to
-round where nothing is sent of it, and is summed again: if cohorts differ by one client, totals of two rounds
-differ by about what that one has. Clients that keep back what they know are bound to this.
+The server chooses the coordinates of the second sum. It learns their sum only, as it learns that of all
+coordinates in plain averaging. But coordinates of v that are not sent change little between rounds, and are
+summed again: if two cohorts differ by one client, their totals differ by about that client's v. This holds
+for every algorithm whose clients keep unsent values.
 
 Count sketches ("Finding Frequent Items in Data Streams") are short tables from which the large coordinates of
 a long vector can be read. Every row of the table throws each coordinate into one of its columns, with a sign;
@@ -310,7 +309,7 @@ class CountSketch:
         return np.concatenate(list(rows))
 
     def estimate(self, sketch: Vector) -> Vector:
-        """Every coordinate of the vector that was sketched, as far as can be told."""
+        """Return estimates of all coordinates of the vector that was sketched."""
         table, found = sketch.reshape(self.rows, self.columns), np.empty(self.dim)
         for block in self._blocks():
             read = np.take_along_axis(table, self._places[:, block], axis=1)

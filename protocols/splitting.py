@@ -18,13 +18,13 @@ stay with them. The sum is of z_i minus a public vector, the last mean (where u 
 `clip`; a z_i that is further away is moved to that distance, and the client goes on with what it sent.
 
 Who takes part. The mean is that of the clients in the round's sum, as in the chapter's released scripts. Who
-was not counted keeps its state, and completes its last step with the mean that it hears next. (A mean over
-the last z_i of all clients, kept up to date by differences, would let a client that left weigh for ever.)
+was not counted keeps its state, and completes its last step with the next mean that it receives. (A mean over
+the last z_i of all clients, updated by differences, would count a client that left in all later rounds.)
 
 Acceleration. With `memory` = tau above 0, Anderson's combination of the last tau + 1 rounds, from the round
 on in which there are more of them. Where u is common, the server combines what it has, and nothing more is
 sent. Otherwise the tau + 1 newest entries of the Gram matrix of all clients' residuals ride in the round's
-own sum, splitting_gram.py says how; the next query brings weights, and every client combines its own images.
+own sum (see splitting_acceleration.py); the next query has weights, and clients combine their own images.
 Except for rounding, it is exactly what a party with the states of all clients would compute: with a tau of 5
 and more the bare form multiplies that by a million, even the rounding of floats, and wants `regularisation`.
 
@@ -41,10 +41,10 @@ is common, clients keep nothing, and only another number of them is noticed.)
 
 Where gamma is not 1, the mean of all u_i is also what combinations would lose: a server that follows it by
 itself, from rounding that it cannot see, has it multiplied by the weights of every round. So after a
-combination clients send z_i - lean u_i, with the lean (for FedPi, 1) that makes the sum tell the mean of
+combination clients send z_i - lean u_i, with the lean (for FedPi, 1) for which the sum gives the mean of
 their next u_i, and the mean of z is that of what is sent plus lean times the mean of u_i. If just then the
-cohort changes, it is so with the last cohort's mean of u_i: in that one round the mean that is told is not
-quite that of the new cohort's z. But the mean of its next u_i is known, and no query is needed for it.
+cohort changes, the last cohort's mean of u_i is used: in that one round the broadcast mean differs slightly
+from that of the new cohort's z. But the mean of its next u_i is known, and no query is needed for it.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, window.point(), window)
 
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
-        """After a round of another cohort. Its sum may tell the mean of its new u_i."""
+        """Return the outcome of a round with another cohort. Its sum may give the mean of its new u_i."""
         unit = min(state.window.unit * _WIDER, LARGEST)
         is_known = self.gamma == 1 or (state.window.weights and self.scheme.lean)
         known = KNOWN if is_known else LOST

@@ -221,8 +221,8 @@ class AndersonWindow:
     def within(self, reach: float) -> AndersonWindow:
         """Without its combination, if that would lead further than `reach` from the last image.
 
-        Where clients are clipped their residuals are all of one length, whether they are near or far. Weights
-        from these mean nothing, and no residual that grows would tell a safeguard.
+        Clipped residuals all have the same length, near or far. Weights from them mean nothing, and a
+        safeguard would not see a residual grow.
         """
         if not self.weights or np.linalg.norm(self.point() - self.images[-1]) <= reach:
             return self

@@ -1,9 +1,8 @@
 """Clients of the splitting schemes, and what they are asked.
 
 Where beta = 1, all u_i are one vector u. The server has it and sends it, and clients keep nothing. Otherwise
-every client keeps its u_i and the z_i that it sent last, and learns the mean of all z from the next query:
-with it, it completes its own step. A client that stayed away meanwhile completes its step with the mean that
-it hears first.
+every client keeps its u_i and the z_i that it sent last. The next query has the mean of all z, with which the
+client completes its step. A client that was absent meanwhile uses the first mean that it receives.
 """
 
 from __future__ import annotations
@@ -130,9 +129,9 @@ class SplitClient(ClientRound[SplittingMemory]):
     def near(self, point: Vector, mean: Vector) -> Vector:
         """u_i, no further from the mean than it can come in honest rounds.
 
-        A mean that is far away would otherwise take the u_i of all who hear of it along, for good. Next
-        time the bound of the sum would leave of each of them one direction, which can be foretold, and
-        a client that had not heard of it could be read alone.
+        Otherwise a distant mean would move the u_i of all clients that receive it, for good. In the next sum
+        the bound would leave one direction of each, which the server can predict, so that it could read the
+        answer of a client that had not received that mean.
         """
         return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 

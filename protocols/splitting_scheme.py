@@ -107,9 +107,9 @@ class SplittingScheme:
 
     @property
     def lean(self) -> float:
-        """How much of u_i to take off z_i in a sum that is to tell the mean of the next u_i.
+        """How much of u_i to take off z_i in a sum that gives the mean of the next u_i.
 
-        If m is the mean that clients are told, u_i becomes gamma (1 - beta) (z_i - lean u_i) + gamma beta m.
+        If m is the mean that clients receive, u_i becomes gamma (1 - beta) (z_i - lean u_i) + gamma beta m.
         With the sum of z_i - lean u_i, the server knows the mean of that, however badly it knew that of u_i.
         With gamma = 1 the sum of z_i is enough, and the lean is 0. It is also 0 where it would be too steep.
         """

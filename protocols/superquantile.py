@@ -10,7 +10,7 @@ little. The smoothing `nu` is in units of the loss:
     quadratic   the penalty nu n / 2 |pi - 1/n|^2,  the shares clip(theta (1 + (loss - level) / nu), 0, 1)
     entropic    the penalty nu KL(pi, uniform),     the shares min(theta exp((loss - level) / nu), 1)
 
-with the level at which the shares add up. So a client that hears the level knows its own share. Near the
+with the level at which the shares add up. So a client that receives the level knows its own share. Near the
 uniform weights the two penalties are the same.
 
 "Federated Learning with Superquantile Aggregation for Heterogeneous Data", "Superquantiles at Work: Machine
