@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from itertools import islice
 from multiprocessing import Pipe
@@ -12,7 +13,7 @@ from threading import Event, Thread, Timer
 import numpy as np
 import pytest
 
-from secagg import LocalSession, Stage, local_machines
+from secagg import LocalSession, Stage, local_machines, pool_worker
 from secagg import pool as pools
 from secagg.errors import ParameterError
 from secagg.expansion import OneProcess
@@ -20,7 +21,8 @@ from secagg.keys import public_key
 from secagg.masking import PairMasks, Removal, SelfMask, seeds_of
 from secagg.masks import apply_masks
 from secagg.params import SessionParams
-from secagg.pool import ProcessPool, _claims, _Job, _Queue, _serve, _Worker, agree, expand_shared
+from secagg.pool import ProcessPool, _Worker
+from secagg.pool_worker import ExpansionJob, PortionQueue, agree, claims, expand_shared, serve
 from secagg.ring import Residues
 from secagg.thresholds import Trust
 from tests.attacks.rig import PART, residue_table
@@ -106,7 +108,7 @@ def test_a_vector_of_very_many_parts_is_worked_on_here(pool: ProcessPool) -> Non
     assert same(residues, expected)
 
 
-def test_nobody_writes_to_one_who_writes() -> None:
+def test_a_process_never_writes_to_one_that_writes() -> None:
     """Both sides have more to say than a pipe holds. Workers that have to be ended end the wait."""
     residues = total()
     with ProcessPool(2) as pool:
@@ -120,14 +122,36 @@ def test_nobody_writes_to_one_who_writes() -> None:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_workers_do_what_is_left_to_them(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Whoever is ready takes the next portion, of another stretch as well; here nobody is but the workers."""
+    """A process that is ready takes the next portion, of any stretch; here only the workers are ready."""
     residues, here = large(), []
     with ProcessPool(processes) as pool:
-        monkeypatch.setattr(pools, "_claims", lambda _: iter(()))
-        monkeypatch.setattr(_Job, "expand", lambda *args: here.append(args))
+        for module in (pools, pool_worker):
+            monkeypatch.setattr(module, "claims", lambda _: iter(()))
+        monkeypatch.setattr(ExpansionJob, "expand", lambda *args: here.append(args))
         pool.take_off(residues, REMOVALS, salt=SALT)
     assert same(residues, taken_off(REMOVALS, large()))
     assert here == []
+
+
+def test_masks_are_added_in_shared_memory_and_not_sent_through_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a worker sends back names portions; the masks, as long as the vector, are never pickled."""
+    residues, sizes = large(), []
+    with ProcessPool(2) as pool:
+        monkeypatch.setattr(pools, "claims", lambda _: iter(()))  # so that the worker expands all masks
+        results = pool._workers[0]._results
+        receive = results.recv
+
+        def noted() -> object:
+            result = receive()
+            sizes.append(len(pickle.dumps(result)))
+            return result
+
+        monkeypatch.setattr(results, "recv", noted)
+        pool.take_off(residues, REMOVALS, salt=SALT)
+    assert same(residues, taken_off(REMOVALS, large()))
+    assert 0 < sum(sizes) < sum(part.nbytes for part in residues) / 100
 
 
 def test_a_pool_knows_what_its_workers_spent() -> None:
@@ -157,7 +181,7 @@ def test_workers_that_were_woken_do_what_they_always_do(monkeypatch: pytest.Monk
         sent = wakings(pool, monkeypatch)
         for _ in range(3):
             pool.get_ready()
-        assert sent == [pools._LISTEN] * 3
+        assert sent == [pools._WAKE] * 3
         residues = large()
         pool.take_off(residues, REMOVALS, salt=SALT)
         pool.get_ready()
@@ -166,8 +190,8 @@ def test_workers_that_were_woken_do_what_they_always_do(monkeypatch: pytest.Monk
     assert same(residues, taken_off(REMOVALS, large()))
 
 
-def test_nobody_wakes_a_worker_that_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not read while it works: what nobody reads could block whoever writes it."""
+def test_a_worker_at_work_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not read while it works: a full pipe would block the writer."""
     pool = ProcessPool(2)
     sent = wakings(pool, monkeypatch)
     pool.get_ready()
@@ -177,9 +201,9 @@ def test_nobody_wakes_a_worker_that_is_at_work(monkeypatch: pytest.MonkeyPatch) 
             pool.get_ready()
         assert sent == [], "another thread has it"
         pool.get_ready()
-        assert sent == [pools._LISTEN]
+        assert sent == [pools._WAKE]
     pool.get_ready()
-    assert sent == [pools._LISTEN], "nobody is left"
+    assert sent == [pools._WAKE], "no worker is left"
 
 
 def test_a_dead_worker_is_not_woken() -> None:
@@ -195,10 +219,10 @@ def test_a_dead_worker_is_not_woken() -> None:
 
 def test_who_waits_in_vain_for_a_while_falls_asleep_and_still_hears(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes at once is read at once; what comes late is waited for without turning around."""
-    monkeypatch.setattr(pools, "_ATTENTION", 0.02)
+    monkeypatch.setattr(pool_worker, "_ATTENTION", 0.02)
     end, start = Pipe(duplex=False)
     start.send("at once")
-    assert pools._receive(end) == "at once"
+    assert pool_worker.receive_awake(end) == "at once"
     asleep = Event()
     receive = end.recv
 
@@ -214,11 +238,11 @@ def test_who_waits_in_vain_for_a_while_falls_asleep_and_still_hears(monkeypatch:
 
     sender = Thread(target=send_late)
     sender.start()
-    assert pools._receive(end) == "late"
+    assert pool_worker.receive_awake(end) == "late"
     sender.join()
     start.close()
     with pytest.raises(EOFError):
-        pools._receive(end)
+        pool_worker.receive_awake(end)
     end.close()
 
 
@@ -278,7 +302,7 @@ def test_a_worker_that_dies_at_work_is_made_up_for(
             if function is task:
                 pool._workers[0]._process.kill()
                 pool._workers[0]._process.join()
-                lost.extend(n for queue in pool._queues for n in islice(_claims(queue.end), 2))
+                lost.extend(n for queue in pool._queues for n in islice(claims(queue.end), 2))
             start(function, *args)
 
         monkeypatch.setattr(pool, "_start", start_to_die)
@@ -290,13 +314,13 @@ def test_a_worker_that_dies_at_work_is_made_up_for(
 def test_a_worker_that_dies_with_what_it_expanded_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     residues = large()
     with ProcessPool(2) as pool:
-        expand = _Job.expand
+        expand = ExpansionJob.expand
 
-        def expand_and_kill(job: _Job, number: int, portion: int, parts: list[Residues]) -> None:
+        def expand_and_kill(job: ExpansionJob, number: int, portion: int, parts: list[Residues]) -> None:
             pool._workers[0]._process.kill()
             expand(job, number, portion, parts)
 
-        monkeypatch.setattr(_Job, "expand", expand_and_kill)
+        monkeypatch.setattr(ExpansionJob, "expand", expand_and_kill)
         pool.take_off(residues, REMOVALS, salt=SALT)
         assert not pool._workers[0]._alive
     assert same(residues, taken_off(REMOVALS, large()))
@@ -308,10 +332,10 @@ class Apprentice:
     def __init__(self, number: int, queues: int) -> None:
         tasks, self.give = Pipe(duplex=False)
         self.take, results = Pipe(duplex=False)
-        self.memory = SharedMemory(create=True, size=2 * pools._SLOT)
-        self.queues = [_Queue() for _ in range(queues)]
+        self.memory = SharedMemory(create=True, size=2 * pool_worker.SLOT_BYTES)
+        self.queues = [PortionQueue() for _ in range(queues)]
         ends = [queue.end for queue in self.queues]
-        self._thread = Thread(target=_serve, args=(tasks, results, self.memory.name, number, ends))
+        self._thread = Thread(target=serve, args=(tasks, results, self.memory.name, number, ends))
         self._thread.start()
         assert self.take.recv() == (None, 0.0)
 
@@ -339,7 +363,7 @@ def apprentice() -> Iterator[Apprentice]:
 
 
 def test_a_worker_that_is_woken_says_nothing_and_listens(apprentice: Apprentice) -> None:
-    apprentice.give.send_bytes(pools._LISTEN)
+    apprentice.give.send_bytes(pools._WAKE)
     apprentice.queues[0].fill(1)
     assert apprentice.asked(agree, [REMOVALS], SALT) == {0: seeds_of(REMOVALS, salt=SALT)}
     assert not apprentice.take.poll()
@@ -347,7 +371,7 @@ def test_a_worker_that_is_woken_says_nothing_and_listens(apprentice: Apprentice)
 
 def test_a_worker_agrees_on_what_it_takes(apprentice: Apprentice) -> None:
     apprentice.queues[0].fill(3)
-    assert next(_claims(apprentice.queues[0].end)) == 0, "somebody else was quicker"
+    assert next(claims(apprentice.queues[0].end)) == 0, "another process was quicker"
     found = apprentice.asked(agree, [REMOVALS, REMOVALS[:2], REMOVALS[2:]], SALT)
     assert found == {1: seeds_of(REMOVALS[:2], salt=SALT), 2: seeds_of(REMOVALS[2:], salt=SALT)}
     assert apprentice.asked(agree, [REMOVALS], SALT) == {}
@@ -357,20 +381,20 @@ LAYOUT = ((1000, "<u4"), (7, "|u1"), (1, "<u8"))
 
 
 def seen(memory: SharedMemory, slot: int) -> list[Residues]:
-    return [part.copy() for part in pools._views(memory, LAYOUT, slot)]
+    return [part.copy() for part in pool_worker.shared_views(memory, LAYOUT, slot)]
 
 
 def test_a_worker_expands_its_own_stretch_and_helps_with_one_more(apprentice: Apprentice) -> None:
     """Whatever was there is overwritten, and a third stretch finds no room."""
     assert apprentice.memory.buf is not None
     apprentice.memory.buf[:] = bytes([1]) * len(apprentice.memory.buf)
-    job = _Job(
+    job = ExpansionJob(
         tuple((LAYOUT, skip) for skip in (0, 16, 5)),
         [seeds_of(removals, salt=SALT) for removals in (REMOVALS[:2], REMOVALS[2:])],
     )
     for queue in apprentice.queues:
         queue.fill(2)
-    assert next(_claims(apprentice.queues[2].end)) == 0
+    assert next(claims(apprentice.queues[2].end)) == 0
 
     assert apprentice.asked(expand_shared, job) == [(1, [0, 1]), (2, [1])]
 
@@ -378,19 +402,19 @@ def test_a_worker_expands_its_own_stretch_and_helps_with_one_more(apprentice: Ap
         expected: list[Residues] = [np.zeros(size, dtype) for size, dtype in LAYOUT]
         apply_masks(expected, plus=seeds[0], minus=seeds[1], skip=skip)
         assert same(seen(apprentice.memory, slot), expected)
-    assert list(_claims(apprentice.queues[0].end)) == [0, 1]
+    assert list(claims(apprentice.queues[0].end)) == [0, 1]
 
 
 def test_a_worker_leaves_memory_alone_where_nothing_is_left(apprentice: Apprentice) -> None:
     assert apprentice.memory.buf is not None
     apprentice.memory.buf[:] = bytes([1]) * len(apprentice.memory.buf)
-    job = _Job(((LAYOUT, 0), (LAYOUT, 0)), [seeds_of(REMOVALS, salt=SALT)])
+    job = ExpansionJob(((LAYOUT, 0), (LAYOUT, 0)), [seeds_of(REMOVALS, salt=SALT)])
     apprentice.queues[0].fill(1)
 
     assert apprentice.asked(expand_shared, job) == [(0, [0])]
 
     assert same(seen(apprentice.memory, 0), taken_off(REMOVALS, [np.zeros(n, t) for n, t in LAYOUT]))
-    assert set(bytes(apprentice.memory.buf[pools._SLOT :])) == {1}
+    assert set(bytes(apprentice.memory.buf[pool_worker.SLOT_BYTES :])) == {1}
 
 
 def test_a_pool_that_was_closed_goes_on_as_one_process() -> None:
@@ -406,7 +430,7 @@ def test_a_pool_that_was_closed_goes_on_as_one_process() -> None:
 def test_after_an_interrupt_no_answer_is_taken_for_another(
     monkeypatch: pytest.MonkeyPatch, pipe: str, step: str
 ) -> None:
-    """Whoever is interrupted while it talks to a worker does not know what is still in the pipe."""
+    """After an interrupt it is unknown what is still in the worker's pipes."""
 
     def interrupted(*_: object) -> object:
         raise KeyboardInterrupt
@@ -428,10 +452,10 @@ def test_an_interrupt_leaves_the_workers_nothing_to_do(monkeypatch: pytest.Monke
 
     with ProcessPool(2) as pool:
         with monkeypatch.context() as patch:
-            patch.setattr(_Job, "expand", interrupted)
+            patch.setattr(ExpansionJob, "expand", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 pool.take_off(large(), REMOVALS, salt=SALT)
-        assert [list(_claims(queue.end)) for queue in pool._queues] == [[], []]
+        assert [list(claims(queue.end)) for queue in pool._queues] == [[], []]
         residues = large()
         pool.take_off(residues, REMOVALS, salt=SALT)
         assert pool._workers[0]._alive
@@ -439,13 +463,13 @@ def test_an_interrupt_leaves_the_workers_nothing_to_do(monkeypatch: pytest.Monke
 
 
 def test_a_queue_forgets_what_was_left_in_it() -> None:
-    queue = _Queue()
+    queue = PortionQueue()
     queue.fill(256)
-    assert [number for number, _ in zip(_claims(queue.end), range(3), strict=False)] == [0, 1, 2]
+    assert [number for number, _ in zip(claims(queue.end), range(3), strict=False)] == [0, 1, 2]
     queue.fill(2)
-    assert list(_claims(queue.end)) == [0, 1]
+    assert list(claims(queue.end)) == [0, 1]
     queue._start.close()
-    assert list(_claims(queue.end)) == [], "nobody fills it any more"
+    assert list(claims(queue.end)) == [], "no process fills it any more"
     queue.close()
 
 
@@ -481,4 +505,4 @@ def test_a_pool_that_cannot_be_had_whole_leaves_nothing_behind(monkeypatch: pyte
 def test_secrets_stay_out_of_what_is_printed() -> None:
     assert "secret" not in repr(self_mask(1))
     assert "mask_key" not in repr(pair_masks(2, 1))
-    assert "seed" not in repr(_Job((), [([b"seed"], [b"seed"])]))
+    assert "seed" not in repr(ExpansionJob((), [([b"seed"], [b"seed"])]))
