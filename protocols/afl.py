@@ -120,13 +120,13 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
             Sum(
                 query=Presence,
                 spec=SumSpec(parts=(present,), group=GROUP),
-                reveals="how many clients are there",
+                reveals="the number of clients present",
             ),
             Sum(
                 query=Mixed,
                 spec=SumSpec(parts=(*self.averaging.parts(), *numbers), group=GROUP),
-                reveals="the sum of the clients' updates, each times its client's weight, and how much all "
-                "weights grow together: by the exponential of the loss",
+                reveals="the sum of the clients' updates, each times its client's weight, and the sums of "
+                "these weights and of the next ones, which grow exponentially with the loss",
                 least_weight=self.floor,
                 remedy=f"take at most {round(1 / LEAST_WEIGHT)} clients, whose weights add up to one, and "
                 f"set floor to {LEAST_WEIGHT:g} or more",

@@ -56,16 +56,26 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             of_other_kinds("sgd"),
         ),
         CatalogueEntry(
-            "fedadam", "FedAdam", FedOpt, "the mean of all updates, by Adam", adaptive, of_other_kinds("adam")
+            "fedadam",
+            "FedAdam",
+            FedOpt,
+            "the mean of all updates, applied with Adam",
+            adaptive,
+            of_other_kinds("adam"),
         ),
         CatalogueEntry(
-            "fedyogi", "FedYogi", FedOpt, "the mean of all updates, by Yogi", adaptive, of_other_kinds("yogi")
+            "fedyogi",
+            "FedYogi",
+            FedOpt,
+            "the mean of all updates, applied with Yogi",
+            adaptive,
+            of_other_kinds("yogi"),
         ),
         CatalogueEntry(
             "local",
             "Local training",
             LocalTraining,
-            "each client trains alone: no sum at all",
+            "each client trains alone, without sums",
             {},
             _OWN_START,
         ),
@@ -74,7 +84,7 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             "rfa-1",
             "RFA (one step)",
             RFA1,
-            "one such step",
+            "one Weiszfeld step towards the geometric median",
             {},
             {"steps": 1, "start_at": "model", "clip": None},
         ),
@@ -96,7 +106,7 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             "simplicial",
             "Simplicial-FL",
             SimplicialFL,
-            "the mean over the tail of largest losses",
+            "the mean over the clients with the largest losses (the tail)",
             clip | {"loss_bound": 5.0},
         ),
         CatalogueEntry(
@@ -122,13 +132,23 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             "fedbc", "FedBC", FedBC, "personal models within a distance of the common one", limits
         ),
         CatalogueEntry(
-            "per-fedbc", "Per-FedBC", PerFedBC, "the same, for models that adapt by a step", limits
+            "per-fedbc",
+            "Per-FedBC",
+            PerFedBC,
+            "FedBC for models that each client adapts with one step",
+            limits,
         ),
         CatalogueEntry(
-            "qffl", "q-FFL", QFFL, "losses to the power q + 1: fairer among clients", losses | {"rate": 0.1}
+            "qffl",
+            "q-FFL",
+            QFFL,
+            "losses to the power q + 1, for more equal losses among clients",
+            losses | {"rate": 0.1},
         ),
         CatalogueEntry("term", "TERM", TERM, "exponentially tilted losses", losses),
-        CatalogueEntry("afl", "AFL", AFL, "the worst mixture of clients", losses),
+        CatalogueEntry(
+            "afl", "AFL", AFL, "the mean over the mixture of clients with the largest loss", losses
+        ),
         CatalogueEntry(
             "scaffold",
             "SCAFFOLD",
@@ -137,18 +157,22 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             clip | {"steps": 10, "rate": 0.1},
         ),
         CatalogueEntry(
-            "ditto", "Ditto", Ditto, "federated averaging, and personal models pulled towards it", clip
+            "ditto",
+            "Ditto",
+            Ditto,
+            "federated averaging, and personal models pulled towards the average",
+            clip,
         ),
         CatalogueEntry("pfedme", "pFedMe", PFedMe, "personal models by Moreau envelopes", clip),
         CatalogueEntry(
-            "per-fedavg", "Per-FedAvg", PerFedAvg, "a model from which one step adapts to each client", clip
+            "per-fedavg", "Per-FedAvg", PerFedAvg, "a model that each client adapts with one step", clip
         ),
         CatalogueEntry("apfl", "APFL", APFL, "mixtures of a common and a personal model", clip),
         CatalogueEntry(
             "fedalt",
             "FedAlt",
             FedAlt,
-            "some parameters are personal, and trained before the others",
+            "some parameters are personal and trained before the shared ones",
             part,
             _OWN_START,
         ),
@@ -156,7 +180,7 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             "fedsim",
             "FedSim",
             FedSim,
-            "some parameters are personal, and trained with the others",
+            "some parameters are personal and trained together with the shared ones",
             part,
             _OWN_START,
         ),
@@ -187,7 +211,12 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             CatalogueEntry(name, label, Splitting, what, _STEP, fixed)
             for name, label, what, fixed in _SCHEMES
         ),
-        CatalogueEntry("rsa", "RSA", RSA, "personal models, and a common one that follows their signs"),
+        CatalogueEntry(
+            "rsa",
+            "RSA",
+            RSA,
+            "personal models, and a common model that moves by the signs of their differences",
+        ),
         CatalogueEntry(
             "lg-fedavg",
             "LG-FedAvg",
@@ -200,14 +229,14 @@ def _entries() -> tuple[CatalogueEntry, ...]:
             "sketch",
             "Sketched SGD",
             SketchedSGD,
-            "a sketch of the sum says which few coordinates to ask for",
+            "a sketch of the sum selects the few coordinates to request",
             clip,
         ),
         CatalogueEntry(
             "quantised",
             "Quantised FedAvg",
             Quantised,
-            "updates in a few levels, on a common scale",
+            "updates rounded to a few levels on a common scale",
             {"reach": 1.0},
         ),
     )

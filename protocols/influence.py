@@ -211,7 +211,7 @@ class SignConsensus(Influence):
     Signs are sent as 0, 1 or 2, so their total is exact and takes few bits.
     """
 
-    reveals: ClassVar[str] = "in every coordinate, how many clients are above and how many below"
+    reveals: ClassVar[str] = "in every coordinate, the number of clients above and the number below"
 
     step: float = 1e-3
 

@@ -230,7 +230,10 @@ class LpProj1(LpProj):
 
     @property
     def reveals(self) -> str:
-        return "in every coordinate of the subspace, on which side of w clients were, and how often"
+        return (
+            "in every coordinate of the subspace, how often clients were on one side of w, minus how often "
+            "on the other"
+        )
 
     def spec(self) -> SumSpec:
         return SumSpec(parts=(self.signed_counts.part(),))
@@ -272,7 +275,7 @@ class LpProj2(LpProj):
     @property
     def reveals(self) -> str:
         noise = "" if self.privacy is None else ", with noise"
-        return f"the sum of what clients would move w by, in the subspace{noise}"
+        return f"the sum of the clients' proposed moves of w in the subspace{noise}"
 
     def sums(self) -> tuple[Sum, ...]:
         remedy = "take lp-proj-1, or add noise to every sum"

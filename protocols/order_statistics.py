@@ -81,10 +81,10 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     def sums(self) -> tuple[Sum, ...]:
         spec = SumSpec(parts=self.bisection.parts(), times=self.steps, group=GROUP)
-        borders = "one border" if self.steps == 1 else f"each of up to {self.steps} borders"
+        borders = "one threshold" if self.steps == 1 else f"each of up to {self.steps} thresholds"
         reveals = (
-            f"in every coordinate, how many updates are below {borders}; so to within "
-            f"{self.bisection.resolution:g}, what some client has there, though not which one"
+            f"in every coordinate, the number of updates below {borders}; this locates some client's value "
+            f"to within {self.bisection.resolution:g}, but not whose it is"
         )
         seldom = {"model": 1} if self.two_statistics else {"model": 1, "upper": 0}
         needed = None if self.two_statistics else 1
@@ -159,7 +159,7 @@ class TrimmedMean(OrderStatistics):
 
     def sums(self) -> tuple[Sum, ...]:
         part = Part(name=INSIDE, size=self.dim, bits=self.bits, bound=LInf(self.bisection.limit))
-        reveals = "in every coordinate, the sum of the updates within a range that the server chose"
+        reveals = "in every coordinate, the sum of the updates within a range that the server chooses"
         spec = SumSpec(parts=(part,), group=GROUP)
         return *super().sums(), Sum(query=Inside, spec=spec, reveals=reveals, least_weight=0.0)
 

@@ -138,7 +138,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
     def sums(self) -> tuple[Sum, ...]:
         reveals = "the sum of the clients' updates, rounded to levels"
         if self.adaptive:
-            reveals += ", and how many clients have their largest number within which power of two"
+            reveals += ", and a histogram of the clients' largest numbers by powers of two"
         if self.weighted:
             reveals += ", and the sum of their samples"
         return (

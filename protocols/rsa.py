@@ -100,7 +100,9 @@ class RSA(Algorithm[SteppedState, OwnModel]):
         return SignedCounts(self.dim, 1, self.clients)
 
     def sums(self) -> tuple[Sum, ...]:
-        reveals = "in every coordinate, how many clients' models are below the common one, less those above"
+        reveals = (
+            "in every coordinate, the number of clients' models below the common one, minus those above it"
+        )
         return (Sum(query=Update, spec=SumSpec(parts=(self.signed_counts.part(),)), reveals=reveals),)
 
     def rate_of(self, step: int) -> float:

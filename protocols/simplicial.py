@@ -157,12 +157,16 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     def _histogram_sum(self) -> Sum:
         if (noise := self.histogram_noise) is not None:
             spec = SumSpec(parts=(noise.part(HISTOGRAM),), promise=noise.promise)
-            return Sum(query=LossHistogram, spec=spec, reveals="how many clients have which loss, with noise")
+            return Sum(
+                query=LossHistogram,
+                spec=spec,
+                reveals="the number of clients in each bin of losses, with noise",
+            )
         count = Count(self._most_count, total=self._most_count)
         bits = bits_for_cohort(count, self.clients)
         spec = SumSpec(parts=(Part(name=HISTOGRAM, size=self.bins, bits=bits, bound=count),))
         what = "samples" if self.weighted else "clients"
-        return Sum(query=LossHistogram, spec=spec, reveals=f"how many {what} have which loss")
+        return Sum(query=LossHistogram, spec=spec, reveals=f"the number of {what} in each bin of losses")
 
     @property
     def _update_sum(self) -> Sum:
@@ -170,12 +174,12 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         remedy = f"set floor to {LEAST_WEIGHT:g} or more, or add noise to every sum"
         if (noise := self.update_noise) is not None:
             spec = SumSpec(parts=(noise.part(UPDATE),), promise=noise.promise)
-            reveals = "the sum of the tail's updates, with noise"
+            reveals = "the sum of the updates of the tail, with noise"
         else:
             update = Part(name=UPDATE, size=self.dim, bits=self.bits, bound=L2(self.limit))
             weight = Part(name=WEIGHT, size=1, bits=_WEIGHT_BITS, bound=LInf(1.0))
             spec = SumSpec(parts=(update, weight))
-            reveals = "the sum of the tail's updates, and of its weights"
+            reveals = "the sum of the updates of the tail, and of its weights"
         return Sum(query=TailUpdate, spec=spec, reveals=reveals, least_weight=least, remedy=remedy)
 
     @property

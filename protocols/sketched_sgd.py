@@ -158,14 +158,14 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
             Sum(
                 query=Sketch,
                 spec=SumSpec(parts=(table, *self._weight), group=GROUP),
-                reveals="a sketch of the sum of what clients have yet to send: about what its large "
-                f"coordinates are; the rest of it is in later sums again{samples}",
+                reveals="a sketch of the sum of the clients' unsent updates: approximately its large "
+                f"coordinates; the rest appears again in later sums{samples}",
             ),
             Sum(
                 query=Heaviest,
                 spec=SumSpec(parts=(values, *self._weight), group=GROUP),
-                reveals=f"the sum of what clients have yet to send, in {self.asked} coordinates that the "
-                f"server chose{samples}",
+                reveals=f"the sum of the clients' unsent updates, in {self.asked} coordinates that the "
+                f"server chooses{samples}",
                 lengths={"places": self.asked},
             ),
         )

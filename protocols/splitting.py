@@ -83,9 +83,9 @@ _WIDER: Final = 32.0  # by how much the unit of inner products grows where the r
 _FINEST: Final = 2.0**-44  # of the clip: the least unit, since shorter residuals are mostly rounding
 _FURTHEST: Final = 4.0  # clips: a combination that leads further away comes of clipping, not of progress
 _ROW_REVEALS: Final = (
-    ", and of the inner products of each one's residual with those of its last rounds: how far clients are "
-    "from a fixed point, and how straight they approach it, in the mean; where gamma is not 1, also the sum "
-    "of their points u"
+    ", and the sum of the inner products of each client's residual with those of its last rounds: the mean "
+    "distance from a fixed point, and how straight the approach is; if gamma is not 1, also the sum of the "
+    "clients' points u"
 )
 
 

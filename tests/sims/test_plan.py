@@ -95,8 +95,8 @@ def test_without_a_name_all_algorithms_are_listed(capsys: pytest.CaptureFixture[
 def test_the_lines_tell_what_each_sum_reveals(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "simplicial", "--set", "clip=1", "--set", "loss_bound=5"]) == 0
     shown = capsys.readouterr().out
-    assert "how many clients have which loss" in shown
-    assert "the sum of the tail's updates" in shown
+    assert "the number of clients in each bin of losses" in shown
+    assert "the sum of the updates of the tail" in shown
     assert "refused under malicious_server" in shown
 
 
