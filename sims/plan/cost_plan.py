@@ -289,8 +289,10 @@ def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str)
 
 
 def as_json(outlook: CostPlan) -> Mapping[str, object]:
-    """For a program; names are those of the fields."""
-    return asdict(outlook) | {"trust": str(outlook.trust)}
+    """Return the plan as JSON. Keys are the field names, except for the published key `needs_everybody`."""
+    found = asdict(outlook) | {"trust": str(outlook.trust)}
+    found["needs_everybody"] = found.pop("needs_all_clients")
+    return found
 
 
 # Beyond this, a vector only adds its own bytes: lengths take no more of them.
