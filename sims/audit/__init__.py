@@ -1,1 +1,1 @@
-"""Whether what runs is as private as it says."""
+"""Audits whether a run was as private as it claims."""

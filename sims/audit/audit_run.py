@@ -1,4 +1,4 @@
-"""An audit from a run directory, and what a program gets of it."""
+"""Audits a run directory, and converts the audit to JSON."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def audit_run(
     `server_key`  the public key that the ledger's head must be signed with.
     `delta`       at which epsilons are computed; by default, that of the scenario.
 
-    Raises `ConfigError` if it is no run directory, or if a file of it cannot be understood. A ledger that was
-    altered is no error: it is what `Audit.integrity` says.
+    Raises `ConfigError` if it is not a run directory, or if a file of it cannot be parsed. An altered ledger
+    is not an error: `Audit.integrity` reports it.
     """
     path = run.path if isinstance(run, RunDirectory) else run
     try:

@@ -27,7 +27,7 @@ _MOST_SHOWN: Final = 20
 
 @dataclass
 class _ByteComparison:
-    """Adds up what was compared."""
+    """Adds up measured and expected bytes."""
 
     measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
     frames: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
@@ -39,7 +39,7 @@ class _ByteComparison:
     wrong: int = 0
 
     def add(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> None:
-        """One set-up, or one sum."""
+        """Add one set-up or one sum."""
         found = list(self._compared(name, row, expected))
         self.compared += 1
         self.exact += not found
@@ -92,7 +92,7 @@ class _ByteComparison:
 
 
 def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
-    """None where nothing was sent, as over a plain channel."""
+    """Return None if nothing was sent, as over a plain channel."""
     if evidence.is_plain:
         return None
     comparison, trust = _ByteComparison(), str(evidence.run["trust"])
@@ -138,7 +138,7 @@ def _rounds(evidence: Evidence) -> int:
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:
-    """Every session with the bytes of its rounds, whatever became of them."""
+    """Yield every session with the bytes of its rounds, including failed ones."""
     by_session: dict[int, list[SumRecord]] = {}
     for row in evidence.sums:
         by_session.setdefault(row.session, []).append(row)
@@ -154,7 +154,7 @@ def _loads(evidence: Evidence) -> Iterator[Load]:
 
 @dataclass(frozen=True)
 class Load:
-    """Bytes of all clients in a round, both ways."""
+    """The bytes of all clients in a round, in both directions."""
 
     clients: int
     dim: int
@@ -162,7 +162,7 @@ class Load:
 
 
 def growth(loads: Iterable[Load]) -> ByteGrowth | None:
-    """None with fewer than two sizes: through one point goes every line."""
+    """Fit the growth of bytes; return None with fewer than two sizes."""
     means = _means(load for load in loads if load.clients > 1)
     if len({load.clients for load in means}) < 2:
         return None
@@ -181,7 +181,7 @@ def growth(loads: Iterable[Load]) -> ByteGrowth | None:
 
 
 def _means(loads: Iterable[Load]) -> list[Load]:
-    """One for each size."""
+    """Return one load for each size."""
     found: dict[tuple[int, int], list[float]] = {}
     for load in loads:
         found.setdefault((load.clients, load.dim), []).append(load.bytes)

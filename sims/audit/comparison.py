@@ -13,7 +13,7 @@ from sims.audit.privacy_cost import TAIL
 
 @dataclass(frozen=True)
 class RunComparison:
-    """`rows` have a name, and a number for each run; None where it has none."""
+    """A comparison. Each row has a name and a value for each run, or None."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]
@@ -29,7 +29,7 @@ def compared(audits: Sequence[Audit]) -> RunComparison:
 
 
 def _names(audits: Sequence[Audit]) -> Iterator[str]:
-    """Labels, or paths where labels are the same."""
+    """Yield the label of each run, or its path if the label is not unique."""
     labels = [audit.subject.label for audit in audits]
     for audit in audits:
         own = audit.subject.label
@@ -62,16 +62,16 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
 
 def _load(audit: Audit) -> Load:
     traffic = audit.traffic
-    assert traffic is not None  # the caller looked
+    assert traffic is not None  # checked by the caller
     rounds = len({release.round for release in audit.releases}) or 1
     return Load(audit.subject.per_round, audit.subject.dim, (traffic.up + traffic.down) / rounds)
 
 
 def as_json(found: RunComparison) -> dict[str, Any]:
-    """For a program: every run by its name."""
+    """Return the comparison as JSON, every run by its name."""
     runs = {
-        name: {measure: values[place] for measure, values in found.rows}
-        for place, name in enumerate(found.names)
+        name: {measure: values[index] for measure, values in found.rows}
+        for index, name in enumerate(found.names)
     }
     own = found.growth
     return {

@@ -33,7 +33,7 @@ def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[fl
 
 
 def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
-    """Of the first sum with noise, or of what clients say."""
+    """Return the adjacency of the first sum with noise, or the one that clients recorded."""
     for entry in records.entries:
         if entry.asked is not None and entry.asked["charge"] is not None:
             return Adjacency(entry.asked["adjacency"])
@@ -47,7 +47,7 @@ def spending(
     found: Sequence[Release],
     budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
-    """`extra` kinds are beside the training, and have a budget of their own."""
+    """Return the privacy cost. `extra` kinds are beside the training, with their own budget."""
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]

@@ -127,7 +127,7 @@ def releases(
 def _release(
     entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: PrivacyAccount, costs: list[float]
 ) -> Release:
-    """One of them; `costs` are those before it, to which its own is added."""
+    """Return one release, and add its cost to `costs`."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
     spec = None if source is None else spec_of(source)
     rho = None if spec is None else accounts.rho(spec, entry.invited)
@@ -158,7 +158,7 @@ def _index(entry: MatchedSum) -> int:
 
 
 def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
-    """Sums that the ledger charges less or more for than their noise costs."""
+    """Yield the sums whose charge in the ledger differs from the cost of their noise."""
     for entry in records.entries:
         if entry.asked is None:
             continue
@@ -223,7 +223,7 @@ _UNKNOWN = "nothing is written down about what it reveals"
 
 
 def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]) -> tuple[SumKind, ...]:
-    """All kinds that are written down, or were asked: of the latter, parts are as the ledger has them."""
+    """Return all declared or asked kinds; for asked ones, with the parts from the ledger."""
     found = {row["kind"]: dict(row) for row in written}
     for entry in entries:
         if entry.asked is not None:

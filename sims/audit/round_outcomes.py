@@ -1,4 +1,4 @@
-"""What came of the rounds: accuracy, canaries, drop-outs, refusals, failed sums, steps of each group."""
+"""The outcomes of the rounds: accuracy, canaries, drop-outs, refusals, failed sums, steps of each group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sims.audit.reconciliation import MatchedSum, Records
 from sims.audit.run_files import Evidence, Row
 from sims.records.sums import SessionRecord, SumRecord
 
-# Of several models, the one that people mean; where some clients attack, what it does for the others.
+# The measures to report, the first that exists; with attackers, those of the other clients.
 _MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")
 
 
@@ -39,12 +39,12 @@ def achieved(evidence: Evidence) -> Achieved:
 
 
 def tail(evidence: Evidence) -> Mapping[str, Any]:
-    """The last private histogram, if there is one."""
+    """Return the last private histogram, if there is one."""
     return next((row["tail"] for row in reversed(evidence.metrics) if row.get("tail")), {})
 
 
 def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """One for every kind of noisy sum for which canaries were on."""
+    """Return one result for every kind of noisy sum with canaries."""
     return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
 
 
@@ -63,7 +63,7 @@ def _canaries(content: Row) -> Iterator[Canary]:
 
 
 def _refutes(row: Row) -> bool:
-    """Whether a bound is above what is claimed, whatever verdict was written down beside it."""
+    """Return whether a bound exceeds the claim, regardless of the verdict in the file."""
     bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
     return any(bound is not None and bound > row["epsilon"] for bound in bounds)
 
@@ -119,7 +119,7 @@ def _failed(evidence: Evidence) -> Iterator[FailedSum]:
 
 
 def groups(evidence: Evidence, kinds: Iterable[SumKind], records: Records) -> tuple[GroupSteps, ...]:
-    """Of groups with more than one sum; a single one is released, or its round fails."""
+    """Return the steps of groups with more than one sum."""
     members: dict[str, list[SumKind]] = {}
     for kind in kinds:
         if kind.times is not None and not kind.extra:
@@ -153,7 +153,7 @@ def _group(name: str, planned: int, rounds: dict[int, list[MatchedSum]], evidenc
 def _cut_short(
     rounds: dict[int, list[MatchedSum]], achieved: dict[int, int], evidence: Evidence
 ) -> Iterator[CutShort]:
-    """Rounds that had to stop: others may take fewer steps as they came close enough."""
+    """Return rounds that had to stop early. Others may stop early because they converged."""
     given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
     for number, own in rounds.items():
         failures = [entry.logged.failure for entry in own if entry.logged is not None]

@@ -19,10 +19,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Evidence:
-    """All files that an audit looks at, but for the ledger itself.
+    """All files that an audit reads, except the ledger.
 
-    `resumed`  where the run went on after it was stopped, and which rows of the ledger were lost to that.
-    `missing`  files that should be there, as far as the run has come, and are not.
+    `resumed`  where the run was resumed, and which rows of the ledger are after the checkpoint.
+    `missing`  expected files that do not exist.
     """
 
     directory: RunDirectory
@@ -37,7 +37,7 @@ class Evidence:
 
     @classmethod
     def of(cls, path: Path) -> Evidence:
-        """Raises `ConfigError` if it is no run directory, or a file of it cannot be understood."""
+        """Read the files. Raises `ConfigError` if it is not a run directory, or a file cannot be parsed."""
         directory = _directory(path)
         run = directory.facts()
         _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))

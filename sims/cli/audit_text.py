@@ -1,4 +1,4 @@
-"""What ``secagg audit`` found out, in lines for a person."""
+"""Renders an audit as lines of text for ``secagg audit``."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ MOST_SHOWN = 10
 
 
 def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
-    """All there is to say about a run. `everything` lists each sum by itself."""
+    """Yield the lines of an audit. `everything` lists each sum."""
     yield from _subject(audit.subject)
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
@@ -43,12 +43,12 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
 
 
 def printable(line: str) -> str:
-    """A line that moves no cursor and hides nothing: names in a run directory are untrusted."""
+    """Return the line without control characters: names in a run directory are untrusted."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def _section(title: str, content: Iterator[str]) -> Iterator[str]:
-    """Without content, nothing at all."""
+    """Yield a title and its indented content; nothing without content."""
     for number, line in enumerate(content):
         if number == 0:
             yield ""
@@ -116,11 +116,11 @@ def _kind(kind: "SumKind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
 
 
 def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
-    """The noise of every part, over all its releases."""
+    """Return the noise of every part, over all releases."""
     own = [release.sigmas for release in releases if release.kind == kind.kind and release.sigmas]
     texts = []
-    for place, part in enumerate(kind.parts):
-        found = [sigma for row in own if (sigma := row[place]) is not None]
+    for index, part in enumerate(kind.parts):
+        found = [sigma for row in own if (sigma := row[index]) is not None]
         texts.append(_noise(min(found), max(found)) if part.noisy and found else "no noise")
     return texts
 
@@ -284,10 +284,10 @@ def _canaries(audit: "Audit") -> Iterator[str]:
 
 
 def table(found: "RunComparison") -> Iterator[str]:
-    """Runs as columns."""
+    """Yield the lines of a table with one column for each run."""
     rows = [("", found.names), *((name, tuple(map(_cell, values))) for name, values in found.rows)]
     first = max(len(name) for name, _ in rows)
-    widths = [max(len(values[place]) for _, values in rows) for place in range(len(found.names))]
+    widths = [max(len(values[index]) for _, values in rows) for index in range(len(found.names))]
     for name, values in rows:
         cells = (f"{value:>{width}}" for value, width in zip(values, widths, strict=True))
         yield f"{name:<{first}}  {'  '.join(cells)}"

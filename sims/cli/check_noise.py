@@ -1,4 +1,4 @@
-"""``secagg check-noise``: whether the noise of a sum is what was promised, by measuring it."""
+"""``secagg check-noise``: measures whether the noise of a sum is as promised."""
 
 import argparse
 import json
@@ -20,8 +20,8 @@ def add(subparsers: Subparsers) -> None:
         help="measure the noise of a sum and what it proves about epsilon",
         description="Measure the noise of a sum. Sums over zeros must follow the promised law "
         "(chi-square and variance). Sums with and without a canary give a lower bound on epsilon, which must "
-        "not exceed what is claimed, and comes close to it where the audit is strong. Canaries always have "
-        "2 clients and vectors of 4 elements, which is where the audit is strongest. No client colludes.",
+        "not exceed the claimed one, and comes close to it if the audit is strong. Canaries always have "
+        "2 clients and vectors of 4 elements, for which the audit is strongest. No client colludes.",
         epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
         "otherwise, and 2 if an argument is wrong.",
     )
@@ -52,13 +52,13 @@ def add(subparsers: Subparsers) -> None:
         help="probability with which epsilon may be exceeded, above 0 and below 1; the claimed epsilon and "
         "its lower bound both are for it (default 1e-05)",
     )
-    add_choice(parser, "--fault", FAULTS, default="none", text="build a fault in, which has to be found")
+    add_choice(parser, "--fault", FAULTS, default="none", text="a fault to inject, which the check must find")
     parser.add_argument(
         "--seed",
         type=whole(0, 1 << 63),
         default=0,
         metavar="N",
-        help="makes all draws repeatable but those through server and clients, which are always fresh; "
+        help="makes all draws repeatable, except those through server and clients, which are always fresh; "
         "0 to 2^63 (default 0)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")

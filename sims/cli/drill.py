@@ -1,4 +1,4 @@
-"""``secagg drill``: a session among processes over TLS, some of which are killed."""
+"""``secagg drill``: runs a session among processes over TLS, and kills some of them."""
 
 import argparse
 import json

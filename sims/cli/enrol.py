@@ -1,4 +1,4 @@
-"""``secagg enrol``: the registry of all clients, which the authority signs."""
+"""``secagg enrol``: makes and changes the registry of all clients, signed by the authority."""
 
 import argparse
 import json
@@ -23,13 +23,13 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "enrol",
         help="enrol clients in the registry, or remove them",
-        description="Make or change the registry: the list of all clients, signed by an authority, by which "
-        "clients know each other and a server cannot invent any. The registry's version goes up with every "
-        "change. Beside it, in a file that ends in .pem, are the certificates of all members. A server needs "
+        description="Make or change the registry: the list of all clients, signed by an authority. With it, "
+        "clients recognise each other, and a server cannot invent clients. Every change raises its version. "
+        "Beside it, in a file that ends in .pem, are the certificates of all members. A server needs "
         "both files; a client needs the registry, and both need the authority's certificate.",
         epilog="The authority is a key of its own, made with secagg keygen: it must be neither the server's "
         "nor a client's. Both files are replaced as a whole, the certificates first: if the command is "
-        "interrupted between the two, the old registry is still there, and giving the command again "
+        "interrupted between the two, the old registry is unchanged, and running the command again "
         "completes it. The exit status is 2 if something is wrong.",
     )
     parser.add_argument(
@@ -73,7 +73,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         type=_expires,
         default=UNCHANGED,
         metavar="YYYY-MM-DD",
-        help="from 00:00 UTC of this day on, the registry is not accepted; or never, as in a new registry "
+        help="from 00:00 UTC of this day on, the registry is refused; or never, as in a new registry "
         f"(default {UNCHANGED})",
     )
 
@@ -122,7 +122,7 @@ def _changes(args: argparse.Namespace) -> "Changes":
     return Changes(members, frozenset(args.remove or ()), expires)
 
 
-# --- what is printed --------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------
 
 
 def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _day(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}" if seconds else NEVER
 
 
-# --- what is read -----------------------------------------------------------------------------------
+# --- input ------------------------------------------------------------------------------------------
 
 
 def _member(text: str) -> tuple[int, Path]:
@@ -191,6 +191,6 @@ def _expires(text: str) -> int | str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a day such as 2030-12-31 nor {NEVER}"
         ) from None
-    if seconds <= 0:  # and 0 would stand for never
+    if seconds <= 0:  # 0 means never
         raise argparse.ArgumentTypeError(f"{text!r} is past")
     return seconds

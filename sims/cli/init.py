@@ -1,4 +1,4 @@
-"""``secagg init``: a commented scenario to start from."""
+"""``secagg init``: writes a commented scenario to start from."""
 
 import argparse
 from pathlib import Path
@@ -12,8 +12,8 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "init",
         help="write a commented scenario to start from",
-        description="Write NAME.toml, a scenario that runs as it is, on data that comes with the package, "
-        "and has every key that there is with what it means. An existing file is never overwritten.",
+        description="Write NAME.toml, a scenario that runs without changes, on data of the package. "
+        "It explains every key. An existing file is never overwritten.",
         epilog="The exit status is 2 if something is wrong.",
     )
     parser.add_argument("name", type=Path, metavar="NAME", help="the file, such as mine or mine.toml")
@@ -21,7 +21,7 @@ def add(subparsers: Subparsers) -> None:
         "--algorithm",
         default="fedavg",
         metavar="NAME",
-        help="what is run; secagg plan lists what there is (default fedavg)",
+        help="the algorithm; secagg plan lists all (default fedavg)",
     )
     parser.add_argument(
         "--channel",

@@ -1,4 +1,4 @@
-"""``secagg join``: a client of secure sums, from a configuration."""
+"""``secagg join``: runs a client of secure sums from a configuration."""
 
 import argparse
 from pathlib import Path
@@ -11,11 +11,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "join",
         help="take part in the secure sums of a server",
-        description="Take part in a server's sums over TLS, as CONFIG says: who this client is, what it "
-        "insists on, and where its values come from. A server that cannot be reached is tried again and "
-        "again. SIGTERM leaves the session, tells the server, and ends with exit status 0.",
+        description="Take part in the sums of a server over TLS. CONFIG names the identity of the client, "
+        "its policy, and the source of its values. If the server cannot be reached, the client tries again. "
+        "SIGTERM leaves the session, notifies the server, and ends with exit status 0.",
         epilog="Everything is verified before a connection is made. docs/deployment.md explains the "
-        "configuration. The exit status is 2 if something is wrong that only an operator can put right.",
+        "configuration. The exit status is 2 after an error that only an operator can repair.",
     )
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as join.toml")
     WholeNumberOption("--sessions", 0, 1 << 31, 0, "leave after this many sessions; 0: never").add(parser)
@@ -24,7 +24,7 @@ def add(subparsers: Subparsers) -> None:
     only.add_argument(
         "--new-ledger",
         action="store_true",
-        help="make the ledger and exit: once, for a new client; a ledger that was lost is to be restored",
+        help="make the ledger and exit: once, for a new client; restore a lost ledger from a backup",
     )
     parser.set_defaults(run=run, extra="deploy")
 

@@ -1,4 +1,4 @@
-"""``secagg keygen``: a new identity, as a private key and a certificate."""
+"""``secagg keygen``: makes an identity: a private key and a certificate."""
 
 import argparse
 import re
@@ -16,14 +16,12 @@ def add(subparsers: Subparsers) -> None:
         "keygen",
         help="make the key and the certificate of a client, a server or an authority",
         description="Make an identity: NAME.key is its private key, which stays on the machine that uses it, "
-        "and NAME.pem its certificate, which others need in order to know it. A client hands its certificate "
-        "to the authority, who enrols it (see secagg enrol); a server and an authority hand theirs to all "
+        "and NAME.pem its certificate, by which others recognise it. A client gives its certificate "
+        "to the authority, which enrols it (see secagg enrol); a server and an authority give theirs to all "
         "clients. Each needs an identity of its own.",
         epilog="No file is ever overwritten. The exit status is 2 if something is wrong.",
     )
-    parser.add_argument(
-        "name", type=_name, metavar="NAME", help="what the two files are called, such as server"
-    )
+    parser.add_argument("name", type=_name, metavar="NAME", help="the name of the two files, such as server")
     parser.add_argument(
         "--directory", type=Path, default=Path("."), metavar="DIR", help="where to put them (default .)"
     )

@@ -1,4 +1,4 @@
-"""``secagg noise``: how much noise hides one client in a sum of vectors, and on which grid."""
+"""``secagg noise``: finds the noise that hides one client in a sum of vectors, and its grid."""
 
 import argparse
 import json
@@ -31,11 +31,11 @@ def add(subparsers: Subparsers) -> None:
         "noise",
         help="find the grid and the noise that hide one client in a sum",
         description="Find the grid and the noise with which sums of vectors of bounded norm are "
-        "differentially private: every client adds discrete Gaussian noise of its own, and the server sees "
-        "nothing but the total.",
-        epilog="The exit status is 0 if there are such, and 2 if there are none or an argument is wrong. "
-        'JSON then is {"ok": false, "problem": ..., "bits_needed": ...}, with null where bits are not what '
-        "is missing.",
+        "differentially private: every client adds its own discrete Gaussian noise, and the server sees "
+        "only the total.",
+        epilog="The exit status is 0 if a plan was found, and 2 if not or if an argument is wrong. "
+        'JSON then is {"ok": false, "problem": ..., "bits_needed": ...}; bits_needed is null if more bits do '
+        "not help.",
     )
     WholeNumberOption("--clients", 1, 1 << 20, 100, "clients in a sum").add(parser)
     WholeNumberOption("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(
@@ -54,9 +54,9 @@ def add(subparsers: Subparsers) -> None:
         f"deviation of at least 4 grid points (default {AUTO})",
     )
     _Real("--stddevs", Fraction(6), "standard deviations that the ring holds, 1e-3 to 1e18").add(parser)
-    _add_people(parser)
+    _add_client_options(parser)
     add_choice(
-        parser, "--adjacency", ADJACENCIES, default="zero-out", text="which inputs cannot be told apart"
+        parser, "--adjacency", ADJACENCIES, default="zero-out", text="which inputs cannot be distinguished"
     )
     add_choice(
         parser,
@@ -70,20 +70,20 @@ def add(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_people(parser: argparse.ArgumentParser) -> None:
+def _add_client_options(parser: argparse.ArgumentParser) -> None:
     WholeNumberOption("--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum").add(parser)
     WholeNumberOption("--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows").add(parser)
     WholeNumberOption("--sums", 1, 1 << 16, 1, "sums that share epsilon").add(parser)
     parser.add_argument(
         "--removable",
         action="store_true",
-        help="remove surplus noise once it is known who stayed (default: it remains)",
+        help="remove surplus noise once the remaining clients are known (default: it remains)",
     )
 
 
 @dataclass(frozen=True)
 class _Real:
-    """A real number above zero, read exactly."""
+    """An option for a real number above zero, read exactly."""
 
     name: str
     default: Fraction
@@ -100,7 +100,7 @@ class _Real:
 
 
 def _positive(text: str) -> Fraction:
-    """A type for argparse: what is left of it as a float is above zero, too."""
+    """A type for argparse: a number that is above zero as a float, too."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
@@ -210,7 +210,7 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 
 
 def _is_coarse(plan: "Plan") -> bool:
-    """Whether tau costs more as zCDP than as a part of epsilon."""
+    """Return whether tau costs more as zCDP than as a part of epsilon."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE
 
 

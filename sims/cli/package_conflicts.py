@@ -27,21 +27,21 @@ def complaint() -> str | None:
 def conflicts() -> Iterator[tuple[str, Path | None]]:
     """Yield every name that leads to another package, and where it leads."""
     for name in PACKAGES:
-        place = _place(name)
-        if place is None or place.parent != ROOT or not _is_marked(place / "__init__.py"):
-            yield name, place
+        location = _location(name)
+        if location is None or location.parent != ROOT or not _is_marked(location / "__init__.py"):
+            yield name, location
 
 
-def _place(name: str) -> Path | None:
-    """The directory of a package, or the file of a module, that an import would find."""
+def _location(name: str) -> Path | None:
+    """Return the directory or file that an import of `name` would load."""
     try:
         spec = find_spec(name)
-    except ValueError:  # something without a specification took the name in this process
+    except ValueError:  # a module without a specification has that name in this process
         return None
     if spec is None:
         return None
-    places = list(spec.submodule_search_locations or ()) or [spec.origin or ""]
-    return Path(places[0]).resolve()
+    locations = list(spec.submodule_search_locations or ()) or [spec.origin or ""]
+    return Path(locations[0]).resolve()
 
 
 def _is_marked(path: Path) -> bool:
@@ -52,8 +52,8 @@ def _is_marked(path: Path) -> bool:
 
 
 def _sentence(found: tuple[str, Path | None]) -> str:
-    name, place = found
-    if place is None:
+    name, location = found
+    if location is None:
         return f"secagg: the package {name} is missing: install secagg again"
     owners = _owners(name)
     whose = f" (of {', '.join(owners)})" if owners else ""
@@ -62,9 +62,9 @@ def _sentence(found: tuple[str, Path | None]) -> str:
         if owners
         else "take it off PYTHONPATH, or start from another directory"
     )
-    return f"secagg: {name} is {place}{whose}, and not the package of this distribution: {remedy}"
+    return f"secagg: {name} is {location}{whose}, and not the package of this distribution: {remedy}"
 
 
 def _owners(name: str) -> list[str]:
-    """Other distributions that have installed that name. Slow, and only for when something is wrong."""
+    """Return other distributions that installed that name. Slow: called only after a conflict."""
     return sorted({each for each in metadata.packages_distributions().get(name, ()) if each != DISTRIBUTION})

@@ -1,4 +1,4 @@
-"""``secagg params``: how many neighbours a cohort needs, and which threshold."""
+"""``secagg params``: finds the number of neighbours and the threshold that a cohort needs."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ def add(subparsers: Subparsers) -> None:
         help="find the neighbours and the threshold that a cohort needs",
         description="Find the fewest neighbours, and the least threshold for them, with which a cohort "
         "withstands corrupt clients and drop-outs.",
-        epilog="The exit status is 0 if there are such, and 2 if there are none or an argument is wrong.",
+        epilog="The exit status is 0 if parameters were found, and 2 if not or if an argument is wrong.",
     )
     WholeNumberOption("--clients", 2, MAX_CLIENTS, 1000, "size of the cohort").add(parser)
     parser.add_argument(
@@ -48,13 +48,13 @@ def add(subparsers: Subparsers) -> None:
         help="part of the clients that may leave in each sum, from 0 to below 1, such as 0.1 or 1/10 "
         "(default 1/10)",
     )
-    WholeNumberOption("--sums", 1, 64, 1, "sums in which clients leave, none of whom comes back").add(parser)
+    WholeNumberOption("--sums", 1, 64, 1, "sums in which clients leave; they do not return").add(parser)
     add_choice(
         parser,
         "--trust",
         SERVERS,
         default="curious_server",
-        text="a server that only reads along, one that also lies but draws the graph honestly, or one that "
+        text="a server that follows the protocol, one that lies but draws the graph honestly, or one that "
         "does anything",
     )
     _add_graph_and_form(parser)
@@ -91,7 +91,7 @@ def _add_graph_and_form(parser: argparse.ArgumentParser) -> None:
 
 
 class _Given(argparse.Action):
-    """Stores the value, and that there was one."""
+    """Stores the value, and records that the option was given."""
 
     def __call__(
         self,
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Case:
-    """What the arguments come to: parts of all clients, and how many clients that is."""
+    """The arguments, as parts of all clients and as numbers of clients."""
 
     corrupt_part: Fraction
     dropout: Fraction  # over all sums
@@ -162,7 +162,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """The form concerns rings, so naming only the form asks for a ring, if one is possible."""
+    """Return the graph to use. If only the form is given, use a ring where one is possible."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 
@@ -193,7 +193,7 @@ def _lines(found: "GraphParameters", case: _Case, args: argparse.Namespace) -> l
     rows = {
         "clients": f"{args.clients:,}, of whom {case.corrupt:,} may collude with a {args.trust}",
         "drop-out": f"{case.dropped:,} may be missing after {counted(args.sums, 'sum')}",
-        "graph": f"{found.graph}, where everyone has {counted(found.neighbours, 'neighbour')}",
+        "graph": f"{found.graph}, where each client has {counted(found.neighbours, 'neighbour')}",
         "threshold": f"a mask opens with {counted(found.threshold, 'share')}",
         "corrupt": f"{_chance(found.log2_corrupt)} that some client's neighbours can open its mask",
         "disconnected": f"{_chance(found.log2_disconnected)} that the honest fall apart into several sums",

@@ -83,7 +83,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
         ("--delta", "of epsilon, such as 1e-5"),
     ):
         parser.add_argument(name, type=fraction, metavar="NUMBER", help=f"{text} (default None)")
-    # No default here, so that it is known whether they were given without a budget.
+    # No default, to detect that they are given without a budget.
     for name, least, text in (
         ("--rounds", 1, "rounds that share that budget, 1 to 1048576; if not given, 100 (default None)"),
         (
@@ -97,7 +97,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--removable",
         action="store_true",
-        help="remove surplus noise once it is known who stayed (default: it remains)",
+        help="remove surplus noise once the remaining clients are known (default: it remains)",
     )
 
 

@@ -1,4 +1,4 @@
-"""``secagg preflight``: whether a session can work, before anyone enrols."""
+"""``secagg preflight``: checks whether a session can work, before clients enrol."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "preflight",
         help="check quorum, bits and drop-out margin of a session",
-        description="Check quorum, bits and drop-out margin of a session before anyone enrols.",
+        description="Check quorum, bits and drop-out margin of a session before clients enrol.",
         epilog="The exit status is 0 if the session can work, and 2 if it cannot or an argument is wrong.",
     )
     WholeNumberOption("--clients", 1, 1 << 20, 50, "size of the cohort").add(parser)
@@ -58,7 +58,7 @@ def add(subparsers: Subparsers) -> None:
         "--graph",
         GRAPHS,
         default="auto",
-        text="who shares with whom: each client with all others, or on a ring with some neighbours, which "
+        text="which clients share secrets: each with all others, or with some neighbours on a ring, which "
         "large cohorts need and a curious_server is trusted to draw",
     )
     WholeNumberOption("--sums", 1, 64, 3, "sums in the session").add(parser)
@@ -107,7 +107,7 @@ def _preflight(args: argparse.Namespace) -> "Preflight":
 
 
 def _colluders(args: argparse.Namespace) -> int:
-    """A part of the clients is rounded down: it is the most that may collude."""
+    """Return how many clients may collude. A part of all is rounded down."""
     corrupt: int | Fraction = args.corrupt
     return floor(corrupt * args.clients) if isinstance(corrupt, Fraction) else corrupt
 
@@ -170,7 +170,7 @@ def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
 def _graph(report: "Preflight") -> str:
     if report.graph is None:
         return "none"
-    return f"{report.graph}: everyone shares with {counted(report.neighbours, 'other')}"
+    return f"{report.graph}: each client shares with {counted(report.neighbours, 'other')}"
 
 
 def _threshold(report: "Preflight") -> str:
@@ -180,7 +180,7 @@ def _threshold(report: "Preflight") -> str:
 
 
 def _margin(report: "Preflight", expected: int) -> str:
-    """Without a threshold there is no session to leave."""
+    """Return the drop-out margin; none without a threshold."""
     if report.threshold is None:
         return "none"
     return f"{report.margin} may leave; {expected} {'is' if expected == 1 else 'are'} expected to"

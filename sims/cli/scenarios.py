@@ -1,4 +1,4 @@
-"""``secagg scenarios``: the scenarios that come with the package."""
+"""``secagg scenarios``: lists the scenarios that come with the package."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``secagg serve``: a server of secure sums, from a configuration."""
+"""``secagg serve``: runs a server of secure sums from a configuration."""
 
 import argparse
 from pathlib import Path
@@ -10,11 +10,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="serve secure sums to the clients of a registry",
-        description="Serve secure sums over TLS, session after session, as CONFIG says: who may connect, "
-        "what is asked, and where totals and the ledger are kept. SIGTERM abandons the sum that is under "
-        "way, tells the clients, and ends with exit status 0.",
-        epilog="Everything is verified before the first client is let in. docs/deployment.md explains the "
-        "configuration. The exit status is 2 if something is wrong that only an operator can put right.",
+        description="Serve secure sums over TLS, session after session. CONFIG says who may connect, "
+        "what is asked, and where totals and the ledger are kept. SIGTERM abandons the current sum, "
+        "notifies the clients, and ends with exit status 0.",
+        epilog="Everything is verified before the first client can connect. docs/deployment.md explains the "
+        "configuration. The exit status is 2 after an error that only an operator can repair.",
     )
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as serve.toml")
     only = parser.add_mutually_exclusive_group()
@@ -22,7 +22,7 @@ def add(subparsers: Subparsers) -> None:
     only.add_argument(
         "--new-ledger",
         action="store_true",
-        help="make the ledger and exit: once, for a new server; a ledger that was lost is to be restored",
+        help="make the ledger and exit: once, for a new server; restore a lost ledger from a backup",
     )
     parser.set_defaults(run=run, extra="deploy")
 

@@ -1,4 +1,4 @@
-"""``secagg simulate``: run a scenario, and every cell of its sweep."""
+"""``secagg simulate``: runs a scenario, or every cell of its sweep."""
 
 import argparse
 import json
@@ -31,8 +31,8 @@ def add(subparsers: Subparsers) -> None:
         help="run federated training as a scenario describes it",
         description="Run the simulation that SCENARIO describes, or one for every cell of its [sweep]. A "
         "finished cell is a line in a file of results and is not run again. Unless the scenario says "
-        "otherwise, every cell has a directory with its ledger, its metrics and a checkpoint: Ctrl-C stops "
-        "after the round (and at once if pressed again), and --resume goes on, after a crash as well.",
+        "otherwise, every cell has a directory with its ledger, its metrics and a checkpoint. Ctrl-C stops "
+        "after the round, or at once if pressed again. --resume continues, also after a crash.",
         epilog="The exit status is 1 if a cell failed, or all rounds of one, and 2 if something is wrong "
         "with the scenario.",
     )
@@ -57,37 +57,36 @@ def add(subparsers: Subparsers) -> None:
         type=Path,
         default=Path("results"),
         metavar="DIR",
-        help="where results are kept, and looked for (default results)",
+        help="the directory of results (default results)",
     )
     parser.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="where directories of data are that the scenario names; if not given, the variable "
-        f"{DATA_VARIABLE} says it, and otherwise it is here. A result that is known stays what it is if data "
-        "changes: take another --out then (default None)",
+        help="where the directories of data are that the scenario names; if not given, the variable "
+        f"{DATA_VARIABLE}, and otherwise the current directory. Known results are kept if the data "
+        "changes: use another --out then (default None)",
     )
     again = parser.add_mutually_exclusive_group()
     again.add_argument(
         "--resume",
         action="store_true",
-        help="go on with runs that are not finished, from their checkpoints (default no)",
+        help="continue unfinished runs from their checkpoints (default no)",
     )
     again.add_argument(
         "--restart",
         action="store_true",
-        help="begin anew with runs that are not finished, or are of other settings (default no)",
+        help="begin unfinished runs, and runs with other settings, again (default no)",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="two rounds of the first value of everything that is swept, to see if it works (default no)",
+        help="run two rounds with the first value of every axis, as a test (default no)",
     )
     parser.add_argument(
         "--prune",
         action="store_true",
-        help="remove results of cells that the scenario, as it is now, does not have; not with --set "
-        "(default no)",
+        help="remove results of cells that the scenario no longer has; not with --set (default no)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table (default a table)")
     parser.set_defaults(run=run, extra="sims")

@@ -1,6 +1,6 @@
-"""A client's values: from a file, or from a function of its owner's. What cannot be used declines its sum.
+"""Reads a client's values from a file or from a function of its owner. Unusable values decline the sum.
 
-Nothing about values ever gets into a message: of whatever the owner's code raises, only the type is told.
+No message contains values: of an exception in the owner's code, only the type is reported.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def open_source(section: InputSection, directory: Path) -> Source:
-    """Where the values come from. Raises `ConfigError` if that is not clear, or cannot be imported.
+    """Return the source of the values. Raises `ConfigError` if it is ambiguous or cannot be imported.
 
-    A file may appear later, and a function's module may be in `directory`.
+    A file may be created later. The module of a function may be in `directory`.
     """
     if (section.values is None) == (section.answer is None):
         raise ConfigError("needs either values, a file, or answer, a function, and not both")
@@ -43,18 +43,18 @@ def open_source(section: InputSection, directory: Path) -> Source:
 
 
 def usable(source: Source, asked: Asked) -> Arrays:
-    """The values for a question, as arrays that fit its spec. Raises `InputError` with a reason to log."""
+    """Return the values for a question as arrays that fit its spec. Raises `InputError` with a reason."""
     try:
         question = replace(asked, payload=without_nonce(asked.payload))
         return _fitting(source(question), asked.spec)
     except (InputError, ConfigError) as error:
         raise InputError(str(error)) from None
-    except BaseException as error:  # sys.exit() in the owner's code is a failure like any other
+    except BaseException as error:  # including sys.exit() in the owner's code
         raise InputError(f"{type(error).__name__} was raised") from None
 
 
 def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
-    """The arrays of the spec; there may be others, for other kinds of sums."""
+    """Return the arrays of the spec. There may be others, for other kinds of sums."""
     if not isinstance(values, Mapping):
         raise InputError(f"the values are not a mapping but {type(values).__name__}")
     absent = [part.name for part in spec.parts if part.name not in values]
@@ -72,7 +72,7 @@ def _from_file(path: Path) -> Source:
             raise
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
-        except Exception as error:  # there are many ways to be something else
+        except Exception as error:  # numpy raises many types
             what = f"({type(error).__name__})"
             raise InputError(f"{path} does not hold arrays as numpy.savez writes them {what}") from None
 
@@ -80,7 +80,7 @@ def _from_file(path: Path) -> Source:
 
 
 def _opened(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK, to open a pipe would wait for its writer.
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return os.fdopen(handle, "rb")
@@ -92,11 +92,11 @@ def _imported(name: str, directory: Path) -> Source:
     module_name, colon, function_name = name.partition(":")
     if not (colon and module_name and function_name):
         raise ConfigError(f"answer must be 'package.module:function', not {name!r}")
-    # Behind everything that is installed, so that no file there can pass for a library.
+    # At the end of the path, so that no file there can replace an installed library.
     sys.path.append(str(directory.resolve()))
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # but Ctrl-C is the operator's
+    except (Exception, SystemExit) as error:  # not KeyboardInterrupt
         what = f"{error}" if isinstance(error, ModuleNotFoundError) else type(error).__name__
         raise ConfigError(f"answer: {module_name} cannot be imported ({what})") from None
     function = getattr(module, function_name, None)

@@ -1,8 +1,8 @@
-"""Who a server or a client is, and whom it believes: checked before it says a word to anybody.
+"""Loads and checks the keys, certificates and registry of a server or client, before it connects.
 
-The registry is signed by an authority that is neither the server, who could otherwise enrol clients that it
-plays itself, nor a client. Under `curious_server` no message of a session is signed, and the registry
-only says who may connect.
+The registry is signed by an authority that is neither the server, which could otherwise enrol clients that it
+controls, nor a client. Under `curious_server` no message of a session is signed, and the registry only lists
+which clients may connect.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClientCredentials(OwnCredentials):
 
 
 def server_credentials(section: ServeFileServer, problems: Problems, *, now: int) -> ServerCredentials | None:
-    """None if there are problems; `now` is in seconds of Unix time."""
+    """Return the credentials, or None if there are problems; `now` is Unix time in seconds."""
     own = _own(section, "server", problems, now)
     registry, authority = _registry(section, "server", problems, now)
     clients = None
@@ -55,7 +55,7 @@ def server_credentials(section: ServeFileServer, problems: Problems, *, now: int
 
 
 def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
-    """None if there are problems; `now` is in seconds of Unix time."""
+    """Return the credentials, or None if there are problems; `now` is Unix time in seconds."""
     own = _own(section, "client", problems, now)
     registry, authority = _registry(section, "client", problems, now)
     if own is not None and registry is not None:
@@ -71,7 +71,7 @@ def client_credentials(section: ClientSection, problems: Problems, *, now: int) 
     return ClientCredentials(own.identity, own.certificate, registry, server)
 
 
-# --- one by one -------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _Own:
 
 
 def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
-    """None also if the two do not fit: then its identity is undefined."""
+    """Return the key and the certificate; None if one is missing or they do not belong together."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
         identity = read_key(section.key)
@@ -104,7 +104,7 @@ def _certificate(path: Path, now: int) -> bytes:
     try:
         check_dates(certificate, now=now)
     except CertificateError as error:
-        # One that has not begun was hardly made in the future: more likely a clock is wrong.
+        # A certificate that is not yet valid suggests that a clock is wrong.
         early = expiry(certificate) > now
         what = "is the clock right?" if early else "its owner makes a new one with secagg keygen"
         raise ConfigError(f"{path} is {error}; {what}") from None
@@ -114,7 +114,7 @@ def _certificate(path: Path, now: int) -> bytes:
 def _registry(
     section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int
 ) -> tuple[Registry | None, bytes | None]:
-    """The registry, and the key of the authority that signed it."""
+    """Return the registry, and the key of the authority that signed it."""
     authority = None
     with problems.about(f"{name}.authority"):
         authority = certificate_key(read_certificate(section.authority))

@@ -1,7 +1,7 @@
-"""Enrolment: the authority says which identities take part, and signs it.
+"""Enrolment: makes and changes the registry of clients, which the authority signs.
 
-The authority is a key of its own. It is neither the server, who could otherwise enrol clients that it plays
-itself, nor one of the clients.
+The authority has its own key. It is neither the server, which could otherwise enrol clients that it controls,
+nor a client.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be different: certificates of new or changed members, members to remove, a new expiry."""
+    """Changes of a registry: certificates of new or changed members, members to remove, a new expiry."""
 
     members: Mapping[int, Path]
     remove: frozenset[int] = frozenset()
-    expires: int | None = None  # None: as it is; in a new registry, never
+    expires: int | None = None  # None: unchanged; in a new registry, never
 
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A registry, its members' certificates if they are at hand, and whether it is another than before."""
+    """A registry, the certificates of its members if available, and whether it changed."""
 
     registry: Registry
     certificates: Mapping[int, bytes]
@@ -41,15 +41,15 @@ class Enrolled:
 
 
 def look(path: Path, authority: bytes) -> Enrolled:
-    """The registry at `path` and its certificates, if the key `authority` signed it. It may have expired."""
+    """Return the registry at `path`, checked against the key `authority`. It may have expired."""
     registry = read_signed(path, authority=authority)
-    # A client has the registry alone.
+    # A client has no certificates.
     certificates = read_bundle(path, registry) if bundle_path(path).exists() else {}
     return Enrolled(registry, certificates, changed=False)
 
 
 def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
-    """Make the registry at `path`, or change the one that is there; `now` is in seconds of Unix time.
+    """Make or change the registry at `path`; `now` is Unix time in seconds.
 
     A registry that changes gets the next version. A new certificate of the same key leaves it as it is.
     """
@@ -70,7 +70,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
     return Enrolled(new, certificates, changed=new != old)
 
 
-# --- what there is ----------------------------------------------------------------------------------
+# --- read -------------------------------------------------------------------------------------------
 
 
 def _given(file: Path, authority: Identity, now: int) -> bytes:
@@ -88,7 +88,7 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
 
 
 def _stored(bundle: Path) -> dict[bytes, bytes]:
-    """Key -> certificate, for all that are there. Some may be of no member, after a crash."""
+    """Return the stored certificates by key. After a crash, some may belong to no member."""
     if not bundle.exists():
         return {}
     try:
@@ -127,7 +127,7 @@ def _changed(old: Registry | None, changes: Changes, given: Mapping[int, bytes])
     return old if same else Registry(old.version + 1, members, expires)
 
 
-# --- what is refused --------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------
 
 
 def _check_changes(bundle: Path, changes: Changes) -> None:
@@ -139,7 +139,7 @@ def _check_changes(bundle: Path, changes: Changes) -> None:
 
 
 def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, bytes]) -> None:
-    """A crash when the registry was first made may have left certificates, but only those of its members."""
+    """Refuse certificates without a registry, unless a crash of this very command left them."""
     if not given:
         raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
     beside = bundle_path(path)
@@ -175,7 +175,7 @@ def _check_complete(bundle: Path, certificates: Mapping[int, bytes]) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Two at a time could make two registries of one version. The lock is gone with its process."""
+    """Lock the directory: two processes could make two registries of one version."""
     handle = _open_directory(path.parent)
     try:
         _lock(handle, path.parent)

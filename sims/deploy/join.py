@@ -40,12 +40,12 @@ def join(path: Path, *, sessions: int = 0) -> None:
     plan = load_client_setup(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
         events = EventLog(log)
-        guest = JoinRunner(plan, ledger, events, sessions=sessions)
-        run_watched(guest.run, registry=plan.credentials.registry, log=events)
+        runner = JoinRunner(plan, ledger, events, sessions=sessions)
+        run_watched(runner.run, registry=plan.credentials.registry, log=events)
 
 
 class JoinRunner:
-    """Answers questions, and counts sessions."""
+    """Takes part in sessions, answers their questions, and counts them."""
 
     def __init__(self, plan: ClientSetup, ledger: ClientLedger, log: EventLog, *, sessions: int) -> None:
         self._plan = plan
@@ -68,10 +68,10 @@ class JoinRunner:
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._leave_in_time, nursery.cancel_scope)
+            nursery.start_soon(self._leave_when_done, nursery.cancel_scope)
             await self._take_part()
 
-    async def _leave_in_time(self, scope: trio.CancelScope) -> None:
+    async def _leave_when_done(self, scope: trio.CancelScope) -> None:
         await self._enough.wait()
         scope.cancel()
 
@@ -90,11 +90,11 @@ class JoinRunner:
             patience=plan.patience,
             on_event=self._on_event,
         ) as client:
-            self._tell_started()
+            self._log_start()
             async for asked in client:
                 await self._answer(client, asked)
 
-    def _tell_started(self) -> None:
+    def _log_start(self) -> None:
         section, spend = self._plan.config.client, self._ledger.spend
         self._log.write(
             "started",
@@ -109,7 +109,7 @@ class JoinRunner:
     async def _answer(self, client: Client, asked: Asked) -> None:
         about: dict[str, Fact] = {"sum": asked.sum_index, "kind": asked.kind}
         try:
-            # A thread that computes cannot be stopped, but it can be left behind when the process ends.
+            # A computing thread cannot be stopped, so it is abandoned when the process ends.
             values = await trio.to_thread.run_sync(usable, self._plan.source, asked, abandon_on_cancel=True)
             answered = await client.answer(asked, values)
         except InputError as error:
@@ -124,7 +124,7 @@ NEW_LEDGER: Final = "secagg join --new-ledger"
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """A configuration that was verified, and everything that was made of it."""
+    """A verified configuration, and everything made from it."""
 
     config: JoinConfig
     table: Table
@@ -135,7 +135,7 @@ class ClientSetup:
 
     @property
     def signer(self) -> tuple[Identity | None, Registry | None]:
-        """With what a machine signs and verifies: nothing, if the server is trusted to be curious only."""
+        """The identity and registry with which a machine signs and verifies; None under `curious_server`."""
         return _signer(self.policy, self.credentials)
 
     def open_ledger(self) -> ClientLedger:
@@ -154,7 +154,7 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
-    """Raises `ConfigError` with everything that is wrong."""
+    """Load and verify a configuration. Raises `ConfigError` with all problems."""
     config = load(path, JoinConfig)
     problems = Problems(path)
     clear = check_client_files(path, config, problems)

@@ -1,7 +1,7 @@
-"""What an operator reads: one line for everything that happens.
+"""The log of a server or client: one line for each event.
 
-In a file or a pipe it is JSON, for machines; on a terminal, a few words. A log that cannot be written does
-not stop anybody: the first time, standard error says so.
+Lines are JSON in a file or a pipe, and text on a terminal. If the log cannot be written, the program
+continues, and the first failure is reported on standard error.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ class LogWriter:
         self._stream = stream
         self._format = _words if plain else _as_json
         self._clock = clock
-        self._complained = False
+        self._reported = False
 
     def __call__(self, event: str, facts: Mapping[str, Fact]) -> None:
         line = self._format(self._clock(), event, facts)
         try:
             print(line, file=self._stream, flush=True)
         except (OSError, ValueError) as error:  # a closed stream is a ValueError
-            self._complain(error)
+            self._report_once(error)
 
-    def _complain(self, error: OSError | ValueError) -> None:
-        if not self._complained:
-            self._complained = True
+    def _report_once(self, error: OSError | ValueError) -> None:
+        if not self._reported:
+            self._reported = True
             why = error.strerror if isinstance(error, OSError) else error
             print(f"secagg: the log cannot be written any more: {why}", file=sys.stderr)
 
 
 @contextmanager
 def open_log(path: Path | None) -> Iterator[LogWriter]:
-    """The log in a file, which is appended to, or on standard output. Raises `ConfigError`."""
+    """Open a log that appends to a file, or writes to standard output. Raises `ConfigError`."""
     if path is None:
         yield LogWriter(sys.stdout, plain=sys.stdout.isatty())
         return
@@ -62,18 +62,18 @@ def open_log(path: Path | None) -> Iterator[LogWriter]:
     try:
         yield LogWriter(stream, plain=False)
     finally:
-        with suppress(OSError):  # what was lost was complained about
+        with suppress(OSError):  # already reported
             stream.close()
 
 
 def check_log(path: Path | None) -> None:
-    """Raise `ConfigError` if there is no writing to it."""
+    """Raise `ConfigError` if the log cannot be written."""
     if path is not None:
         _appending(path).close()
 
 
 def _appending(path: Path) -> TextIO:
-    # Without O_NONBLOCK, to open a pipe would wait for its reader.
+    # Without O_NONBLOCK, opening a pipe would wait for its reader.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         handle = os.open(path, flags, _MODE)
@@ -89,17 +89,17 @@ def _appending(path: Path) -> TextIO:
 
 
 def _as_json(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:
-    moment = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps({"time": moment, "event": event, **facts})
+    stamp = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"time": stamp, "event": event, **facts})
 
 
 def _words(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:
-    """Local time, because a person looks at their own clock."""
+    """Return a line of text, in local time."""
     shown = "  ".join(f"{name} {_word(value)}" for name, value in facts.items())
     return f"{time.astimezone():%H:%M:%S}  {event:<14}  {shown}".rstrip()
 
 
 def _word(value: Fact) -> str:
-    """No control character of whatever a text may hold reaches a terminal."""
+    """Return a value without control characters, which could affect a terminal."""
     text = str(value)
     return text if text.isprintable() else json.dumps(text)

@@ -18,8 +18,8 @@ from sims.workers.os_processes import raise_open_file_limit
 
 Clock: TypeAlias = Callable[[], float]
 
-_LOOK: Final = 60.0  # seconds between two looks at the calendar, which may be set meanwhile
-_TELL: Final = 600.0  # seconds between two tellings of what was repeated
+_CLOCK_INTERVAL: Final = 60.0  # most seconds between two checks of the clock, which may be set meanwhile
+_REPEAT_INTERVAL: Final = 600.0  # seconds between two reports of repeated events
 
 
 def run_watched(
@@ -27,7 +27,7 @@ def run_watched(
 ) -> None:
     """Run `work` until it is done, or until SIGTERM or SIGINT; a second one ends the process at once.
 
-    Raises what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` tells Unix time.
+    Raises what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time.
     """
     try:
         trio.run(_watched, work, registry, log, clock)
@@ -43,14 +43,14 @@ async def _watched(
     work: Callable[[], Awaitable[None]], registry: Registry, log: EventLog, clock: Clock
 ) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals, nursery.cancel_scope, log)
-        nursery.start_soon(_heed_calendar, registry, clock)
-        nursery.start_soon(_tell_repeats, log)
+        await nursery.start(_stop_on_signal, nursery.cancel_scope, log)
+        nursery.start_soon(_stop_on_expiry, registry, clock)
+        nursery.start_soon(_log_repeats, log)
         await work()
         nursery.cancel_scope.cancel()
 
 
-async def _heed_signals(
+async def _stop_on_signal(
     scope: trio.CancelScope, log: EventLog, *, task_status: trio.TaskStatus[None]
 ) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
@@ -61,21 +61,21 @@ async def _heed_signals(
             return
 
 
-async def _heed_calendar(registry: Registry, clock: Clock) -> None:
-    """Raises `ExpiredRegistry` when it is time, and so cancels all others."""
+async def _stop_on_expiry(registry: Registry, clock: Clock) -> None:
+    """Raise `ExpiredRegistry` when the registry expires, which cancels all other tasks."""
     while registry.expires != NEVER_EXPIRES:
         registry.check_current(int(clock()))
-        await trio.sleep(min(_LOOK, max(registry.expires - clock(), 0.0)))
+        await trio.sleep(min(_CLOCK_INTERVAL, max(registry.expires - clock(), 0.0)))
 
 
-async def _tell_repeats(log: EventLog) -> None:
+async def _log_repeats(log: EventLog) -> None:
     while True:
-        await trio.sleep(_TELL)
+        await trio.sleep(_REPEAT_INTERVAL)
         log.write_repetitions()
 
 
 def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """If a user can be told why the tasks failed, one of the reasons; else the whole group."""
+    """Return the first error if all are meant for users, else the whole group. Ctrl-C has priority."""
     leaves = list(_leaves(group))
     interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
     if interrupts:
@@ -91,11 +91,11 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-_OWN: Final = 64  # files of a process that are no connections: ledger, log, totals, libraries
+_OWN: Final = 64  # open files besides connections: ledger, log, totals, libraries
 
 
 def forbid_core_dumps() -> None:
-    """A crash would otherwise write keys and values to disk."""
+    """Disable core dumps, which would write keys and values to disk."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 

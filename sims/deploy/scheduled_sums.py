@@ -1,8 +1,8 @@
 """The sums that a server requests in every session, and the directory of their released totals.
 
-A client remembers every question that it answered, by kind and payload, and never answers it again. So each
-payload begins with a nonce of 16 random bytes, after which comes what the payload's file holds at that
-moment, if there is one. A round is one pass through the questions: sums of one group within it are over the
+A client records every question that it answered, by kind and payload, and never answers it again. So each
+payload begins with a nonce of 16 random bytes, followed by the current content of the payload's file, if
+there is one. A round is one pass through the questions: sums of one group within it are over the
 same clients. Rounds only ascend, also across restarts, because clients refuse groups of earlier rounds.
 
 Each total is a file: `00000012-03-mean.npz` is sum 3 of its session, in round 12. It holds an array for each
@@ -44,7 +44,7 @@ def fresh(payload: bytes) -> bytes:
 
 
 def without_nonce(payload: bytes) -> bytes:
-    """What `fresh` was given. Raises `ConfigError` if there is no nonce."""
+    """Return the payload without its nonce. Raises `ConfigError` if there is no nonce."""
     if len(payload) < NONCE_BYTES:
         raise ConfigError(f"the question does not begin with a nonce of {NONCE_BYTES} bytes")
     return payload[NONCE_BYTES:]
@@ -60,12 +60,12 @@ class ScheduledSum:
     payload_file: Path | None
 
     def payload(self) -> bytes:
-        """Read anew for each question. Raises `ConfigError` if the file cannot be read."""
+        """Read the file and add a nonce. Raises `ConfigError` if the file cannot be read."""
         return fresh(b"" if self.payload_file is None else PAYLOAD.read(self.payload_file))
 
 
 class SumSchedule:
-    """All sessions' questions. `next_round` is the first unused round."""
+    """The questions of all sessions. `next_round` is the first unused round."""
 
     def __init__(self, asks: Sequence[AskSection], *, sums: int, next_round: int) -> None:
         self._asks = tuple(asks)
@@ -73,23 +73,23 @@ class SumSchedule:
         self._next_round = next_round
 
     def of_session(self) -> Iterator[ScheduledSum]:
-        """`sums` questions: every pass through the list is a round."""
+        """Yield `sums` questions. Every pass through the list is a round."""
         first = self._next_round
         self._next_round += -(-self.sums // len(self._asks))
         for index in range(self.sums):
-            rounds, place = divmod(index, len(self._asks))
-            ask = self._asks[place]
+            rounds, position = divmod(index, len(self._asks))
+            ask = self._asks[position]
             yield ScheduledSum(ask.kind, first + rounds, index, ask.payload)
 
 
 def round_after(ledger: Path) -> int:
-    """The first round after all in which the server has asked. Raises `LedgerError`."""
+    """Return the first round after all rounds in the ledger. Raises `LedgerError`."""
     asked = (row.body["round"] for row in read_ledger(ledger).rows if row.body["entry"] == "asked")
     return max(asked, default=-1) + 1
 
 
 def check_asks(asks: Sequence[AskSection], table: Table, problems: Problems) -> None:
-    """Clients would refuse what is not in the table, and a kind more often in a round than declared."""
+    """Check that clients would accept the questions: their kinds, and how often each is asked."""
     if not asks:
         problems.add("ask", "is empty; say which kinds of sums are asked for")
     asked: Counter[str] = Counter()
@@ -115,31 +115,31 @@ TOTAL: Final = FileKind("a total", _TOTAL_REMEDY, ConfigError)
 
 @dataclass(frozen=True)
 class TotalsDirectory:
-    """A directory of them. What is there is never overwritten."""
+    """A directory of totals, which are never overwritten."""
 
     directory: Path
 
     def prepare(self) -> None:
-        """Make the directory, if its parent is there."""
+        """Make the directory, if its parent exists."""
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.directory} cannot be a directory: {error.strerror}") from None
 
     def check_writable(self) -> None:
-        """Raise `ConfigError` unless a total could be stored now: to ask for it would cost clients."""
+        """Raise `ConfigError` unless a total could be stored now. Clients pay for a sum when asked."""
         probe = self.directory / f".probe-{secrets.token_hex(8)}"
         TOTAL.create(probe, b"", mode=PRIVATE)
         probe.unlink(missing_ok=True)
 
     def check_free(self, question: ScheduledSum) -> None:
-        """Raise `ConfigError` if there is such a total already: a second one could not be stored."""
+        """Raise `ConfigError` if there already is a total of this question."""
         path = self._path(question)
         if os.path.lexists(path):
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """The first round after all that a total here is of. Raises `ConfigError` if it cannot be read."""
+        """Return the first round after all totals here. Raises `ConfigError` if it cannot be read."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:
@@ -148,7 +148,7 @@ class TotalsDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Two servers here would take each other's names. The lock is gone with its process."""
+        """Lock the directory: two servers would use the same names. The lock ends with the process."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -168,7 +168,7 @@ class TotalsDirectory:
             raise ConfigError(f"{self.directory} cannot be locked: {error.strerror}") from None
 
     def store(self, total: Total, question: ScheduledSum) -> Path:
-        """When this returns, the total is on disk. Raises `ConfigError` if it cannot be."""
+        """Write the total to disk. Raises `ConfigError` if that fails."""
         about = {
             "kind": question.kind,
             "round": question.round_number,
@@ -185,7 +185,7 @@ class TotalsDirectory:
 
 
 def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """What `numpy.savez` writes. That function takes no array whose name is `file`."""
+    """Return what `numpy.savez` would write. That function takes no array named `file`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():

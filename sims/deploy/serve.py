@@ -37,7 +37,7 @@ from sims.deploy.process_control import allow_connections, forbid_core_dumps, ru
 from sims.deploy.scheduled_sums import ScheduledSum, SumSchedule, TotalsDirectory, check_asks, round_after
 from sims.deploy.sums_file import read_table
 
-# What an operator can do about a port that cannot be had.
+# Hints for an address that cannot be used.
 _HINTS: Final = {
     errno.EADDRINUSE: "; stop the program that listens there, or choose another port",
     errno.EACCES: "; ports below 1024 need a privilege: choose a higher one",
@@ -73,7 +73,7 @@ def _totals(plan: ServerSetup) -> Iterator[None]:
 
 
 class ServeRunner:
-    """Holds sessions."""
+    """Runs the sessions of a server."""
 
     def __init__(self, plan: ServerSetup, ledger: ServerLedger, log: EventLog) -> None:
         self._plan = plan
@@ -81,17 +81,17 @@ class ServeRunner:
         self._ledger = ledger
         self._log = log
         self._totals = TotalsDirectory(plan.config.server.totals)
-        # A round of which there is a total is over, even if the ledger that knew it was lost.
+        # Rounds with a total are used, even if the ledger was lost.
         known = round_after(plan.config.server.ledger), self._totals.round_after()
         first = max(self._section.first_round, *known)
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Until all sessions are held, or for ever. Raises `ConfigError` if the address cannot be used."""
+        """Run all sessions, or run forever. Raises `ConfigError` if the address cannot be used."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
-            self._tell_started(server)
+            self._log_start(server)
             while True:
                 held += await self._hold_session(server)
                 if 0 < self._section.sessions == held:
@@ -115,7 +115,7 @@ class ServeRunner:
             hint = _HINTS.get(error.errno or 0, "")
             raise ConfigError(f"{where}: {error.strerror or error}{hint}") from None
 
-    def _tell_started(self, server: Server) -> None:
+    def _log_start(self, server: Server) -> None:
         registry = self._plan.credentials.registry
         self._log.write(
             "started",
@@ -132,7 +132,7 @@ class ServeRunner:
             )
 
     async def _hold_session(self, server: Server) -> bool:
-        """Whether there was one."""
+        """Run one session. Return whether it was set up and ended normally."""
         least = self._section.min_cohort
         if len(server.connected) < least:
             self._log.write("waiting", clients=least)
@@ -166,7 +166,7 @@ class ServeRunner:
         except SumFailed as error:
             self._log.write("no total", **about, reason=str(error))
             return
-        with trio.CancelScope(shield=True):  # what clients have paid for is not lost to a signal
+        with trio.CancelScope(shield=True):  # a signal must not discard a total that clients paid for
             path = await trio.to_thread.run_sync(self._totals.store, total, question)
         self._log.write("stored", **about, clients=total.count, file=str(path))
 
@@ -176,7 +176,7 @@ NEW_LEDGER: Final = "secagg serve --new-ledger"
 
 @dataclass(frozen=True)
 class ServerSetup:
-    """A configuration that was verified, and everything that was made of it."""
+    """A verified configuration, and everything made from it."""
 
     path: Path
     config: ServeConfig
@@ -209,7 +209,7 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
-    """Raises `ConfigError` with everything that is wrong."""
+    """Load and verify a configuration. Raises `ConfigError` with all problems."""
     config = load(path, ServeConfig)
     problems = Problems(path)
     clear = check_server_files(path, config, problems)
@@ -224,7 +224,7 @@ def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
         patience = config.patience.made()
     with problems.about("capacity"):
         capacity = config.capacity.made()
-    if clear:  # or the log could be the file of something else, which to check for would create
+    if clear:  # otherwise the check could create a file that belongs to something else
         with problems.about("server.log"):
             check_log(config.server.log)
     _check_pace(config.session, problems)
@@ -263,7 +263,7 @@ def _check_totals(directory: Path, problems: Problems) -> None:
 
 
 def _check_session(config: ServeConfig, table: Table, registry: Registry, problems: Problems) -> None:
-    """Whether the terms are sound, and can be met by the fewest and the most clients that may come."""
+    """Check the parameters of the session with the fewest and the most clients that may come."""
     section, sums = config.session, _sums(config)
     try:
         _machine(section, table, sums, registry)
@@ -284,7 +284,7 @@ def _check_session(config: ServeConfig, table: Table, registry: Registry, proble
 
 
 def _sums(config: ServeConfig) -> int:
-    """Of a session. That there is nothing to ask is a problem of its own."""
+    """Return the sums of a session. An empty list of questions is reported elsewhere."""
     return max(len(config.ask), 1) if config.session.sums is None else config.session.sums
 
 

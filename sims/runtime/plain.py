@@ -1,9 +1,9 @@
-"""Sums without any protection, for research speed: the same rules and the same numbers as real machines.
+"""Sums without any protection, for fast research, with the same rules and numbers as real machines.
 
-Values are clipped, rounded and wrapped exactly as on a client, so a total is the same to the last bit if the
-rounding is (`Setting.insecure_seed`); but for noise, which is made of a session's secrets in part. Who may go
-missing, and what is refused then, is the same as well, but that the bad luck of a ring is not played out.
-The process that runs this sees the values of every client.
+Values are clipped, rounded and wrapped exactly as on a client. With the same rounding
+(`Setting.insecure_seed`), a total is equal to the last bit, except for noise, which depends on the secrets of
+a session. Drop-outs and refusals follow the same rules, except that a ring never fails by chance. The process
+that runs this sees the values of every client.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _NO_SESSION = bytes(32)
 def insecure_plain_sum(
     algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting
 ) -> SessionChannel:
-    """A channel that adds up what clients answer, in the open.
+    """Return a channel that adds up the answers of clients without protection.
 
-    Raises `ParameterError` where algorithm, learners and setting do not go together.
+    Raises `ParameterError` if algorithm, learners and setting do not fit together.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -63,7 +63,7 @@ def insecure_plain_sum(
 
 
 class PlainSession:
-    """Adds up answers in the open. Same interface as `LocalSession`."""
+    """Adds up answers without protection. Same interface as `LocalSession`."""
 
     is_plain = True
 
@@ -137,9 +137,9 @@ class PlainSession:
         return adding.total()
 
     def _abandon(self, adding: _Adding) -> None:
-        """Tell the remaining clients that no total was released."""
-        told = self._positions(self._stage, set(adding.roster) - self._gone, adding.query.sum_index)
-        for position in told:
+        """Notify the remaining clients that no total was released."""
+        remaining = set(adding.roster) - self._gone
+        for position in self._positions(self._stage, remaining, adding.query.sum_index):
             self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
@@ -157,11 +157,11 @@ class PlainSession:
         for member, position in asked.items():
             try:
                 self._answer(adding, position, member)
-            except PeerError as error:  # what it was asked is not what it would answer; it leaves
+            except PeerError as error:  # the client refuses and leaves
                 self._leave(position, error)
 
     def _willing(self, adding: _Adding) -> dict[int, int]:
-        """Who would answer, by its place in the cohort. Others leave."""
+        """Return the clients that answer, with their positions in the cohort. The others leave."""
         willing: dict[int, int] = {}
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
             member = self._cohort[position]
@@ -201,7 +201,7 @@ class PlainSession:
             raise CohortChanged("a client left in the midst of a group")
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Who stays until the end. Clients act on what they hear, before anybody knows if it was enough."""
+        """Return the clients that stay until the end. Each is notified before the quorum is checked."""
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
@@ -228,7 +228,7 @@ class PlainSession:
 
 
 class _Adding:
-    """One sum in the making."""
+    """A sum in progress."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class _Adding:
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
     def add(self, position: int, values: Mapping[str, object], content: bytes) -> None:
-        """One client's values, encoded as it would encode them."""
+        """Add the values of one client, encoded as the client would."""
         member = self._cohort[position]
         if self._seed is None:
             stream, own = KeyStream(secrets.token_bytes(SEED_BYTES)), secrets.token_bytes(SEED_BYTES)
@@ -278,7 +278,7 @@ class _Adding:
         return PositionSet(self._noise)
 
     def total(self) -> Total:
-        """Without the noise that survivors added for others who might have dropped out."""
+        """Return the total, without the surplus noise that survivors added to cover drop-outs."""
         promise, layers = self._spec.promise, self._encoding.noise()
         surplus = promise.surplus(len(self.roster), len(self._noise)) if promise is not None else ()
         for seeds in self._noise.values():

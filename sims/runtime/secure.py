@@ -1,4 +1,4 @@
-"""Sums through the real machines, all of them in this process."""
+"""Sums through the real machines of server and clients, all in this process."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sims.runtime.tampering import client_hooks, server_hooks
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
-    """A channel whose server machine sees random residues and totals, and nothing else.
+    """Return a channel whose server machine sees only random residues and totals.
 
-    Raises `ParameterError` where algorithm, learners and setting do not go together.
+    Raises `ParameterError` if algorithm, learners and setting do not fit together.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -54,7 +54,7 @@ class ObservedSession(LocalSession):
             clients,
             plan.answer,
             absent=plan.absent,
-            observer=self._see,
+            observer=self._count,
             ledger=plan.setting.ledger,
             listener=plan.listener,
             prepare=plan.prepare,
@@ -62,7 +62,7 @@ class ObservedSession(LocalSession):
         self._left = plan.left
         self.stats = SumStats()
 
-    def _see(self, member: int, frame: bytes) -> None:
+    def _count(self, member: int, frame: bytes) -> None:
         kind = message_type(frame, sender=member)
         self.stats.masked += kind is MaskedInput
         self.stats.revealed += kind is Reveal
@@ -73,7 +73,7 @@ class ObservedSession(LocalSession):
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         before = self._sum_index
-        for member in self._left:  # whom a network would have lost by now
+        for member in self._left:  # a network would have lost them by now
             self._note(self._server.drop(member))
         try:
             return super().ask(kind, payload, round_number=round_number)
@@ -94,7 +94,7 @@ class ObservedSession(LocalSession):
 
 
 class SecureSessions:
-    """Makes one session after another of clients that stay who they are."""
+    """Makes sessions of clients that keep their identities."""
 
     def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
         self._enrolled = enrolled
@@ -124,7 +124,7 @@ class SecureSessions:
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:
-    """One for every member, whichever session asks for it."""
+    """Return the function from a member to its identity, the same in every session."""
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())

@@ -1,4 +1,4 @@
-"""What a channel asks of a session, and what a simulation asks of a channel."""
+"""The interfaces between a simulation, its channels and their sessions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from sims.runtime.setting import Setting
 
 
 class ObservedChannel(SumChannel, Protocol):
-    """A channel to simulated clients, of which an observer sees what a server never would.
+    """A channel to simulated clients, with a view for observers that no server has.
 
     `asked`       every sum so far.
-    `memories`    what completed rounds have left with every client.
-    `save`        every client's state between two rounds, of which only this channel needs to know the form.
-    `restore`     go on from there, before the first round; `sessions` is how many there were.
-    `take_lost`   have every client pay for a sum that it may have answered after that.
-    `spends`      what every client knows to have spent.
-    `sessions`    how many there were so far.
+    `memories`    the state that completed rounds have left with every client.
+    `save`        the state of every client between two rounds, in a format of this channel.
+    `restore`     continue from that state, before the first round; `sessions` counts earlier sessions.
+    `take_lost`   charge every client for a sum that it may have answered after that.
+    `spends`      what every client has recorded as spent.
+    `sessions`    the number of sessions so far.
 
-    What it is told of the course of things it hands on to the `log` of its setting, and what the server notes
-    goes to the `ledger` of its setting.
+    It reports sessions and sums to the `log` of its setting. The server writes to its `ledger`.
     """
 
     asked: list[SumRecord]
@@ -57,12 +56,12 @@ class ObservedChannel(SumChannel, Protocol):
 
 
 class SumSession(TrafficCounter, Protocol):
-    """What carries sums: `secagg.local.LocalSession`, or something with the same face."""
+    """Carries sums. `secagg.local.LocalSession` has this interface."""
 
     stats: SumStats  # of the last sum
 
     @property
-    def graph(self) -> SessionGraph | None: ...  # None unless set-up is done
+    def graph(self) -> SessionGraph | None: ...  # None before the end of set-up
     @property
     def contributors(self) -> tuple[int, ...]: ...
     @property
@@ -74,22 +73,22 @@ class SumSession(TrafficCounter, Protocol):
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """All that a session is made from."""
+    """Everything that a session is made from."""
 
     table: Table
     setting: Setting
     members: tuple[int, ...]
     memories: Mapping[int, SimulatedMemory]
-    number: int  # how many there were before, or of its round if every round has one
+    number: int  # counts sessions, or rounds if every round has its own session
     answer: AnswerOrDecline
     prepare: Prepare
     absent: Absent
     listener: Listener
-    left: AbstractSet[int]  # who is known to be gone for the rest of the round; it grows meanwhile
+    left: AbstractSet[int]  # clients gone for the rest of the round; grows during the session
 
     @property
     def policy(self) -> Policy:
-        """What every client of the session insists on."""
+        """The policy of every client of the session."""
         setting, least = self.setting, self.setting.corrupt + 2
         return Policy(
             trust=Trust.parse(setting.trust),

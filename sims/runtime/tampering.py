@@ -1,14 +1,14 @@
-"""Clients that put residues of their own choice into a sum: after encoding, before masking.
+"""Attackers that put chosen residues into a sum, after encoding and before masking.
 
-They know of a sum what every client knows. The hidden count stays as it is: a client that changes it stops
-the sum, as it could by leaving, and moves no total.
+They know what every client knows of a sum. They do not change the hidden count: that would only stop the sum,
+as leaving does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,16 @@ from secagg.hooks import ClientHooks, ServerHooks, Transform
 from secagg.question import Question
 from secagg.ring import Residues
 from secagg.seeded import insecure_client_hooks, insecure_server_hooks
-from secagg.spec import L2, Count, LInf, Part
+from secagg.spec import L2, Count, LInf, Part, Residue
 
 
 @dataclass(frozen=True)
 class Field:
     """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits.
 
-    `most`   grid points that an element of an honest client may reach.
-    `norm`   that its whole vector may have as a Euclidean norm; None if there is no such bound.
-    `total`  to which its elements may add up; None if there is no such bound.
+    `most`   largest absolute value of an honest element, in grid points.
+    `norm`   largest Euclidean norm of an honest vector; None if there is no such bound.
+    `total`  largest sum of the elements; None if there is no such bound.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Field:
     total: int | None = None
 
 
-# (kind of the sum, own residues of every part, what is known of the parts): what is sent instead.
+# (kind of the sum, own residues of every part, the parts) -> the residues to send instead.
 Tamper: TypeAlias = Callable[
     [str, tuple[Residues, ...], tuple[Field, ...]], Sequence[NDArray[np.unsignedinteger[Any]]]
 ]
@@ -48,7 +48,7 @@ Tamper: TypeAlias = Callable[
 def tampered(
     tamper: Tamper, kind: str, encoding: Encoding, residues: Sequence[Residues]
 ) -> tuple[Residues, ...]:
-    """A client's residues as it sends them, the hidden count included."""
+    """Return the residues that an attacker sends, including the hidden count."""
     *own, count = residues
     known = tuple(_field(encoding, part) for part in encoding.spec.parts)
     changed = tuple(tamper(kind, tuple(own), known))
@@ -58,7 +58,7 @@ def tampered(
 
 
 def _fitting(values: NDArray[Any], bits: int) -> Residues:
-    """A copy modulo 2^bits: masks are put on in place."""
+    """Return a copy modulo 2^bits, because masks are added in place."""
     residues: Residues = np.array(values).astype(ring.dtype_for(bits))
     ring.reduce(residues, bits)
     return residues
@@ -74,17 +74,19 @@ def _field(encoding: Encoding, part: Part) -> Field:
         case Count(limit, total):
             scale = int(encoding.scale(part))
             return Field(part.name, part.bits, scale * limit, total=None if total is None else scale * total)
-        case _:
+        case Residue():
             return Field(part.name, part.bits, (1 << part.bits) - 1)
+        case _:
+            assert_never(part.bound)
 
 
 def _grid_points(encoding: Encoding, part: Part, limit: float) -> int:
-    """That a real value at its bound comes to."""
+    """Return how many grid points a real value at its bound has."""
     return encoding.levels(part) if part.noise is None else int(limit * part.noise.scale)
 
 
 def tampering_transform(tamper: Tamper) -> Transform:
-    """Return the hook for a machine that keeps to the protocol in everything but what it sums."""
+    """Return the hook of a machine that follows the protocol except for the values that it sends."""
 
     def transform(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
         return tampered(tamper, question.query.kind, question.encoding, residues)
@@ -93,7 +95,7 @@ def tampering_transform(tamper: Tamper) -> Transform:
 
 
 def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper | None) -> ClientHooks:
-    """Return the hooks of a client in session `number`; with a seed it rounds alike in every session."""
+    """Return the hooks of a client in session `number`; with a seed, it rounds the same in every session."""
     hooks = ClientHooks()
     if seed is not None:
         hooks = insecure_client_hooks(_of_session(seed, number), member, rounding=seed)

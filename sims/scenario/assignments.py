@@ -1,4 +1,4 @@
-"""Values for dotted keys such as `training.rate`: from `--set`, and from the axes of a sweep.
+"""Assignments of dotted keys such as `training.rate`, from `--set` and from the axes of a sweep.
 
 The cross product of the axes gives the cells of a sweep:
 
@@ -7,7 +7,7 @@ The cross product of the axes gives the cells of a sweep:
 seed = [1, 2, 3]
 
 [[sweep.task]]                            # an axis that sets several keys at once
-label = "flipped labels"                  # what to call it, in place of the keys
+label = "flipped labels"                  # its name in tables, instead of the keys
 "attack.kind" = "label-flip"
 "training.rate" = 0.1
 """
@@ -29,22 +29,22 @@ _LABEL: Final = "label"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis: what it sets, and its key in tables."""
+    """One value of an axis: its assignments, and its key in tables."""
 
     assignments: Mapping[str, Any]
     key: Mapping[str, Any]
 
     @property
     def labelled(self) -> bool:
-        """Whether a label stands for what it sets; changing that would make the label wrong."""
+        """Whether a label stands for the assignments. Then they must not change."""
         return self.key != self.assignments
 
     def touched(self, changes: Assignments) -> list[str]:
-        """The changes that set what it sets, or what that is in, or something in that."""
+        """Return the changes whose keys overlap with its assignments."""
         return [each for each in changes if any(_overlap(each, own) for own in self.assignments)]
 
     def changed(self, changes: Assignments) -> Choice:
-        """With what it is called by as `changes` have it, which win over it."""
+        """Return a copy in which `changes` override its assignments."""
         left = [key for key in self.assignments if key in changes or not self._gone(key, changes)]
         found = {key: changes.get(key, self.assignments[key]) for key in left}
         return Choice(found, self.key if self.labelled else found)
@@ -60,14 +60,14 @@ class Axis:
 
 
 def _overlap(key: str, other: str) -> bool:
-    """Whether they are the same, or one is in the table that the other one names."""
+    """Return whether the keys are equal, or one is inside the table that the other one names."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def axes(sweep: object, problems: Problems, changes: Assignments | None = None) -> tuple[Axis, ...]:
-    """The axes of a `[sweep]` table, in the order of the file.
+    """Return the axes of a `[sweep]` table, in the order of the file.
 
-    `changes`  take the place of axes, by their names; labels choose from the cases of one.
+    `changes`  replace axes of the same names; labels choose from the cases of an axis.
     """
     if not isinstance(sweep, Mapping):
         problems.add("sweep", f"must be a table, not {shown(sweep)}")
@@ -89,7 +89,7 @@ def axes(sweep: object, problems: Problems, changes: Assignments | None = None) 
 
 
 def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
-    """Those of an axis's cases that have the wanted labels; or else what is wanted, in place of them."""
+    """Return the cases with the wanted labels; if `wanted` holds no labels, return it instead."""
     listed = wanted if isinstance(wanted, list) else [wanted]
     labels = _labels(cases)
     if not labels or not listed or any(isinstance(each, Mapping) for each in listed):
@@ -137,7 +137,7 @@ def combinations(found: Sequence[Axis]) -> Iterator[Choice]:
 
 
 Document: TypeAlias = dict[str, Any]
-Assignments: TypeAlias = Mapping[str, Any]  # dotted keys, and what they are to be
+Assignments: TypeAlias = Mapping[str, Any]  # dotted keys and their values
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -150,7 +150,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def assigned(document: Document, assignments: Assignments) -> Document:
-    """A copy with those values. Raises `ConfigError` where a key leads through something that is no table."""
+    """Return a copy with the assigned values. Raises `ConfigError` if a key goes through a value."""
     changed = deepcopy(document)
     for key, value in assignments.items():
         *tables, last = key.split(".")
@@ -164,10 +164,9 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values as TOML writes them.
+    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML.
 
-    What is no value in TOML is a text, so that quotes need not be protected from a shell; but in a list or a
-    table, texts need them.
+    A value that is not TOML is a text, so a shell needs no quotes. In a list or a table, texts need quotes.
     """
     found: dict[str, Any] = {}
     for text in texts:

@@ -46,14 +46,14 @@ class KindTable:
         return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
 
     def find(self, kind: str) -> Maker:
-        """Raises `ConfigError` that names the nearest one."""
+        """Return the function of a kind. Raises `ConfigError` that names the nearest kind."""
         kinds = self._dashed()
         if not self.has(kind):
             raise ConfigError(f"{shown(kind)} is not known; {nearest(kind, sorted(kinds))}")
         return kinds[kind.replace("_", "-")]
 
     def arguments(self, section: OpenSection, kind: str, problems: Problems) -> dict[str, Any]:
-        """The parameters in a table as the function takes them; what is wrong is added to `problems`."""
+        """Return the parameters in a table as the function takes them; add errors to `problems`."""
         try:
             maker = self.find(kind)
         except ConfigError as error:
@@ -66,7 +66,7 @@ class KindTable:
             if name in known:
                 found[name] = _typed(known[name], value, problems, f"{self.table}.{name}")
             elif _is_open(maker):
-                found[name] = value  # the function itself says what it does not know
+                found[name] = value  # the function itself checks it
             else:
                 names = dict.fromkeys((*known, *type(section).model_fields))
                 problems.add(f"{self.table}.{name}", f"is not known here; {nearest(name, list(names))}")
@@ -103,13 +103,13 @@ PARTITIONS: Final = KindTable(
     lambda: _imported("fl.partition").PARTITIONS,
     frozenset({"labels", "clients", "rng", "owner"}),
 )
-# These change samples as well, and so make whole federations.
+# These also change samples, so they make whole federations.
 RECIPES: Final = KindTable(
     "partition",
     lambda: {each: getattr(_imported("fl.partition"), each) for each in ("mnist_robust", "mnist_personal")},
     frozenset({"samples", "clients", "rng"}) | _SPLIT,
 )
-# What a model takes in follows from the data; it may be set all the same.
+# The inputs of a model follow from the data, but may be set.
 MODELS: Final = KindTable("model", lambda: _imported("fl.models").MODELS, frozenset({"seed"}), _INPUTS)
 ATTACKS: Final = KindTable("attack", lambda: _imported("fl.attacks").ATTACKS, frozenset({"learner", "rng"}))
 TAMPERINGS: Final = KindTable("attack", lambda: _imported("fl.attacks").TAMPERINGS, frozenset({"rng"}))
@@ -150,7 +150,7 @@ def _check_attack(attack: AttackSection, problems: Problems) -> None:
 
 
 def _target(maker: Maker) -> Maker:
-    """What the parameters are handed on to: a class that a function was already given, or the function."""
+    """Return what takes the parameters: the class that a partial function was given, or the function."""
     if isinstance(maker, partial):
         return maker.args[0] if maker.args else maker.func
     return maker
@@ -174,7 +174,7 @@ def _required(maker: Maker) -> set[str]:
 
 
 def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
-    """The value as that type. TOML knows lists and tables where Python means tuples and records."""
+    """Convert a value to a type: lists of TOML to tuples, tables to records."""
     if isinstance(value, dict):
         known = _fields(hint)
         for name in value.keys() - set(known):
@@ -182,31 +182,31 @@ def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
     try:
         adapter = TypeAdapter(hint)
     except PydanticSchemaGenerationError:
-        return value  # a type of which nothing is known but by the function itself
+        return value  # only the function itself can check this type
     try:
-        # JSON and TOML have the same types: what is strict for one is right for the other.
+        # JSON and TOML have the same types, so strict validation of JSON fits TOML.
         return adapter.validate_json(json.dumps(value, default=str), strict=True)
     except ValidationError as error:
-        for place, reasons in _reasons(error, value).items():
-            problems.add(f"{key}.{place}".rstrip("."), " or ".join(reasons))
+        for name, reasons in _reasons(error, value).items():
+            problems.add(f"{key}.{name}".rstrip("."), " or ".join(reasons))
         return value
 
 
 def _fields(hint: Any) -> list[str]:
-    """The names in a record, where a parameter is one."""
+    """Return the names of the fields if the type is a record."""
     candidates = (hint, *get_args(hint))
     return [each.name for kind in candidates if is_dataclass(kind) for each in fields(kind)]
 
 
 def _reasons(error: ValidationError, value: Any) -> dict[str, list[str]]:
-    """What is wrong with a value, or with what is in it, by its name there."""
+    """Return the errors of a value, by the name inside it that they are about."""
     found: dict[str, list[str]] = {}
     for each in error.errors(include_url=False):
-        place = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")
+        name = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")
         if each["type"] == "value_error":
             why = str(each["ctx"]["error"])
         else:
             why = f"{each['msg'].replace('Input should', 'must')}, not {shown(each['input'])}"
-        if why not in found.setdefault(place, []):
-            found[place].append(why)
+        if why not in found.setdefault(name, []):
+            found[name].append(why)
     return found

@@ -1,4 +1,4 @@
-"""A scenario: a document, the variants that its sweep makes of it, and what is wrong with them."""
+"""Loads a scenario: its document, the variants of its sweep, and their problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT: Final = 1
 _DIGITS: Final = 20
 _ASIDE: Final = {"output", "audit", "insecure_seed"}
 
-# Says what is wrong with settings that are well-formed.
+# Adds the problems of well-formed settings.
 Check = Callable[[Settings, Problems], None]
 
 
@@ -65,7 +65,7 @@ def _numbers(settings: Settings) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`name` is that of its results."""
+    """A loaded scenario. `name` is the name of its results."""
 
     name: str
     path: Path
@@ -80,14 +80,14 @@ def load(
     check: Check | None = None,
     data: Path | None = None,
 ) -> Scenario:
-    """The scenario in a file. Raises `ConfigError` with everything that is wrong with it.
+    """Load the scenario in a file. Raises `ConfigError` with all its problems.
 
-    `changes`  win over what the file and its sweep say; a key such as `sweep.seed` replaces an axis, or
-               chooses from its cases by their labels. What such a case sets can be changed in no other way:
-               its label would say something else.
-    `quick`    two rounds of the first value of every axis, and what `[quick]` sets: whether it works at all.
-    `check`    looks at every variant's settings; by default, `sims.scenario.kinds.check`.
-    `data`     where directories of data are, if files are to be looked for; by default, they are not.
+    `changes`  override the file and its sweep; a key such as `sweep.seed` replaces an axis, or chooses from
+               its cases by their labels. Keys that a labelled case sets cannot be changed otherwise, because
+               the label would become wrong.
+    `quick`    two rounds with the first value of every axis and the settings of `[quick]`, as a test.
+    `check`    checks the settings of every variant; by default, `sims.scenario.kinds.check`.
+    `data`     where directories of data are; if None, files are not checked.
     """
     changes = {} if changes is None else changes
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
@@ -106,7 +106,7 @@ def load(
 
 
 def _checks(check: Check | None, data: Path | None) -> Check:
-    """All that is looked at in a variant's settings."""
+    """Return the check of a variant's settings."""
     from sims.scenario.kinds import check as check_kinds
 
     first = check or check_kinds

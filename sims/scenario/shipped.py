@@ -17,12 +17,12 @@ _ENDING: Final = ".toml"
 
 @dataclass(frozen=True)
 class Shipped:
-    """One of them, in a line.
+    """The description of a shipped scenario.
 
     `purpose`  the first sentence of its file.
-    `cells`    how many simulations it is, over its sweep.
-    `data`     directories that it reads, within --data; none where data is in the package, or made.
-    `table`    whether it is one of a paper's tables, and no example.
+    `cells`    the number of simulations of its sweep.
+    `data`     directories within --data that it reads; empty if its data is in the package or generated.
+    `table`    whether it is a table of a paper instead of an example.
     """
 
     name: str
@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(given: str | Path) -> Path:
-    """The file of that path, or else the shipped scenario of that name. Raises `ConfigError` for neither."""
+    """Return the file at that path, or the shipped scenario of that name. Raises `ConfigError`."""
     path = Path(given)
     if path.exists() or path.parent != Path():
         return path
@@ -55,7 +55,7 @@ def _likely(name: str) -> str:
 
 
 def described(name: str) -> Shipped:
-    """What `secagg scenarios` says of it. Settings are counted, and not checked."""
+    """Return the description of a scenario. Its settings are not checked."""
     path = find(name)
     text = path.read_text(encoding="utf-8")
     document = tomllib.loads(text)
@@ -75,12 +75,12 @@ def described(name: str) -> Shipped:
 
 
 def all_described() -> list[Shipped]:
-    """Examples first."""
+    """Return all descriptions, examples first."""
     return sorted(map(described, names()), key=lambda each: (each.table, each.name))
 
 
 def purpose(text: str) -> str:
-    """The first sentence of the comment that a file begins with."""
+    """Return the first sentence of the comment at the top of a file."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#") or not line.strip("# "):
@@ -90,7 +90,7 @@ def purpose(text: str) -> str:
 
 
 def _values(document: dict[str, Any], table: str, key: str) -> tuple[str, ...]:
-    """All that a key is set to, in the file itself and in the cases of its sweep."""
+    """Return all values of a key, in the file and in the cases of its sweep."""
     found = [document.get(table, {}).get(key)]
     for name, values in flat(document.get("sweep", {})):
         if name == f"{table}.{key}":

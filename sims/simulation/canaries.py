@@ -1,4 +1,4 @@
-"""What sums with a known client prove about the noise of a run: a lower bound on epsilon."""
+"""Canaries: sums with and without a known client give a lower bound on the epsilon of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUMS: Final = 64
 
 
 def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, Any]:
-    """One trial for every kind of sum that has noise; `algorithms` by the name of their conversation."""
+    """Return the results of one trial for every kind of sum with noise; `algorithms` by part."""
     return {
         "canaries": settings.audit.canaries,
         "specs": [
@@ -35,7 +35,7 @@ def _noisy(algorithm: AnyAlgorithm) -> Iterator[tuple[str, SumSpec]]:
 
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
-    """Noise is what it is as a multiple of one client's reach, whatever the vector: that is what is tried."""
+    """Run a trial with the noise of a sum, as a multiple of what one client can move."""
     from sims.noise_audit.trial import NoiseTrial, run_trial
 
     promise = spec.promise

@@ -26,7 +26,7 @@ Scores = Mapping[int, Score]
 
 
 def measured(setup: SimulationSetup) -> dict[str, Scores]:
-    """Every client's score, by what is measured: the model in use, and on whom."""
+    """Return the scores of all clients by measure."""
     given, model = setup.settings.evaluation, np.asarray(setup.run.model)
     crowds = {"": setup.crowd}
     if given.held_out and setup.strangers is not None:
@@ -49,7 +49,7 @@ def _memories(setup: SimulationSetup) -> dict[int, Any]:
 def personal_models(
     algorithm: AnyAlgorithm, crowd: Crowd, memories: Mapping[int, Any], model: Array
 ) -> dict[int, Array]:
-    """The model that every client would use. Some train a little for that, which nothing may come of."""
+    """Return the model that every client would use. Training for that leaves no trace in the run."""
 
     def job(client: int) -> Callable[[], Array]:
         memory = memories.get(client, algorithm.first_memory())
@@ -74,12 +74,12 @@ def _unchanged(crowd: Crowd) -> Iterator[None]:
 
 
 def _judged(scores: Scores) -> Scores:
-    """Of clients that have something to be judged by."""
+    """Return the scores of clients that have samples."""
     return {client: score for client, score in scores.items() if score.total}
 
 
 def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
-    """Of all clients, in a few numbers. In a regression, nothing is right or wrong."""
+    """Summarise the scores of all clients. In a regression, there are no accuracies."""
     if not scores:
         return {}
     table = ClientScores.of([_without_nan(each) for each in scores.values()])
@@ -98,7 +98,7 @@ def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
 
 
 def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
-    """Of every client, one by one."""
+    """Return the scores of every client as arrays."""
     each = list(scores.values())
     found: dict[str, list[Any]] = {
         "client": list(scores),

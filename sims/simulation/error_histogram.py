@@ -1,7 +1,7 @@
-"""A private histogram of clients' errors, asked over a channel of its own beside the training.
+"""A private histogram of clients' errors, over a separate channel beside the training.
 
-It is a sum with noise, like any other: the server cannot read a single client's error from the heights. Its
-budget covers the histogram alone, and nothing of the training.
+It is a sum with noise: the server cannot read a single client's error from the heights. Its budget covers the
+histogram alone, not the training.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DIGITS: Final = 6
 
 @dataclass(eq=False)
 class PeriodicErrorHistogram:
-    """Asks when it is due. Nothing that it learns goes back into the training."""
+    """Requests the histogram when it is due. The result does not influence the training."""
 
     section: TailSection
     rounds: int
     algorithm: AnyAlgorithm
     channel: ObservedChannel
     run: Run[Any]
-    seen: _Seen
+    seen: _RecordingChannel
 
     @classmethod
     def of(
@@ -44,23 +44,23 @@ class PeriodicErrorHistogram:
         clients: int,
         make: Callable[[AnyAlgorithm], ObservedChannel],
     ) -> PeriodicErrorHistogram | None:
-        """None where the scenario asks for none."""
+        """Return None if the scenario has no tail."""
         section = settings.tail
         if section is None:
             return None
         algorithm = Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
         channel = make(algorithm)
-        seen, start = _Seen(channel), ModelState(as_vector([0.0] * dim))
+        seen, start = _RecordingChannel(channel), ModelState(as_vector([0.0] * dim))
         return cls(section, settings.rounds, algorithm, channel, Run(algorithm, seen, start), seen)
 
     def is_due(self, number: int) -> bool:
-        """After round `number`, counted from 1: every so often, and at the end."""
+        """Return whether a histogram is due after round `number`, counted from 1."""
         return number in tail_rounds(self.section, self.rounds)
 
     def ask(self, model: Vector) -> dict[str, Any]:
-        """One histogram, of how clients do with this model; what came of it, in what JSON can hold.
+        """Request a histogram of errors with this model; return the outcome, which JSON can hold.
 
-        Heights are what was released, noise included: below zero, some of them.
+        Heights include noise, so some may be below zero.
         """
         self.run.state = ModelState(as_vector(model))
         self.seen.heights = None
@@ -76,12 +76,12 @@ class PeriodicErrorHistogram:
         }
 
     def resume(self, saved: bytes, *, interrupted: bool) -> None:
-        """Go on from what the run gave when it was saved."""
+        """Continue from the saved state of the run."""
         self.run = Run.resume(self.algorithm, self.seen, saved, interrupted=interrupted)
 
 
-class _Seen:
-    """Keeps the last histogram that came out of a channel."""
+class _RecordingChannel:
+    """Records the last histogram of a channel."""
 
     def __init__(self, channel: ObservedChannel) -> None:
         self._channel = channel

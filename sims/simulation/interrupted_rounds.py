@@ -17,16 +17,16 @@ from sims.simulation.run_writer import RunWriter
 
 
 def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
-    """By the name of their conversation, as the ledger has them; without one, as the file of sums had."""
+    """Return the lost sums by part, from the ledger, or without one from the file of sums."""
     found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
-    told = _noted(writer, algorithms) if writer.ledger is not None else _logged(writer, algorithms)
-    for part, entry in told:
+    entries = _noted(writer, algorithms) if writer.ledger is not None else _logged(writer, algorithms)
+    for part, entry in entries:
         found[part].append(entry)
     return found
 
 
 def _noted(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
-    """A kind may be asked in both conversations, but then it is not the same sum."""
+    """Yield the sums in the ledger. A kind of both parts has a different spec in each."""
     parts = {
         (kind, spec.digest.hex()): part
         for part, each in algorithms.items()
@@ -72,7 +72,7 @@ def _entry(
 
 
 def leave_out(run: Run[Any], lost: list[AnswerEntry]) -> None:
-    """Go on with a round in which none of them was asked, however often the run was cut off since."""
+    """Skip to the first round after all lost sums."""
     last = max((entry.round_number for entry in lost), default=-1)
     while run.round_info.number <= last:
         run.round_info = run.round_info.next(completed=False)

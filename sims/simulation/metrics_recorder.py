@@ -1,7 +1,7 @@
-"""What there is to know of a simulation, round by round: lines of metrics, and the result they add up to.
+"""Records the metrics of every round as a line, and makes the result of a simulation from the lines.
 
-A line is what JSON can hold. Everything in a result except the clients' own numbers comes from lines, so
-a resumed run needs nothing else of the earlier rounds.
+A line holds only JSON values. A result is made from lines, except for the numbers of single clients, so a
+resumed run needs nothing else of earlier rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sims.text_format import counted
 
 Line: TypeAlias = dict[str, Any]
 
-# Of a round in which nothing happened.
+# The line of a round in which nothing happened.
 _NOTHING: Final[Mapping[str, Any]] = {
     "round": 0, "completed": True, "failure": None, "clients": 0, "sums": {}, "facts": {}, "silenced": 0,
     "observed": {},
@@ -31,9 +31,9 @@ _NOTHING: Final[Mapping[str, Any]] = {
 
 
 class MetricsRecorder:
-    """Makes the line of every round. `lines` are those so far; the first one is of before the first round.
+    """Makes the line of every round. `lines` are those so far; the first is from before the first round.
 
-    An observer of a run that goes on after a crash begins anew: it has not seen the round before.
+    In a resumed run, observers start again without state.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class MetricsRecorder:
         self._last: Mapping[str, client_metrics.Scores] = {}
         self.lines = list(lines)
 
-    def goes_on(self, setup: SimulationSetup) -> None:
-        """After a restart, it is this setup that is told of."""
+    def set_setup(self, setup: SimulationSetup) -> None:
+        """Use the setup of the resumed run."""
         self._setup = setup
 
     # --- lines ---
 
     def first(self, seconds: float) -> Line:
-        """Before the first round. Raises `DataError` if no client can be measured."""
+        """Return the line before the first round. Raises `DataError` if no client can be measured."""
         measured = self._measure()
         self._check_measured()
         return self._add({}, measured, seconds)
 
     def after(self, number: int, report: RoundReport, seconds: float) -> Line:
-        """Of the round `number`, counted from 1, that has just ended."""
+        """Return the line of round `number`, counted from 1, which has just ended."""
         setup = self._setup
         silenced = sum(each.diverged == report.number for each in setup.watched.values())
         measured = self._measure_if_due(number)
@@ -104,11 +104,11 @@ class MetricsRecorder:
         return found
 
     def traffic(self) -> dict[str, int]:
-        """What all clients have sent, and been sent, so far."""
+        """Return the bytes that all clients have sent and received so far."""
         return {way: sum(self.sent(way).values()) for way in ("bytes_up", "bytes_down")}
 
     def sent(self, way: str) -> Counter[str]:
-        """Of `bytes_up` or `bytes_down`, all so far over all channels, by stage."""
+        """Return `bytes_up` or `bytes_down` so far, over all channels, by stage."""
         channels = self._setup.channels.values()
         now = (Counter(by_stage(getattr(channel, way))) for channel in channels)
         return sum(now, Counter(self._sent[way]))
@@ -151,17 +151,17 @@ class MetricsRecorder:
 
     @property
     def accuracy(self) -> float | None:
-        """Of the first model that is measured, when it was last measured."""
+        """The last measured accuracy of the first measured model."""
         for line in reversed(self.lines):
             for numbers in (line["measured"] or {}).values():
                 found: float | None = numbers.get("mean_accuracy")
                 return found
         return None
 
-    # --- what came of it ---
+    # --- result ---
 
     def result(self) -> dict[str, Any]:
-        """All of it, after the last round."""
+        """Return the result after the last round."""
         setup, rounds = self._setup, self.lines[1:]
         if not self._last:  # the run was interrupted after its last round
             self._measure()
@@ -185,7 +185,7 @@ class MetricsRecorder:
         }
 
     def of_clients(self) -> dict[str, Any]:
-        """Every client's own numbers, as they were last measured."""
+        """Return the last measured numbers of every client."""
         return {name: client_metrics.arrays(each, classes=self._classes) for name, each in self._last.items()}
 
     def _series(self) -> dict[str, dict[str, list[Any]]]:
@@ -204,7 +204,7 @@ class MetricsRecorder:
         return observed
 
     def _diverged(self) -> int | None:
-        """The first round that failed as trainings diverged, or whose measured loss is no longer a number."""
+        """Return the first round that failed because training diverged, or whose loss is not a number."""
         failed = [line["round"] for line in self.lines if not line["completed"] and line["silenced"]]
         return min([*failed, *self._without_loss()], default=None)
 
@@ -228,7 +228,7 @@ def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: a number that is not finite becomes None."""
+    """Return a value that JSON can hold: a number that is not finite becomes None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -31,11 +31,11 @@ from sims.scenario.settings import OBSERVER_KINDS, ObserverKind
 Observer: TypeAlias = Callable[[int, Run[Any], ObservedChannel, Crowd], Any]
 
 _DIGITS: Final = 6
-_SELDOM: Final = 50  # rounds between two observations that take long
+_SELDOM: Final = 50  # rounds between two slow observations
 
 
 def multipliers() -> Observer:
-    """What binds every client to the common model, as in FedBC: lambda, beside its number of samples."""
+    """Observe the multiplier lambda of every client, as in FedBC, with its number of samples."""
 
     def observe(_number: int, _run: Run[Any], channel: ObservedChannel, crowd: Crowd) -> Any:
         found = {}
@@ -49,7 +49,7 @@ def multipliers() -> Observer:
 
 
 def movement() -> Observer:
-    """How far the common model went in this round."""
+    """Observe how far the common model moved in a round."""
     last: list[Any] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, _crowd: Crowd) -> Any:
@@ -61,7 +61,7 @@ def movement() -> Observer:
 
 
 def training_loss() -> Observer:
-    """The common model's loss on what clients train on, each sample counting the same."""
+    """Observe the loss of the common model on all training samples, each with the same weight."""
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         losses = crowd.losses(run.model, part="train")
@@ -146,7 +146,7 @@ def agreement() -> Observer:
 
 
 def _cosine(updates: Array, weights: Array) -> float | None:
-    """None where a model diverged."""
+    """Return None if a model diverged."""
     if not np.isfinite(updates).all():
         return None
     mean = np.average(updates, axis=0, weights=weights)
@@ -155,12 +155,12 @@ def _cosine(updates: Array, weights: Array) -> float | None:
     return round(float(np.average(cosines, weights=weights)), _COSINE_DIGITS)
 
 
-_GAP_DIGITS: Final = 5  # that count: gaps go through many orders of magnitude
+_GAP_DIGITS: Final = 5  # significant ones: gaps span many orders of magnitude
 _DIVERGED: Final = "diverged"
 
 
 def optimality_gap() -> Observer:
-    """Of the model in use."""
+    """Observe the optimality gap of the model in use."""
     return _gap(lambda run: run.model)
 
 
@@ -189,7 +189,7 @@ def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
 
 
 def _everybody(crowd: Crowd) -> tuple[ExactObjective, int]:
-    """The objective of all clients' data in one place, and how many samples it is the mean of."""
+    """Return the objective over the data of all clients, and its number of samples."""
     pooled = crowd.pooled()
     if pooled.exact is None:
         raise FLError(
@@ -228,7 +228,7 @@ def jumps() -> Observer:
 
 
 def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
-    """The models that clients keep, if they do."""
+    """Return the models that clients keep, if any."""
     kept = {client: getattr(memory, "model", None) for client, memory in channel.memories().items()}
     found = {client: np.asarray(model) for client, model in kept.items() if model is not None}
     return found if len(found) == len(kept) else None

@@ -1,4 +1,4 @@
-"""The clients of a scenario: data, spread over them, some of it poisoned."""
+"""The clients of a scenario and their data, some of it poisoned by attacks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def federation(settings: Settings, root: Path) -> Federation:
 
 
 def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
-    """The federation as it trains, and who of it is corrupt."""
+    """Return the federation after attacks on data, and the corrupt clients."""
     attack = settings.attack
     if attack is None or attack.fraction == 0:
         return clean, frozenset()
@@ -68,7 +68,7 @@ def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation
 
 
 def arguments(registry: KindTable, section: OpenSection, kind: str) -> dict[str, Any]:
-    """The parameters of a table, which was checked before, as their function takes them."""
+    """Return the parameters of a checked table as their function takes them."""
     problems = Problems(Path(registry.table))
     found = registry.arguments(section, kind, problems)
     problems.check()
@@ -98,7 +98,7 @@ def _made(maker: Any, parameters: Mapping[str, Any]) -> Source:
 
 @lru_cache(maxsize=2)
 def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
-    """Files are read once for all cells that a process runs: nothing changes what is in them."""
+    """Read files once for all cells that a process runs."""
     return _made(DATA.find(kind), dict(parameters))
 
 
@@ -108,7 +108,7 @@ def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
 def _spread(settings: Settings, partition: PartitionSection, source: Samples | OwnedSamples) -> Federation:
     samples = source.samples if isinstance(source, OwnedSamples) else source
     rng = stream("partition", settings.seed)
-    assert isinstance(partition.test, float | int)  # where it is given, there are two sources
+    assert isinstance(partition.test, float | int)  # otherwise there are two sources
     shares: dict[str, Any] = {
         "validation": partition.validation,
         "test": float(partition.test),
@@ -139,7 +139,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
 
 
 def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
-    """Clients that are tested on a data set's own test samples, of the classes that they train on."""
+    """Return clients that are tested on the test set of the data, on the classes that they train on."""
     if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
         raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
     train, test = (_source(settings, root, part=part) for part in ("train", "test"))
@@ -163,5 +163,5 @@ __all__ = ["insecure_seed", "stream"]
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:
-    """The generator of that purpose, under that seed; of that round, or whatever `more` counts."""
+    """Return the random generator of a purpose under a seed; `more` may be a round."""
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *more])

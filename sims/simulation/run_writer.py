@@ -1,8 +1,8 @@
-"""Keeps what a simulation leaves in its run directory, from before the first round to its end.
+"""Writes the run directory of a simulation, from before the first round to its end.
 
-After every round come its line of metrics, the signed head of the ledger and, last of all, the checkpoint:
-what a checkpoint knows of is on disk. A ledger may know more than the checkpoint after a crash. What was
-released was released, so nothing is ever taken out of it; lines of sums and metrics are cut to the
+After every round it writes the line of metrics, the signed head of the ledger and last the checkpoint, so
+everything that a checkpoint refers to is on disk. After a crash, the ledger may have rows after the
+checkpoint. They are kept, because totals may have been released. Lines of sums and metrics are cut to the
 checkpoint.
 """
 
@@ -51,7 +51,7 @@ from sims.simulation.setup import SimulationSetup
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a run comes from: the name of its scenario, its cell, its digest, and what repeats it."""
+    """Where a run comes from: the name of its scenario, its digest, its cell and its label."""
 
     name: str
     digest: str
@@ -78,7 +78,7 @@ def open_run(
 
 
 def _leave_nothing(directory: RunDirectory) -> None:
-    """Where there is nothing to go on from."""
+    """Remove the directory if it has no checkpoint to continue from."""
     if not (directory / CHECKPOINT).exists():
         with suppress(ConfigError, OSError):
             directory.remove()
@@ -101,7 +101,7 @@ class RunWriter:
         self.saved = saved
         self._identity = _identity(settings)
         self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
-        # Of the file of sums, what the checkpoint does not know of.
+        # Lines of the file of sums after the checkpoint.
         self.lost_lines = [] if saved is None else directory.read_lines(SUMS)[saved.lines[SUMS] :]
         self._sums = self._lines(SUMS, stack)
         self._metrics = self._lines(METRICS, stack)
@@ -109,7 +109,7 @@ class RunWriter:
         self.sessions = sum(1 for each in directory.read_lines(SUMS) if each["entry"] == "session")
         self._stack = stack
         self.ledger = self._make_ledger()
-        # Whether a client may have been asked something after the checkpoint.
+        # Whether clients may have been asked after the checkpoint.
         self.cut_off = bool(self.lost_lines or self.lost_rows())
         self._graph: dict[str, Any] | None = self._facts.get("graph")
 
@@ -121,7 +121,7 @@ class RunWriter:
         return file
 
     def _make_ledger(self) -> ServerLedger | None:
-        """The one that this keeper reads."""
+        """Return the ledger that this writer reads; None for a plain channel."""
         if self._settings.channel.kind == "plain":
             return None
         if self.saved is None:
@@ -132,25 +132,25 @@ class RunWriter:
         return self._stack.enter_context(ServerLedger.open(self._directory / LEDGER))
 
     def open_ledger(self) -> ServerLedger | None:
-        """Another one to write to the same file; None where nothing is noted."""
+        """Open the same ledger file for writing; None for a plain channel."""
         return None if self.ledger is None else self._opened()
 
-    # --- going on ---
+    # --- resume ---
 
     def lost_rows(self) -> tuple[Row, ...]:
-        """Of the ledger, what the checkpoint does not know of."""
+        """Return the rows of the ledger after the checkpoint."""
         if self.saved is None or self.saved.ledger_rows is None:
             return ()
         return read_ledger(self._directory / LEDGER).rows[self.saved.ledger_rows :]
 
     def lost_sums(self) -> tuple[SumRecord, ...]:
-        """Of the file of sums, what the checkpoint does not know of."""
+        """Return the sums after the checkpoint."""
         return SumHistory.of(self.lost_lines, str(self._directory / SUMS)).sums
 
     def note_resumed(self, done: int, *, repeats: bool) -> None:
-        """In the file of sums: what was cut off there, and is in the ledger from the checkpoint's rows on.
+        """Record in the file of sums that the run was resumed, and where in the ledger.
 
-        `repeats` says that the round that was cut off is asked once more, with the same noise.
+        `repeats`: the interrupted round is asked again, with the same noise.
         """
         assert self.saved is not None
         rows = None if self.ledger is None else self.ledger.head.rows
@@ -164,7 +164,7 @@ class RunWriter:
             ).to_json()
         )
 
-    # --- what happens ---
+    # --- rounds ---
 
     def write_sum(self, record: SessionRecord | SumRecord) -> None:
         if self._graph is None and isinstance(record, SessionRecord) and record.graph is not None:
@@ -180,7 +180,7 @@ class RunWriter:
         return self.sessions - 1
 
     def begin(self, setup: SimulationSetup) -> None:
-        """What is known before the first round."""
+        """Record what is known before the first round."""
         given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
         clients = len(setup.crowd)
         self._facts = {
@@ -213,14 +213,14 @@ class RunWriter:
         }
 
     def resumed(self) -> None:
-        """From now on, the run goes on in this process."""
+        """Record that the run continues in this process."""
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
         self._write_status(RUNNING)
 
     def keep(
         self, line: dict[str, Any], done: int, sides: Mapping[str, Side], seconds: Mapping[str, float]
     ) -> None:
-        """A round is over. The checkpoint is the last thing that is written of it."""
+        """Write a finished round, its checkpoint last."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
@@ -258,7 +258,7 @@ class RunWriter:
     # --- the end ---
 
     def finish(self, result: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]], model: Any) -> None:
-        """All is done. `more` are further files of JSON, by name; checkpoints are not needed any more."""
+        """Write the results and remove the checkpoint. `more` are further JSON files by name."""
         archive = io.BytesIO()
         np.savez(archive, model=np.asarray(model))
         self._directory.write(MODEL, archive.getvalue())
@@ -276,7 +276,7 @@ class RunWriter:
         self._write_status(INTERRUPTED)
 
     def fail(self, why: str) -> None:
-        """What is known stays; if the disk does not even take the reason, that is how it is."""
+        """Record why the run failed, if the disk allows it."""
         if not self._facts:
             return
         with suppress(ConfigError):
@@ -287,7 +287,7 @@ class RunWriter:
 
 
 def _identity(settings: Settings) -> Identity:
-    """Who signs: a key that the user has, one that follows from the seed, or one of this process alone."""
+    """Return the signing key: the user's, one derived from the seed, or a new one."""
     if settings.output.identity is not None:
         return read_key(Path(settings.output.identity))
     if settings.seeded:
@@ -296,7 +296,7 @@ def _identity(settings: Settings) -> Identity:
 
 
 def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """For `run.json`; `extra` marks what is no part of the algorithm, such as a histogram at the end."""
+    """Describe the sums of an algorithm for `run.json`; `extra` marks sums beside the training."""
     return [
         {
             "kind": each.query.kind,
@@ -324,10 +324,10 @@ def _without_none(value: Any) -> Any:
 
 
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Names of columns are paths, such as `measured.common.mean_accuracy`; what a line lacks is empty."""
+    """Return a table whose columns are paths such as `measured.common.mean_accuracy`."""
     rows = [dict(_flat(line, "")) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row)
-    parents = {name.rpartition(".")[0] for name in names}  # of tables that some lines do not have
+    parents = {name.rpartition(".")[0] for name in names}  # tables that some lines lack
     columns = [
         name for name in names if not any(each == name or each.startswith(f"{name}.") for each in parents)
     ]

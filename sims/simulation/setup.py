@@ -1,4 +1,4 @@
-"""A simulated world: clients and their data, an algorithm, a channel, and a run that has not begun."""
+"""The setup of a simulation: clients and their data, an algorithm, a channel, and a run not yet begun."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from sims.simulation.learners import (
 from sims.simulation.observers import DivergenceObserver, observe_divergence
 from sims.simulation.population import insecure_seed, stream
 
-# (name of a conversation, "training" or "tail"; its algorithm): who hears of its sums.
+# ("training" or "tail", its algorithm) -> the logger of its sums.
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
 
 
-# One for each conversation: a ledger keeps the record of one session at a time.
+# Called once per channel, because a ledger records one session at a time.
 OpenLedger: TypeAlias = Callable[[], ServerLedger | None]
 
 
@@ -52,10 +52,12 @@ def no_log(_part: str, _algorithm: AnyAlgorithm) -> SumLogger:
 
 @dataclass(frozen=True, eq=False)
 class SimulationSetup:
-    """All there is. `crowd` are honest learners; the channel has what attacks have made of them.
+    """Everything that a simulation runs with.
 
-    `strangers` are the clients that never train, where there are any; `watched` are those that do, as far as
-    they are in this process. `tail` asks for a private histogram, if the scenario wants one.
+    `crowd`      the honest learners; the channel has them after attacks.
+    `strangers`  the clients that never train, or None.
+    `watched`    observers of the training clients that run in this process.
+    `tail`       requests a private histogram of errors, if the scenario has one.
     """
 
     settings: Settings
@@ -78,7 +80,7 @@ class SimulationSetup:
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
     ) -> SimulationSetup:
-        """As it is before the first round."""
+        """Return the setup before the first round."""
         federation, who = population.corrupt(settings, population.federation(settings, root))
         training = training_of(settings, federation)
         crowd = make_crowd(settings, federation, training, federation.clients)
@@ -100,8 +102,8 @@ class SimulationSetup:
             },
         )
         learners = make_learners(settings, crowd, who)
-        lines = _Lines(settings, federation, learners, who, make_log, open_ledger)
-        channel = lines.training(algorithm)
+        channels = _ChannelFactory(settings, federation, learners, who, make_log, open_ledger)
+        channel = channels.training(algorithm)
         watched = (
             observe_divergence(channel, algorithm, settings.channel.trust)
             if isinstance(channel, SessionChannel)
@@ -111,7 +113,7 @@ class SimulationSetup:
             raise ParameterError(
                 "tail: it counts errors, and in a regression there are none: leave out [tail]"
             )
-        tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=lines.tail)
+        tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=channels.tail)
         return cls(
             settings, federation, who, crowd, strangers, algorithm, channel, watched,
             Run(algorithm, channel, algorithm.start(initial)), tail,
@@ -119,7 +121,7 @@ class SimulationSetup:
 
     @property
     def channels(self) -> dict[str, ObservedChannel]:
-        """All there are, by the name of what is asked over them."""
+        """All channels by name: training, and tail if there is one."""
         return {"training": self.channel} | ({} if self.tail is None else {"tail": self.tail.channel})
 
     def close(self) -> None:
@@ -128,8 +130,8 @@ class SimulationSetup:
 
 
 @dataclass(frozen=True, eq=False)
-class _Lines:
-    """Channels to the same clients, one for each conversation with them."""
+class _ChannelFactory:
+    """Makes the channels for training and tail, to the same clients."""
 
     settings: Settings
     federation: Federation
@@ -143,14 +145,16 @@ class _Lines:
         return self._made("training", algorithm, sample_cohort=sampler, each_round=self._each_round)
 
     def tail(self, algorithm: AnyAlgorithm) -> ObservedChannel:
-        """All clients are asked, and each time in a session of its own: it may be long until the next."""
+        """Return the channel of the tail. It asks all clients, in a new session each time."""
         return self._made("tail", algorithm, sample_cohort=None, each_round=True)
 
     @property
     def _each_round(self) -> bool:
-        """Who left a session comes back with the next, so where clients drop out, every round has its own.
-        And noise is made of a session's secrets in part: under a seed, a round is then the same if it is
-        repeated after a crash."""
+        """Whether every round has a session of its own.
+
+        With drop-outs, clients return in the next session. With noise under a seed, a round repeated after a
+        crash then has the same noise, which depends on the secrets of its session.
+        """
         given = self.settings
         return given.dropout.happens or (given.seeded and given.privacy is not None)
 
@@ -173,7 +177,7 @@ class _Lines:
 
 
 class ChannelClients(Protocol):
-    """What a channel connects: the learners, and what their own processes would build them from."""
+    """What a channel connects: the learners, and what worker processes build them from."""
 
     @property
     def settings(self) -> Settings: ...
@@ -219,7 +223,7 @@ def register_channel(name: str, make: MakeChannel) -> None:
 
 
 def _seed(settings: Settings, part: str) -> bytes | None:
-    """What makes keys, rounding and noise of a conversation repeatable, where that is wanted."""
+    """Return the seed of keys, rounding and noise of a channel; None if the run is not seeded."""
     if not settings.seeded:
         return None
     seed = insecure_seed(settings.seed)

@@ -128,17 +128,21 @@ class Simulation:
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
         if writer is None:
             return RunSumLogger(
-                part, spending, write=_forget, number=self._next_session, on_progress=self._happens
+                part, spending, write=_forget, number=self._next_session, on_progress=self._report_progress
             )
         return RunSumLogger(
-            part, spending, write=writer.write_sum, number=writer.next_session, on_progress=self._happens
+            part,
+            spending,
+            write=writer.write_sum,
+            number=writer.next_session,
+            on_progress=self._report_progress,
         )
 
     def _next_session(self) -> int:
         self._sessions += 1
         return self._sessions - 1
 
-    # --- from the beginning to the end ---
+    # --- rounds ---
 
     def run(self, on_round: Callable[[int], None], stop: Callable[[], bool]) -> dict[str, Any]:
         try:
@@ -188,7 +192,7 @@ class Simulation:
     def _keep(self, line: Line) -> None:
         if self._writer is not None:
             self._writer.keep(line, self._done, self._sides(), self._seconds())
-        self._happens(
+        self._report_progress(
             done=self._done,
             sum=None,
             kind="",
@@ -253,11 +257,11 @@ class Simulation:
         )
 
     def _resume(self, writer: RunWriter, saved: Checkpoint) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
-        A round that was cut off is repeated only under a seed, with the same keys and noise, by clients that
-        were restored to before it: repeating it reveals nothing new. Without a seed its number is
-        left out, and clients pay for what they may have answered in it.
+        Under a seed, an interrupted round is repeated with the same keys and noise by clients restored to
+        before it, so repeating it reveals nothing new. Without a seed, the round is skipped, and clients are
+        charged for what they may have answered in it.
         """
         self._done = saved.done
         left_out = writer.cut_off and not self._settings.seeded
@@ -268,24 +272,24 @@ class Simulation:
         training = saved.training.server
         run = Run.resume(self.setup.algorithm, self.setup.channel, training, interrupted=left_out)
         self.setup = replace(self.setup, run=run)
-        self._recorder.goes_on(self.setup)
+        self._recorder.set_setup(self.setup)
         if self.setup.tail is not None and saved.tail is not None:
             self.setup.tail.resume(saved.tail.server, interrupted=left_out)
         if left_out:
             self._pay(lost_sums(writer, self._algorithms()))
         writer.note_resumed(saved.done, repeats=writer.cut_off and self._settings.seeded)
         writer.resumed()
-        self._happens(done=self._done, accuracy=self._recorder.accuracy)
+        self._report_progress(done=self._done, accuracy=self._recorder.accuracy)
 
     def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
-        """For the sums of a round that was cut off; and never ask in that round again."""
+        """Charge for the sums of an interrupted round, and skip the round."""
         for part, run in self._runs().items():
             leave_out(run, lost[part])
             for entry in lost[part]:
                 self._spendings[part].charge(entry.charge)
                 self.setup.channels[part].take_lost(entry)
 
-    # --- time, and who watches ---
+    # --- time and progress ---
 
     def _seconds(self) -> dict[str, float]:
         now = {"wall": time.perf_counter() - self._started, "cpu": time.process_time() - self._cpu}
@@ -294,8 +298,8 @@ class Simulation:
     def _rounded(self) -> dict[str, float]:
         return {name: round(value, 2) for name, value in self._seconds().items()}
 
-    def _happens(self, *, sent: int = 0, **changes: Any) -> None:
-        """Something has changed. `sent` comes on top of the bytes so far."""
+    def _report_progress(self, *, sent: int = 0, **changes: Any) -> None:
+        """Report progress. `sent` is added to the bytes so far."""
         self._progress = self._progress.now(**{"bytes": self._progress.bytes + sent, **changes})
         self._watch(self._progress)
 

@@ -1,4 +1,4 @@
-"""What sums cost so far, from their log: the view of a client that answered every one of them."""
+"""The privacy cost of all sums so far, for a client that answered each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sims.scenario.settings import Settings
 
 
 class Spending:
-    """Adds up. A client pays before its input leaves, so a sum that came to nothing costs the same."""
+    """Adds up charges. A client is charged before it sends, so a failed sum costs the same."""
 
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
@@ -46,7 +46,7 @@ class Spending:
         return self._spend.unnoised
 
     def epsilon(self, delta: float | None) -> float | None:
-        """At `delta`; None without one, and where a sum had no noise: then there is no such number."""
+        """Return epsilon at `delta`; None without a delta, or if a sum had no noise."""
         if delta is None or self._spend.unnoised or not self._spend.noised:
             return None
         return _epsilon(self.rho, delta)
@@ -64,7 +64,7 @@ def delta_of(settings: Settings) -> float | None:
 def spend_facts(
     server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
 ) -> dict[str, Any]:
-    """What the server would say of a client in every sum, and what clients say of themselves."""
+    """Return the cost by the server's count, and by the counts of the clients that spent most and least."""
     by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
     return {
         "adjacency": str(Adjacency.ZERO_OUT),

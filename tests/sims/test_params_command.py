@@ -130,7 +130,7 @@ def test_text_has_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
     assert lines[0].endswith("1,000, of whom 50 may collude with a curious_server")
     assert lines[1].endswith("333 may be missing after 1 sum")
-    assert lines[2].endswith("ring, where everyone has 84 neighbours")
+    assert lines[2].endswith("ring, where each client has 84 neighbours")
     assert lines[3].endswith("a mask opens with 26 shares")
     assert " at most 2^-44.0 that " in lines[4]
     assert " at most 2^-106.5 that " in lines[5]

@@ -69,7 +69,7 @@ def test_text_has_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_large_cohorts_meet_on_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--clients", "5000", "--trust", "curious_server", "--corrupt", "1/10"]
     assert main(["preflight", *options]) == 0
-    assert "graph       ring: everyone shares with 58 others" in capsys.readouterr().out
+    assert "graph       ring: each client shares with 58 others" in capsys.readouterr().out
     found = report(capsys, *options[:2], status=2)
     assert found["graph"] is None
     assert main(["preflight", *options[:2]]) == 2
