@@ -182,7 +182,7 @@ def test_help_tells_what_form_does_and_what_the_exit_status_means(capsys: pytest
         main(["params", "--help"])
 
     text = " ".join(capsys.readouterr().out.split())
-    assert "exit status is 0 if there are such, and 2 if there are none or an argument is wrong" in text
+    assert "exit status is 0 if parameters were found, and 2 if not or if an argument is wrong" in text
     assert "a ring also if --form is given, --graph is not, and the server is not malicious" in text
 
 
