@@ -7,44 +7,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sims import text_format
-from sims.report.chapter import MEASURES, Chapter, judged
 from sims.report.plot_data import Curve, Plot, Series, over_rounds
+from sims.report.reported_run import MEASURES, ReportedRun, judged
 from sims.report.svg_plots import Drawable
 from sims.report.traffic_plots import privacy, steps, survivors, traffic
 
 _BINS: Final = 20
 
 
-def plots(chapters: Sequence[Chapter]) -> tuple[Drawable, ...]:
-    """All that the runs have something for, and the reason where one is missing."""
+def plots(runs: Sequence[ReportedRun]) -> tuple[Drawable, ...]:
+    """Return all plots of the runs; a plot without data states the reason."""
     return (
-        *_accuracy(chapters),
-        _histogram(chapters),
-        *_private(chapters),
-        *_tail(chapters),
-        survivors(chapters),
-        traffic(chapters),
-        privacy(chapters),
-        *steps(chapters),
+        *_accuracy(runs),
+        _histogram(runs),
+        *_private(runs),
+        *_tail(runs),
+        survivors(runs),
+        traffic(runs),
+        privacy(runs),
+        *steps(runs),
     )
 
 
 # --- accuracy ---
 
 
-def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
-    if any(each.classifies for each in chapters):
+def _accuracy(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
+    if any(each.classifies for each in runs):
         kind, key, y, scale, form = "Accuracy", "mean_accuracy", "Accuracy, %", 100.0, text_format.hundredths
     else:
         kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, text_format.plain
-    if len(chapters) == 1:
-        told = (name for name in chapters[0].measures if not chapters[0].is_copy(name))
-        curves = {MEASURES.get(name, name): chapters[0].curve(name, key) for name in told}
+    if len(runs) == 1:
+        shown = (name for name in runs[0].measures if not runs[0].is_copy(name))
+        curves = {MEASURES.get(name, name): runs[0].curve(name, key) for name in shown}
         note = "Mean over clients, each on data of its own that it did not train on."
         yield over_rounds("accuracy", f"{kind} by round", note, y, curves, scale=scale, form=form)
         return
-    for measure in judged(chapters):
-        curves = {each.title: each.curve(measure, key) for each in chapters}
+    for measure in judged(runs):
+        curves = {each.title: each.curve(measure, key) for each in runs}
         curves = {title: curve for title, curve in curves.items() if curve}
         name = MEASURES.get(measure, measure)
         yield over_rounds(
@@ -55,26 +55,26 @@ def _accuracy(chapters: Sequence[Chapter]) -> Iterable[Plot]:
             curves,
             scale=scale,
             form=form,
-            order=_titles(chapters),
+            order=_titles(runs),
         )
 
 
-def _titles(chapters: Sequence[Chapter]) -> tuple[str, ...]:
-    return tuple(each.title for each in chapters)
+def _titles(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
+    return tuple(each.title for each in runs)
 
 
 # --- clients' errors ---
 
 
-def _histogram(chapters: Sequence[Chapter]) -> Plot:
-    errors = _errors(chapters)
+def _histogram(runs: Sequence[ReportedRun]) -> Plot:
+    errors = _errors(runs)
     few = len(errors) <= 3
-    order = list(_titles(chapters)) if len(chapters) > 1 else list(errors)
+    order = list(_titles(runs)) if len(runs) > 1 else list(errors)
     series = tuple(
         Series(name, _counts(values), order.index(name), "columns" if few else "step")
         for name, values in errors.items()
     )
-    whom = "benign clients" if any(each.attacked for each in chapters) else "clients"
+    whom = "benign clients" if any(each.attacked for each in runs) else "clients"
     return _over_errors(
         "errors",
         "Clients by their error",
@@ -85,14 +85,14 @@ def _histogram(chapters: Sequence[Chapter]) -> Plot:
     )
 
 
-def _errors(chapters: Sequence[Chapter]) -> dict[str, list[float]]:
-    if len(chapters) == 1:
-        (only,) = chapters
+def _errors(runs: Sequence[ReportedRun]) -> dict[str, list[float]]:
+    if len(runs) == 1:
+        (only,) = runs
         names = {"Common model": "common", "Personal models": "personal"}
-        told = {name: measure for name, measure in names.items() if not only.is_copy(measure)}
-        found = {name: only.errors(measure) for name, measure in told.items()}
+        shown = {name: measure for name, measure in names.items() if not only.is_copy(measure)}
+        found = {name: only.errors(measure) for name, measure in shown.items()}
     else:
-        found = {each.title: each.errors(each.headline or "common") for each in chapters}
+        found = {each.title: each.errors(each.headline or "common") for each in runs}
     return {name: values for name, values in found.items() if values}
 
 
@@ -103,15 +103,15 @@ def _counts(values: Iterable[float], bins: int = _BINS) -> tuple[float, ...]:
     return tuple(counts)
 
 
-def _private(chapters: Sequence[Chapter]) -> Iterable[Plot]:
-    """What the server itself sees of the tail: a histogram with noise, and of one run the truth beside it."""
-    seen = {each.title: each.private_tail for each in chapters}
+def _private(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
+    """Return the noisy histogram that the server sees; for a single run, with the true one."""
+    seen = {each.title: each.private_tail for each in runs}
     found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
     bins = max(map(len, found.values()), default=0)
-    if len(chapters) == 1 and found:
-        true = _counts(chapters[0].errors("common", include_corrupt=True), bins)
+    if len(runs) == 1 and found:
+        true = _counts(runs[0].errors("common", include_corrupt=True), bins)
         found = {"Released, with noise": found.popitem()[1], "As it is, for an observer": true}
-    order = list(_titles(chapters)) if len(chapters) > 1 else list(found)
+    order = list(_titles(runs)) if len(runs) > 1 else list(found)
     series = tuple(
         Series(name, heights, order.index(name), "columns" if len(found) <= 3 else "step")
         for name, heights in found.items()
@@ -150,32 +150,32 @@ def _over_errors(key: str, title: str, note: str, series: tuple[Series, ...], em
 # --- the tail ---
 
 
-def _tail(chapters: Sequence[Chapter]) -> Iterable[Plot]:
-    if not any(each.classifies for each in chapters):
+def _tail(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
+    if not any(each.classifies for each in runs):
         return
-    if len(chapters) == 1:
-        curves = {"90th percentile": _ninety(chapters[0]), "Mean of the worst tenth": _worst(chapters[0])}
-        whom = _of_whom(chapters[0])
+    if len(runs) == 1:
+        curves = {"90th percentile": _ninety(runs[0]), "Mean of the worst tenth": _worst(runs[0])}
+        whom = _of_whom(runs[0])
         note = f"{whom}: the error that one client in ten exceeds, and the mean error of that tenth."
         yield _errors_by_round("tail", "The tail of clients' errors", note, curves)
         return
-    ninety, title = {each.title: _ninety(each) for each in chapters}, "90th percentile of clients' errors"
+    ninety, title = {each.title: _ninety(each) for each in runs}, "90th percentile of clients' errors"
     yield _errors_by_round("tail", title, "One client in ten does worse.", ninety)
-    worst = {each.title: _worst(each) for each in chapters}
+    worst = {each.title: _worst(each) for each in runs}
     yield _errors_by_round("worst", "The worst tenth of clients", "Mean error of that tenth.", worst)
 
 
-def _of_whom(chapter: Chapter) -> str:
-    return MEASURES.get(chapter.headline or "", "Clients")
+def _of_whom(run: ReportedRun) -> str:
+    return MEASURES.get(run.headline or "", "Clients")
 
 
-def _ninety(chapter: Chapter) -> Curve:
-    return chapter.curve(chapter.headline or "common", "error_90")
+def _ninety(run: ReportedRun) -> Curve:
+    return run.curve(run.headline or "common", "error_90")
 
 
-def _worst(chapter: Chapter) -> Curve:
-    """Runs keep the accuracy of the worst tenth."""
-    return {at: 1 - value for at, value in chapter.curve(chapter.headline or "common", "worst_tenth").items()}
+def _worst(run: ReportedRun) -> Curve:
+    """Return the error of the worst tenth; runs record its accuracy."""
+    return {at: 1 - value for at, value in run.curve(run.headline or "common", "worst_tenth").items()}
 
 
 def _errors_by_round(key: str, title: str, note: str, curves: Mapping[str, Curve]) -> Plot:

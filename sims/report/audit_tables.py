@@ -1,4 +1,4 @@
-"""The audit as tables: what the server learned, what it cost, who went missing, and what was sent."""
+"""The audit as tables: released sums, privacy cost, drop-outs and bytes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from sims import text_format
 from sims.audit.audit_result import Audit, Release, Spent, SumKind
 from sims.report import html_tables
-from sims.report.chapter import MEASURES, Chapter, judged
 from sims.report.html_tables import ReportTable, TableCell
+from sims.report.reported_run import MEASURES, ReportedRun, judged
 from sims.report.traffic_plots import STAGES
 from sims.text_format import counted, sentence_of
 
 _SET_UP: Final = "set-up"
 
 
-def findings(chapter: Chapter, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
-    """All tables that have something to show. Of long ones, `rows` at most are in the page."""
-    audit = chapter.audit
+def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
+    """Return all tables with content, each with at most `rows` rows."""
+    audit = run.audit
     made = (
         _kinds(audit),
         _releases(audit, rows),
@@ -36,7 +36,7 @@ def _prefixed(table: ReportTable, prefix: str) -> ReportTable:
     return replace(table, key=f"{prefix}{table.key}")
 
 
-# --- what was learned ---
+# --- released sums ---
 
 
 def _kinds(audit: Audit) -> ReportTable:
@@ -102,7 +102,7 @@ def _release(each: Release, audit: Audit) -> tuple[TableCell, ...]:
     )
 
 
-# --- what it cost ---
+# --- privacy cost ---
 
 
 def _spending(audit: Audit) -> ReportTable:
@@ -168,7 +168,7 @@ def _canaries(audit: Audit) -> ReportTable:
     )
 
 
-# --- who went missing ---
+# --- drop-outs ---
 
 
 def _groups(audit: Audit) -> ReportTable:
@@ -252,7 +252,7 @@ def _stage(name: str) -> str:
     return f"{STAGES[name]} ({name})" if name in STAGES else name
 
 
-# --- what was sent ---
+# --- bytes ---
 
 
 def _stages(audit: Audit) -> ReportTable:
@@ -297,39 +297,39 @@ def _agreement(audit: Audit) -> str:
     return " ".join((text, *sent.differences[:5]))
 
 
-# --- several runs beside each other ---
+# --- comparison of runs ---
 
 
-def compared(chapters: Sequence[Chapter]) -> ReportTable:
-    """One column for every run."""
+def compared(runs: Sequence[ReportedRun]) -> ReportTable:
+    """Return the comparison, with one column for each run."""
     lines: list[tuple[str, list[TableCell]]] = [
-        ("Algorithm", [TableCell(each.algorithm) for each in chapters]),
+        ("Algorithm", [TableCell(each.algorithm) for each in runs]),
         (
             "Channel",
-            [TableCell(f"{each.audit.subject.channel}, {each.audit.subject.trust}") for each in chapters],
+            [TableCell(f"{each.audit.subject.channel}, {each.audit.subject.trust}") for each in runs],
         ),
-        ("Status", [_status(each) for each in chapters]),
-        ("Rounds completed", [_completed(each) for each in chapters]),
-        *_accuracies(chapters),
+        ("Status", [_status(each) for each in runs]),
+        ("Rounds completed", [_completed(each) for each in runs]),
+        *_accuracies(runs),
         (
             "90th percentile of errors",
-            [html_tables.percent_cell(each.final("error_90")) for each in chapters],
+            [html_tables.percent_cell(each.final("error_90")) for each in runs],
         ),
         (
             "Accuracy of the worst tenth",
-            [html_tables.percent_cell(each.final("worst_tenth")) for each in chapters],
+            [html_tables.percent_cell(each.final("worst_tenth")) for each in runs],
         ),
-        ("Loss", [html_tables.number_cell(each.final("pooled_loss")) for each in chapters]),
-        ("Sums released", [html_tables.number_cell(len(each.audit.releases)) for each in chapters]),
+        ("Loss", [html_tables.number_cell(each.final("pooled_loss")) for each in runs]),
+        ("Sums released", [html_tables.number_cell(len(each.audit.releases)) for each in runs]),
         (
             "Sums without noise",
-            [html_tables.number_cell(each.audit.spending.server.unnoised) for each in chapters],
+            [html_tables.number_cell(each.audit.spending.server.unnoised) for each in runs],
         ),
-        *_epsilons(chapters),
-        ("Sent by a client", [_sent(each.audit) for each in chapters]),
-        ("Received by a client", [_sent(each.audit, down=True) for each in chapters]),
-        ("Time", [TableCell(text_format.duration(each.audit.subject.seconds)) for each in chapters]),
-        ("Records", [_intact(each.audit) for each in chapters]),
+        *_epsilons(runs),
+        ("Sent by a client", [_sent(each.audit) for each in runs]),
+        ("Received by a client", [_sent(each.audit, down=True) for each in runs]),
+        ("Time", [TableCell(text_format.duration(each.audit.subject.seconds)) for each in runs]),
+        ("Records", [_intact(each.audit) for each in runs]),
     ]
     shown = [
         (name, cells) for name, cells in lines if any(cell.text != text_format.MISSING for cell in cells)
@@ -337,32 +337,32 @@ def compared(chapters: Sequence[Chapter]) -> ReportTable:
     return ReportTable(
         key="compared",
         caption="The runs beside each other",
-        columns=("What", *(each.title for each in chapters)),
+        columns=("What", *(each.title for each in runs)),
         rows=tuple((TableCell(name), *cells) for name, cells in shown),
         sortable=False,
     )
 
 
-def _accuracies(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[TableCell]]]:
-    for measure in judged(chapters):
+def _accuracies(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCell]]]:
+    for measure in judged(runs):
         name = MEASURES.get(measure, measure)
-        cells = [html_tables.percent_cell(each.final("mean_accuracy", measure)) for each in chapters]
+        cells = [html_tables.percent_cell(each.final("mean_accuracy", measure)) for each in runs]
         yield f"Accuracy: {name[:1].lower()}{name[1:]}", cells
 
 
-def _status(chapter: Chapter) -> TableCell:
-    status = chapter.audit.subject.status
+def _status(run: ReportedRun) -> TableCell:
+    status = run.audit.subject.status
     return TableCell(status, tone="" if status == "finished" else "bad")
 
 
-def _completed(chapter: Chapter) -> TableCell:
-    return TableCell(f"{chapter.audit.achieved.completed:,} of {chapter.audit.subject.rounds:,}")
+def _completed(run: ReportedRun) -> TableCell:
+    return TableCell(f"{run.audit.achieved.completed:,} of {run.audit.subject.rounds:,}")
 
 
-def _epsilons(chapters: Sequence[Chapter]) -> Iterable[tuple[str, list[TableCell]]]:
-    yield "Epsilon of the training", [_epsilon(each.training_spent) for each in chapters]
-    if any(each.tail_spent for each in chapters):
-        yield "Epsilon of the histogram of errors", [_epsilon(each.tail_spent) for each in chapters]
+def _epsilons(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCell]]]:
+    yield "Epsilon of the training", [_epsilon(each.training_spent) for each in runs]
+    if any(each.tail_spent for each in runs):
+        yield "Epsilon of the histogram of errors", [_epsilon(each.tail_spent) for each in runs]
 
 
 def _epsilon(spent: Spent | None) -> TableCell:

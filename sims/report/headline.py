@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import Final
 
 from sims import text_format
-from sims.report.chapter import MEASURES, Chapter
+from sims.report.reported_run import MEASURES, ReportedRun
 from sims.text_format import counted, values_of
 
-_APART: Final = 0.05  # accuracies that differ by less tell no story of one falling behind
+_APART: Final = 0.05  # smaller differences of accuracy are not mentioned
 _SEED: Final = "seed"
 
 
@@ -26,10 +26,10 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class _Method:
-    """Runs that differ by their seed alone, as one."""
+    """Runs that differ only in their seed."""
 
     name: str
-    runs: Sequence[Chapter]
+    runs: Sequence[ReportedRun]
 
     @property
     def accuracy(self) -> float | None:
@@ -38,50 +38,50 @@ class _Method:
         return fmean(known) if known and len(known) == len(found) else None
 
 
-def sentence(chapters: Sequence[Chapter]) -> str:
-    """What came of it, in one sentence."""
-    return _of_one(chapters[0]) if len(chapters) == 1 else _of_several(chapters)
+def sentence(runs: Sequence[ReportedRun]) -> str:
+    """Return the result of the runs in one sentence."""
+    return _of_one(runs[0]) if len(runs) == 1 else _of_several(runs)
 
 
-def _of_one(chapter: Chapter) -> str:
-    subject = chapter.audit.subject
+def _of_one(run: ReportedRun) -> str:
+    subject = run.audit.subject
     if subject.done == 0:
-        return f"{chapter.algorithm} has not finished a round yet."
-    accuracy = chapter.final("mean_accuracy")
-    verb = "kept" if chapter.attacked else "reached"
+        return f"{run.algorithm} has not finished a round yet."
+    accuracy = run.final("mean_accuracy")
+    verb = "kept" if run.attacked else "reached"
     if accuracy is None:
-        loss = chapter.final("pooled_loss")
+        loss = run.final("pooled_loss")
         done = f"came to a loss of {text_format.plain(loss)}" if loss is not None else "diverged"
     else:
         done = f"{verb} {text_format.percent(accuracy)}"
-    return f"{chapter.algorithm} {done} {_with(chapter)}; {_privacy(chapter)}."
+    return f"{run.algorithm} {done} {_with(run)}; {_privacy(run)}."
 
 
-def _of_several(chapters: Sequence[Chapter]) -> str:
-    methods = _methods(chapters)
+def _of_several(runs: Sequence[ReportedRun]) -> str:
+    methods = _methods(runs)
     ranked = sorted(((each.accuracy or 0.0, each) for each in methods), key=lambda pair: -pair[0])
     if any(each.accuracy is None for each in methods):
-        return f"{counted(len(chapters), 'run')} of {_names(methods)} {_with(chapters[0])}."
+        return f"{counted(len(runs), 'run')} of {_names(methods)} {_with(runs[0])}."
     (best, first), (worst, last) = ranked[0], ranked[-1]
     over = _over_seeds(methods)
     if best - worst < _APART:
         return (
             f"{_names(methods)} ended between {text_format.percent(worst)} and {text_format.percent(best)} "
-            f"{_with(chapters[0])}{over}."
+            f"{_with(runs[0])}{over}."
         )
-    verbs = ("kept", "fell to") if chapters[0].attacked else ("reached", "came to")
+    verbs = ("kept", "fell to") if runs[0].attacked else ("reached", "came to")
     return (
-        f"{first.name} {verbs[0]} {text_format.percent(best)} {_with(chapters[0])}; {last.name} {verbs[1]} "
+        f"{first.name} {verbs[0]} {text_format.percent(best)} {_with(runs[0])}; {last.name} {verbs[1]} "
         f"{text_format.percent(worst)}{over}."
     )
 
 
-def _methods(chapters: Sequence[Chapter]) -> list[_Method]:
-    grouped: dict[str, list[Chapter]] = {}
-    for each in chapters:
+def _methods(runs: Sequence[ReportedRun]) -> list[_Method]:
+    grouped: dict[str, list[ReportedRun]] = {}
+    for each in runs:
         name = ", ".join(values_of({key: value for key, value in each.cell.items() if key != _SEED}))
         grouped.setdefault(name or each.algorithm, []).append(each)
-    return [_Method(name, runs) for name, runs in grouped.items()]
+    return [_Method(name, own) for name, own in grouped.items()]
 
 
 def _names(methods: Sequence[_Method]) -> str:
@@ -96,45 +96,45 @@ def _over_seeds(methods: Sequence[_Method]) -> str:
     return f", each the mean of {max(seeds)} seeds" if len(seeds) == 1 and max(seeds) > 1 else ""
 
 
-def _with(chapter: Chapter) -> str:
-    subject = chapter.audit.subject
-    if chapter.attacked:
+def _with(run: ReportedRun) -> str:
+    subject = run.audit.subject
+    if run.attacked:
         share = f"{100 * subject.attackers / subject.clients:.3g}\N{NO-BREAK SPACE}%"
         return f"with {share} of {subject.clients:,} clients malicious"
     return f"with {counted(subject.clients, 'client')}"
 
 
-def _privacy(chapter: Chapter) -> str:
-    audit = chapter.audit
+def _privacy(run: ReportedRun) -> str:
+    audit = run.audit
     if audit.subject.channel == "plain":
         return "sums were added up in the open"
     totals = f"the server saw {counted(len(audit.releases), 'total')}"
     if audit.subject.insecure_seed is not None:
         return f"{totals}, and anyone with the insecure_seed could see everything"
     seen = f"{totals} and no client's own vector"
-    spent = chapter.all_spent or chapter.training_spent
+    spent = run.all_spent or run.training_spent
     return seen if spent is None else f"{seen}, at an epsilon of {text_format.short(spent.epsilon)}"
 
 
 # --- figures ---
 
 
-def figures(chapters: Sequence[Chapter]) -> tuple[KeyFigure, ...]:
-    """The cards at the top: of one run, or of several together, where the best one speaks for itself."""
-    best = max(chapters, key=lambda each: each.final("mean_accuracy") or -1.0)
-    of = f"{best.title}; " if len(chapters) > 1 else ""
-    released = sum(len(each.audit.releases) for each in chapters)
-    asked = sum(len(each.sums) for each in chapters)
+def figures(runs: Sequence[ReportedRun]) -> tuple[KeyFigure, ...]:
+    """Return the key figures of one run, or of several, where some are of the best one."""
+    best = max(runs, key=lambda each: each.final("mean_accuracy") or -1.0)
+    of = f"{best.title}; " if len(runs) > 1 else ""
+    released = sum(len(each.audit.releases) for each in runs)
+    asked = sum(len(each.sums) for each in runs)
     return (
         *_results(best, of),
         KeyFigure("Sums released", f"{released:,}", f"of {asked:,} that were asked"),
-        _epsilon(chapters),
+        _epsilon(runs),
         *_sent(best, of),
-        _integrity(chapters),
+        _integrity(runs),
     )
 
 
-def _results(best: Chapter, of: str) -> list[KeyFigure]:
+def _results(best: ReportedRun, of: str) -> list[KeyFigure]:
     if (accuracy := best.final("mean_accuracy")) is None:
         return [KeyFigure("Loss", text_format.plain(best.final("pooled_loss")), of.removesuffix("; "))]
     name = MEASURES.get(best.headline or "", "")
@@ -145,7 +145,7 @@ def _results(best: Chapter, of: str) -> list[KeyFigure]:
     ]
 
 
-def _sent(best: Chapter, of: str) -> list[KeyFigure]:
+def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
     sent = best.audit.traffic
     if sent is None or not sent.up:
         return []
@@ -153,14 +153,14 @@ def _sent(best: Chapter, of: str) -> list[KeyFigure]:
     return [KeyFigure("Sent by a client", text_format.size(sent.up_per_client), remark)]
 
 
-def _epsilon(chapters: Sequence[Chapter]) -> KeyFigure:
-    """Of the training, and what it comes to with the histogram of errors, which alone says nothing of it."""
-    trained = [spent for each in chapters if (spent := each.training_spent) is not None]
-    tails = [spent for each in chapters if (spent := each.tail_spent) is not None]
+def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
+    """Return epsilon of the training, and of training and histogram together."""
+    trained = [spent for each in runs if (spent := each.training_spent) is not None]
+    tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     if trained:
         most = max(trained, key=lambda spent: spent.rho)
-        whole = [spent for each in chapters if (spent := each.all_spent) is not None]
-        bare = sum(each.audit.spending.server.unnoised for each in chapters)
+        whole = [spent for each in runs if (spent := each.all_spent) is not None]
+        bare = sum(each.audit.spending.server.unnoised for each in runs)
         beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
         if whole:
             both = text_format.short(max(whole, key=lambda spent: spent.rho).epsilon)
@@ -176,10 +176,10 @@ def _epsilon(chapters: Sequence[Chapter]) -> KeyFigure:
     return KeyFigure("Epsilon", "none", "no sum carries noise")
 
 
-def _integrity(chapters: Sequence[Chapter]) -> KeyFigure:
-    if broken := [each for each in chapters if not each.audit.intact]:
+def _integrity(runs: Sequence[ReportedRun]) -> KeyFigure:
+    if broken := [each for each in runs if not each.audit.intact]:
         return KeyFigure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
-    signed = sum(each.audit.integrity.key is not None for each in chapters)
+    signed = sum(each.audit.integrity.key is not None for each in runs)
     if not signed:
         return KeyFigure("Records", "no ledger", "a plain channel keeps none")
     return KeyFigure("Records", "intact", "ledger and signature fit")

@@ -20,7 +20,7 @@ FEW: Final = 12  # rows that a folded table shows
 
 @dataclass(frozen=True)
 class TableCell:
-    """`value` is what it is sorted by, if it is not its text."""
+    """A cell. `value` is its sort key, if that is not its text."""
 
     text: str
     value: float | None = None
@@ -33,7 +33,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """The first cell of a row is its head. `folded` shows a few rows until the reader unfolds it."""
+    """A table. The first cell of a row is its head. If `folded`, only a few rows are shown at first."""
 
     key: str
     caption: str
@@ -62,7 +62,7 @@ def text_cell(text: str | None) -> TableCell:
 
 
 def tabulated(table: ReportTable) -> Markup:
-    """The table, in a box that scrolls on its own where the page is narrow."""
+    """Return the table in a box that scrolls on a narrow page."""
     right = _numeric(table)
     content = element(
         "table",
@@ -78,12 +78,12 @@ def tabulated(table: ReportTable) -> Markup:
 
 
 def boxed(content: Child, label: str) -> Markup:
-    """What may be wider than a phone, reachable by the keyboard to be scrolled."""
+    """Return a box for wide content that can be scrolled with the keyboard."""
     return element("div", content, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
 def _numeric(table: ReportTable) -> Sequence[bool]:
-    """Columns of numbers alone, which stand to the right; heads of rows never do."""
+    """Return the columns that hold only numbers, which are aligned to the right."""
     return [
         at > 0
         and any(row[at].is_number for row in table.rows)
@@ -114,7 +114,7 @@ _SHAPES: Final = frozenset({"circle", "path", "rect"})
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
@@ -137,12 +137,12 @@ def element(tag: str, /, *children: Child, **attributes: Value) -> Markup:
 
 
 def joined(*children: Child) -> Markup:
-    """One after another, escaped unless they are markup. None is nothing."""
+    """Join children, escaped unless they are markup. None is skipped."""
     return Markup("".join(map(_escaped, children)))
 
 
 def verbatim(text: str) -> Markup:
-    """What this package has written itself, such as its style sheet. Never for what comes from a run."""
+    """Return trusted text of this package unescaped, such as its style sheet. Never for data of a run."""
     return Markup(text)
 
 
@@ -163,5 +163,5 @@ def _attribute(name: str, value: Value) -> str:
 
 
 def _text(value: str | float) -> str:
-    """Numbers of a drawing need one decimal at most."""
+    """Format a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

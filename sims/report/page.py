@@ -1,8 +1,8 @@
-"""The page: one file with everything in it, which may load nothing from anywhere.
+"""The page of a report: one HTML file that loads nothing.
 
-Its policy (CSP) forbids all but this style sheet and this script, by their hashes: even a label that became
-an element could not run anything. All of it can be read without the script, which adds tooltips, switches,
-sorting and folding. Nothing in it depends on when it is made: the same runs give the same bytes.
+Its content security policy allows only its own style sheet and script, by their hashes, so that no text of a
+run can execute. The page is readable without the script, which adds tooltips, switches, sorting and folding.
+The same runs give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from sims.config_problems import ConfigError
 from sims.records.directory import replace_file
 from sims.records.run_paths import REPORT
 from sims.report import sections
-from sims.report.chapter import Chapter, read_chapters
 from sims.report.headline import sentence
 from sims.report.html_tables import Markup, element, joined, verbatim
+from sims.report.reported_run import ReportedRun, read_runs
 from sims.text_format import counted
 
 MOST_BYTES: Final = 1_000_000
-# Of long runs, and of many, less is drawn until the page is small enough.
+# Levels of detail: the first one is used with which the page is small enough.
 _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (20, 12, 12), (12, 12, 6))
 
 
-def page(chapters: Sequence[Chapter], *, most_bytes: int = MOST_BYTES) -> str:
-    """The page of one run, or of several that are compared, with as much detail as its size allows."""
-    for places, rows, runs in _DETAILS:
-        text = _page(chapters, sections.Detail(places, rows, runs))
+def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
+    """Return the page of one or several runs, with as much detail as the size allows."""
+    for detail in _DETAILS:
+        text = _page(runs, sections.Detail(*detail))
         if len(text.encode()) < most_bytes:
             break
     return text
 
 
-def _page(chapters: Sequence[Chapter], detail: sections.Detail) -> str:
-    shown = chapters[: detail.runs]
-    body = element("body", _body(shown, detail, left=len(chapters) - len(shown)), verbatim(_script()))
+def _page(runs: Sequence[ReportedRun], detail: sections.Detail) -> str:
+    shown = runs[: detail.runs]
+    body = element("body", _body(shown, detail, left=len(runs) - len(shown)), verbatim(_script()))
     return f"<!DOCTYPE html>\n{element('html', _head(shown), body, lang='en')}\n"
 
 
-def _head(chapters: Sequence[Chapter]) -> Markup:
+def _head(runs: Sequence[ReportedRun]) -> Markup:
     return element(
         "head",
         element("meta", charset="utf-8"),
@@ -52,23 +52,21 @@ def _head(chapters: Sequence[Chapter]) -> Markup:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element(
-            "title", f"{chapters[0].audit.subject.name} · report of {counted(len(chapters), 'run')} · secagg"
-        ),
-        element("meta", name="description", content=sentence(chapters)),
+        element("title", f"{runs[0].audit.subject.name} · report of {counted(len(runs), 'run')} · secagg"),
+        element("meta", name="description", content=sentence(runs)),
         verbatim(_style()),
     )
 
 
-def _body(chapters: Sequence[Chapter], detail: sections.Detail, *, left: int) -> Markup:
+def _body(runs: Sequence[ReportedRun], detail: sections.Detail, *, left: int) -> Markup:
     return joined(
         element("a", "Skip to the content", href="#main", class_="skip"),
-        sections.top(chapters, left=left),
+        sections.top(runs, left=left),
         element(
             "main",
-            sections.banners(chapters),
-            sections.cards(chapters),
-            (each.build(chapters, detail) for each in sections.SECTIONS),
+            sections.banners(runs),
+            sections.cards(runs),
+            (each.build(runs, detail) for each in sections.SECTIONS),
             id="main",
         ),
         sections.foot(),
@@ -79,7 +77,7 @@ def _body(chapters: Sequence[Chapter], detail: sections.Detail, *, left: int) ->
 
 
 def policy() -> str:
-    """What the page may load: itself."""
+    """Return the content security policy of the page."""
     return (
         f"default-src 'none'; style-src '{_hash('page.css')}'; script-src '{_hash('page.js')}'; "
         "base-uri 'none'; form-action 'none'"
@@ -104,12 +102,12 @@ def _script() -> str:
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:
-    """Write the page of the run, or of all runs, in a directory, and say where it is.
+    """Write the page of all runs in a directory, and return its path.
 
     Raises `ConfigError` if there is no run, if its files cannot be understood, or if nothing can be written.
     """
     where = path / REPORT if output is None else output
     if where.is_dir():
         raise ConfigError(f"{where} is a directory: give the name of a file, such as {where / REPORT}")
-    replace_file(where, page(read_chapters(path)).encode())
+    replace_file(where, page(read_runs(path)).encode())
     return where

@@ -14,7 +14,7 @@ T = TypeVar("T")
 Way: TypeAlias = Literal["line", "step", "area", "marks", "columns"]
 Form: TypeAlias = Callable[[float | None], str]
 
-COLOURS: Final = 8  # that the style sheet has
+COLOURS: Final = 8  # of the style sheet
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 
 
@@ -31,12 +31,12 @@ class Series:
 
     @property
     def style(self) -> str:
-        """The class that gives it its colour."""
+        """The CSS class of its colour."""
         return f"c{self.look % COLOURS}"
 
     @property
     def dash(self) -> str | None:
-        """Lines stay apart without colours, too; looks repeat only after all pairs are used up."""
+        """The dash pattern. Pairs of colour and pattern repeat only after all are used."""
         return DASHES[(self.look + self.look // COLOURS) % len(DASHES)] or None
 
 
@@ -76,16 +76,16 @@ class Plot:
 
     @property
     def finite(self) -> list[float]:
-        """All values that can be drawn."""
+        """Return all values that can be drawn."""
         each = (value for series in self.series for value in series.values)
         return [value for value in each if value is not None and math.isfinite(value)]
 
     def named(self, index: int) -> str:
-        """A place as a reader calls it."""
+        """Return the label of a position."""
         return self.names[index] if self.names else self.place.format(text_format.plain(self.places[index]))
 
     def thinned(self, most: int) -> Plot:
-        """With about `most` places at most, the first and the last among them, and a remark if some went."""
+        """Return the plot with about `most` positions, with both ends, and a remark if that omits some."""
         if len(self.places) <= most:
             return self
         kept = spread(len(self.places), most)
@@ -119,7 +119,7 @@ class StackedBars:
 
 
 def spread(count: int, most: int) -> tuple[int, ...]:
-    """`most` indices of `count`, evenly, with both ends."""
+    """Return `most` evenly spaced indices of `count`, with both ends."""
     if count <= most:
         return tuple(range(count))
     most = max(2, most)
@@ -133,7 +133,7 @@ def _at(values: Sequence[T], kept: Sequence[int]) -> tuple[T, ...]:
 Curve: TypeAlias = Mapping[float, float]
 
 _ROUND: Final = "Round {}"
-_NOBODY: Final = "Nothing was measured in this run."
+_NO_MEASUREMENTS: Final = "Nothing was measured in this run."
 
 
 def over_rounds(
@@ -146,7 +146,7 @@ def over_rounds(
     scale: float = 1.0,
     form: Callable[[float | None], str] = text_format.plain,
     least: float | None = None,
-    empty: str = _NOBODY,
+    empty: str = _NO_MEASUREMENTS,
     order: Sequence[str] = (),
 ) -> Plot:
     """One line for each curve. Rounds that only some of them have are places of the others, too.

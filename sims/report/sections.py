@@ -12,9 +12,9 @@ from sims import text_format
 from sims.audit.audit_result import Exposure, Integrity
 from sims.report.accuracy_plots import plots
 from sims.report.audit_tables import compared, findings
-from sims.report.chapter import Chapter
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_tables import NOTHING, Child, Markup, element, tabulated
+from sims.report.reported_run import ReportedRun
 from sims.report.svg_plots import figure
 from sims.text_format import counted, sentence_of
 
@@ -41,14 +41,14 @@ class PageSection:
 
     key: str
     link: str
-    build: Callable[[Sequence[Chapter], Detail], Markup]
+    build: Callable[[Sequence[ReportedRun], Detail], Markup]
 
 
 # --- the top ---
 
 
-def top(chapters: Sequence[Chapter], *, left: int) -> Markup:
-    subject = chapters[0].audit.subject
+def top(runs: Sequence[ReportedRun], *, left: int) -> Markup:
+    subject = runs[0].audit.subject
     links = (element("li", element("a", each.link, href=f"#{each.key}")) for each in SECTIONS)
     return element(
         "header",
@@ -58,59 +58,55 @@ def top(chapters: Sequence[Chapter], *, left: int) -> Markup:
             element("button", "Dark theme", id="theme", type="button", hidden=True),
             class_="bar",
         ),
-        element("h1", sentence(chapters)),
-        element("p", _summary(chapters, left), class_="summary"),
+        element("h1", sentence(runs)),
+        element("p", _summary(runs, left), class_="summary"),
         element("nav", element("ul", links), aria_label="Sections"),
     )
 
 
-def _summary(chapters: Sequence[Chapter], left: int) -> str:
-    subject = chapters[0].audit.subject
+def _summary(runs: Sequence[ReportedRun], left: int) -> str:
+    subject = runs[0].audit.subject
     drawn = "" if subject.per_round == subject.clients else f", {subject.per_round:,} in a round"
     parts = [
-        counted(len(chapters), "run") + (f" of {len(chapters) + left:,}" if left else "")
-        if len(chapters) > 1
-        else "",
+        counted(len(runs), "run") + (f" of {len(runs) + left:,}" if left else "") if len(runs) > 1 else "",
         f"{counted(subject.clients, 'client')}{drawn}",
         counted(subject.rounds, "round"),
         counted(subject.dim, "parameter"),
         _CHANNELS.get(subject.channel, subject.channel),
         "" if subject.channel == "plain" else f"against {_TRUST.get(subject.trust, subject.trust)}",
-        text_format.duration(sum(each.audit.subject.seconds for each in chapters)),
+        text_format.duration(sum(each.audit.subject.seconds for each in runs)),
     ]
     return " · ".join(filter(None, parts))
 
 
-def banners(chapters: Sequence[Chapter]) -> Iterator[Markup]:
-    """Warnings that concern the whole page."""
-    broken = [each for each in chapters if not each.audit.intact]
+def banners(runs: Sequence[ReportedRun]) -> Iterator[Markup]:
+    """Yield the warnings of the whole page."""
+    broken = [each for each in runs if not each.audit.intact]
     for each in broken:
         problems = _list(each.audit.integrity.problems)
-        yield _banner("bad", "The records of this run do not fit together", each, chapters, problems)
-    for each in chapters:
+        yield _banner("bad", "The records of this run do not fit together", each, runs, problems)
+    for each in runs:
         if each.audit.intact and not each.audit.sound:
             refuted = "Bytes contradict the protocol, or a canary the noise that was promised: see below."
-            yield _banner("bad", "The measurements of this run do not hold", each, chapters, refuted)
-    seeded = [each for each in chapters if each.audit.subject.insecure_seed is not None]
+            yield _banner("bad", "The measurements of this run do not hold", each, runs, refuted)
+    seeded = [each for each in runs if each.audit.subject.insecure_seed is not None]
     if seeded:
-        yield _seed_banner(seeded, chapters)
-    for each in chapters:
+        yield _seed_banner(seeded, runs)
+    for each in runs:
         if each.audit.subject.status != "finished":
-            yield _banner(
-                "warn", f"This run is {each.audit.subject.status}", each, chapters, _unfinished(each)
-            )
+            yield _banner("warn", f"This run is {each.audit.subject.status}", each, runs, _unfinished(each))
 
 
-def _banner(tone: str, title: str, chapter: Chapter, among: Sequence[Chapter], content: Child) -> Markup:
-    whose = f" ({chapter.title})" if len(among) > 1 else ""
+def _banner(tone: str, title: str, run: ReportedRun, among: Sequence[ReportedRun], content: Child) -> Markup:
+    whose = f" ({run.title})" if len(among) > 1 else ""
     return element(
         "aside", element("strong", title, whose, "."), " ", content, class_=f"banner {tone}", role="note"
     )
 
 
-def _seed_banner(seeded: Sequence[Chapter], chapters: Sequence[Chapter]) -> Markup:
+def _seed_banner(seeded: Sequence[ReportedRun], runs: Sequence[ReportedRun]) -> Markup:
     seeds = dict.fromkeys(str(each.audit.subject.insecure_seed) for each in seeded)
-    which = "" if len(seeded) == len(chapters) else f" in {counted(len(seeded), 'run')} of {len(chapters)}"
+    which = "" if len(seeded) == len(runs) else f" in {counted(len(seeded), 'run')} of {len(runs)}"
     codes = [joiner for seed in list(seeds)[:3] for joiner in (element("code", seed), " ")]
     more = f"and {len(seeds) - 3} more" if len(seeds) > 3 else ""
     return element(
@@ -125,17 +121,17 @@ def _seed_banner(seeded: Sequence[Chapter], chapters: Sequence[Chapter]) -> Mark
     )
 
 
-def _unfinished(chapter: Chapter) -> str:
-    subject = chapter.audit.subject
+def _unfinished(run: ReportedRun) -> str:
+    subject = run.audit.subject
     why = f" {subject.why.rstrip('.')}." if subject.why else ""
     return f"{subject.done:,} of {subject.rounds:,} rounds are over.{why}"
 
 
-def cards(chapters: Sequence[Chapter]) -> Markup:
+def cards(runs: Sequence[ReportedRun]) -> Markup:
     return element(
         "section",
         element("h2", "Key figures", class_="unseen"),
-        element("dl", (_card(each) for each in figures(chapters)), class_="cards"),
+        element("dl", (_card(each) for each in figures(runs)), class_="cards"),
         aria_label="Key figures",
     )
 
@@ -152,14 +148,14 @@ def _card(shown: KeyFigure) -> Markup:
 # --- what is not private ---
 
 
-def _exposed(chapters: Sequence[Chapter], _detail: Detail) -> Markup:
-    """One entry for each thing, with the runs that it is about."""
+def _exposed(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
+    """Return one entry for each exposure, with its runs."""
     found: dict[Exposure, list[str]] = {}
-    for each in chapters:
+    for each in runs:
         for exposure in each.audit.exposures:
             found.setdefault(exposure, []).append(each.title)
-    order = sorted(found, key=lambda exposure: exposure.kind is None)  # what a kind of sum shows comes first
-    entries = [_exposure(exposure, found[exposure], len(chapters)) for exposure in order]
+    order = sorted(found, key=lambda exposure: exposure.kind is None)  # exposures of a kind of sum come first
+    entries = [_exposure(exposure, found[exposure], len(runs)) for exposure in order]
     content = (
         element("ul", entries, class_="exposures") if entries else element("p", "The audit found nothing.")
     )
@@ -176,9 +172,9 @@ def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
 # --- what happened ---
 
 
-def _course(chapters: Sequence[Chapter], detail: Detail) -> Markup:
-    places = max(12, detail.places // max(1, len(chapters) // 4))
-    found = plots(chapters)
+def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
+    places = max(12, detail.places // max(1, len(runs) // 4))
+    found = plots(runs)
     drawn = (figure(each, places=places) for each in found if each.drawn)
     missing = [figure(each, places=places) for each in found if not each.drawn]
     hint = element(
@@ -188,40 +184,40 @@ def _course(chapters: Sequence[Chapter], detail: Detail) -> Markup:
         class_="note hint",
         hidden=True,
     )
-    table = tabulated(compared(chapters)) if len(chapters) > 1 else None
+    table = tabulated(compared(runs)) if len(runs) > 1 else None
     return _section(
         "course", "What happened", hint, element("div", drawn, class_="figures"), _row(missing), table
     )
 
 
 def _row(missing: Sequence[Markup]) -> Markup | None:
-    """What there was nothing to draw for, each with the reason."""
+    """Return the plots without data, each with the reason."""
     return element("div", missing, class_="figures missing") if missing else None
 
 
 # --- the audit ---
 
 
-def _audits(chapters: Sequence[Chapter], detail: Detail) -> Markup:
-    rows = max(12, detail.rows // len(chapters))
-    if len(chapters) == 1:
-        return _section("audit", "Audit", _audit(chapters[0], "", rows=rows))
+def _audits(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
+    rows = max(12, detail.rows // len(runs))
+    if len(runs) == 1:
+        return _section("audit", "Audit", _audit(runs[0], "", rows=rows))
     each = (
         element(
             "details",
-            element("summary", element("h3", chapter.title)),
-            _audit(chapter, f"run-{number}-", rows=rows),
+            element("summary", element("h3", run.title)),
+            _audit(run, f"run-{number}-", rows=rows),
             class_="run",
         )
-        for number, chapter in enumerate(chapters, 1)
+        for number, run in enumerate(runs, 1)
     )
     return _section("audit", "Audit", each)
 
 
-def _audit(chapter: Chapter, prefix: str, *, rows: int) -> Iterator[Markup]:
-    yield _integrity(chapter.audit.integrity)
-    yield from (tabulated(table) for table in findings(chapter, prefix, rows=rows))
-    yield _list(chapter.audit.remarks, style="remarks")
+def _audit(run: ReportedRun, prefix: str, *, rows: int) -> Iterator[Markup]:
+    yield _integrity(run.audit.integrity)
+    yield from (tabulated(table) for table in findings(run, prefix, rows=rows))
+    yield _list(run.audit.remarks, style="remarks")
 
 
 def _integrity(found: Integrity) -> Markup:
@@ -244,38 +240,38 @@ def _integrity(found: Integrity) -> Markup:
 # --- the scenario ---
 
 
-def _settings(chapters: Sequence[Chapter], _detail: Detail) -> Markup:
-    if len(chapters) == 1:
-        return _section("scenario", "The scenario as run", _toml(chapters[0]))
+def _settings(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
+    if len(runs) == 1:
+        return _section("scenario", "The scenario as run", _toml(runs[0]))
     each = (
-        element("details", element("summary", element("h3", chapter.title)), _toml(chapter), class_="run")
-        for chapter in chapters
+        element("details", element("summary", element("h3", run.title)), _toml(run), class_="run")
+        for run in runs
     )
     return _section("scenario", "The scenarios as run", each)
 
 
-def _toml(chapter: Chapter) -> Markup:
-    return _code(f"Scenario of {chapter.title}", chapter.scenario)
+def _toml(run: ReportedRun) -> Markup:
+    return _code(f"Scenario of {run.title}", run.scenario)
 
 
-def _again(chapters: Sequence[Chapter], _detail: Detail) -> Markup:
-    """The commands that repeat it, and those that look at it."""
-    runs = dict.fromkeys(each.audit.subject.command for each in chapters)
-    seeded = all(each.audit.subject.insecure_seed is not None for each in chapters)
+def _again(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
+    """Return the commands that repeat the runs and inspect them."""
+    commands = dict.fromkeys(each.audit.subject.command for each in runs)
+    seeded = all(each.audit.subject.insecure_seed is not None for each in runs)
     same = (
         "Everything follows from the seed: the numbers will be the same."
         if seeded
         else "Data and training follow from the scenario's seed; keys, rounding and noise are fresh every "
         "time, so numbers differ in their last digits, or by the noise."
     )
-    versions = ", ".join(f"{name} {version}" for name, version in chapters[0].versions.items())
+    versions = ", ".join(f"{name} {version}" for name, version in runs[0].versions.items())
     return _section(
         "again",
         "How to reproduce",
         element("p", same, f" This was {versions}." if versions else None),
-        _code("Commands that repeat it", *runs),
+        _code("Commands that repeat it", *commands),
         element("p", "And to look at what was kept:"),
-        _code("Commands that look at it", *_looks([each.audit.subject.path for each in chapters])),
+        _code("Commands that look at it", *_looks([each.audit.subject.path for each in runs])),
     )
 
 
@@ -298,7 +294,7 @@ def foot() -> Markup:
 
 
 def _list(texts: Sequence[str], style: str | None = None) -> Markup:
-    """What the audit says, as sentences."""
+    """Return the findings of the audit as sentences."""
     entries = [element("li", sentence_of(text)) for text in texts]
     return element("ul", entries, class_=style) if entries else NOTHING
 

@@ -34,7 +34,7 @@ _DOTS: Final = 40  # most values of a line that has a dot at each
 
 
 def plotted(plot: Plot) -> Markup:
-    """Lines, steps, areas and columns over two axes."""
+    """Draw lines, steps, areas and columns over two axes."""
     x, y = _scales(plot)
     return _svg(
         plot.key,
@@ -51,7 +51,7 @@ def plotted(plot: Plot) -> Markup:
 
 
 def stacked(stack: StackedBars) -> Markup:
-    """Bars from left to right, one below the other."""
+    """Draw horizontal bars, one below the other."""
     height = _ROW * len(stack.rows)
     longest = max(stack.total(row) for row in range(len(stack.rows)))
     x = Scale(0.0, longest, 2.0, WIDTH - 74)
@@ -65,7 +65,7 @@ def stacked(stack: StackedBars) -> Markup:
 
 
 def key_of(series: Series) -> Markup:
-    """A little picture of a series, for its legend."""
+    """Return the symbol of a series for the legend."""
     solid = series.way in ("area", "columns")
     shape = (
         element("rect", x=1.0, y=3.0, width=20.0, height=9.0, rx=2.0, class_="fill")
@@ -128,7 +128,7 @@ def _places(plot: Plot, x: Scale) -> Iterator[Markup]:
 
 
 def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
-    """At most six; at columns, only where there are any."""
+    """Return at most six ticks; for columns, only where there are columns."""
     if plot.ticks:
         return plot.ticks
     if _columns(plot):
@@ -137,7 +137,7 @@ def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
 
 
 def _short(value: float) -> str:
-    """At a tick there is room for seven characters."""
+    """Return the label of a tick, at most seven characters."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
@@ -178,7 +178,7 @@ def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _ends(runs: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Markup]:
-    """Dots where values are few, and in any case where one stands alone, which would make no line."""
+    """Yield dots if values are few, or if a value has no neighbour to draw a line to."""
     few = sum(map(len, runs)) <= _DOTS
     for run in runs:
         if few or len(run) == 1:
@@ -193,7 +193,7 @@ def _area(points: Sequence[tuple[float, float]], floor: float) -> Markup:
 
 
 def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> Iterator[Markup]:
-    """Columns of several series stand side by side."""
+    """Draw columns; those of several series are side by side."""
     others = _columns(plot)
     gap = (WIDTH - _RIGHT - _LEFT) / len(plot.places)
     width = gap * 0.84 / len(others)
@@ -209,7 +209,7 @@ def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> I
 def _runs(
     places: Sequence[float], values: Sequence[float | None], x: Scale, y: Scale
 ) -> list[list[tuple[float, float]]]:
-    """The points of a series, in pieces where there are gaps."""
+    """Return the points of a series, split at gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in zip(places, values, strict=True):
         if value is not None and math.isfinite(value):
@@ -220,7 +220,7 @@ def _runs(
 
 
 def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Level from each point half-way to the next."""
+    """Return steps that change half-way between points."""
     edges = [(a + b) / 2 for (a, _), (b, _) in pairwise(points)]
     starts, ends = [points[0][0], *edges], [*edges, points[-1][0]]
     if len(points) == 1:
@@ -244,7 +244,7 @@ def _place(value: float) -> str:
 
 
 def _fitted(name: str) -> str:
-    """As much of it as fits on a phone; the table below the plot has all of it."""
+    """Shorten a name to fit on a phone; the table below the plot has the whole name."""
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -268,7 +268,7 @@ _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Scale:
-    """Linear: `low` is drawn at `start`, and `high` at `end`."""
+    """A linear scale: `low` is drawn at `start`, and `high` at `end`."""
 
     low: float
     high: float
@@ -280,7 +280,7 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, most: int = 6, *, whole: bool = False) -> tuple[float, ...]:
-        """Round numbers within the scale, `most` of them at most."""
+        """Return at most `most` round numbers within the scale."""
         step = _step((self.high - self.low) / max(1, most - 1), whole=whole)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -288,7 +288,7 @@ class Scale:
 
 
 def around(low: float, high: float, *, start: float, end: float, whole: bool = False, most: int = 5) -> Scale:
-    """A scale whose ends are round and have all values between them."""
+    """Return a scale with round ends that contains all values."""
     if high <= low:
         high = low + (1.0 if whole or low == 0 else abs(low) * 0.5)
     step = _step((high - low) / max(1, most - 1), whole=whole)
@@ -297,7 +297,7 @@ def around(low: float, high: float, *, start: float, end: float, whole: bool = F
 
 
 def _step(least: float, *, whole: bool) -> float:
-    """The smallest round number that is not below `least`."""
+    """Return the smallest round number that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * each for each in _STEPS if power * each >= least * (1 - 1e-9))
     return max(1.0, math.ceil(step)) if whole else step
@@ -327,7 +327,7 @@ def figure(shown: Drawable, *, places: int) -> Markup:
 
 
 def _legend(series: Sequence[Series]) -> Markup:
-    """Names with keys; the script makes switches of them."""
+    """Return the legend; the script turns its entries into switches."""
     entries = (
         element("li", key_of(each), element("span", each.name), data_series=each.name) for each in series
     )

@@ -10,8 +10,8 @@ from typing import Final
 from sims import text_format
 from sims.audit.audit_result import ByteTraffic, StageBytes
 from sims.records.sums import SumRecord
-from sims.report.chapter import Chapter
 from sims.report.plot_data import Plot, Series, StackedBars, Way, over_rounds
+from sims.report.reported_run import ReportedRun
 from sims.report.svg_plots import Drawable
 
 STAGES: Final = {
@@ -28,11 +28,11 @@ _BOTH_WAYS: Final = 4  # most runs that get one bar per direction
 # --- survivors ---
 
 
-def survivors(chapters: Sequence[Chapter]) -> Plot:
-    """Of every sum that was asked: invited, masked, counted; of several runs, who was counted."""
-    sums = [each.sums for each in chapters]
+def survivors(runs: Sequence[ReportedRun]) -> Plot:
+    """Plot the clients invited, masked and counted in every sum; of several runs, only those counted."""
+    sums = [each.sums for each in runs]
     longest = max((len(each) for each in sums), default=0)
-    if len(chapters) == 1:
+    if len(runs) == 1:
         return _of_one(sums[0])
     series = tuple(
         Series(
@@ -41,7 +41,7 @@ def survivors(chapters: Sequence[Chapter]) -> Plot:
             look,
             "step",
         )
-        for look, (each, lines) in enumerate(zip(chapters, sums, strict=True))
+        for look, (each, lines) in enumerate(zip(runs, sums, strict=True))
     )
     return Plot(
         key="survivors",
@@ -91,13 +91,13 @@ def _or_gap(count: int | None) -> float:
 # --- bytes ---
 
 
-def traffic(chapters: Sequence[Chapter]) -> StackedBars:
-    """What one client sends and receives in the whole run, by stage, beside plain federated averaging."""
-    shown = [(each, each.audit.traffic) for each in chapters if each.audit.traffic is not None]
+def traffic(runs: Sequence[ReportedRun]) -> StackedBars:
+    """Plot the bytes of one client in the whole run, by stage, beside plain federated averaging."""
+    shown = [(each, each.audit.traffic) for each in runs if each.audit.traffic is not None]
     rows: dict[str, dict[str, float]] = {}
-    for chapter, sent in shown:
+    for run, sent in shown:
         if sent is not None and (sent.up or sent.down):
-            rows |= _bars(chapter.title if len(chapters) > 1 else "", sent, both=len(shown) <= _BOTH_WAYS)
+            rows |= _bars(run.title if len(runs) > 1 else "", sent, both=len(shown) <= _BOTH_WAYS)
     if rows:
         references = dict.fromkeys(
             (sent.fedavg_up, sent.fedavg_down) for _, sent in shown if sent is not None
@@ -149,9 +149,9 @@ def _share(per_client: float, all_together: int) -> float:
 # --- privacy ---
 
 
-def privacy(chapters: Sequence[Chapter]) -> Plot:
-    """Epsilon by round, and the rounds in which sums without noise were released, on the ground."""
-    curves = _epsilons(chapters)
+def privacy(runs: Sequence[ReportedRun]) -> Plot:
+    """Plot epsilon by round; rounds with sums without noise are marked at the bottom."""
+    curves = _epsilons(runs)
     plot = over_rounds(
         "epsilon",
         "Epsilon over time",
@@ -159,10 +159,10 @@ def privacy(chapters: Sequence[Chapter]) -> Plot:
         "Epsilon",
         {name: curve for name, curve in curves.items() if curve},
         least=0.0,
-        empty=_no_epsilon(chapters),
+        empty=_no_epsilon(runs),
         order=list(curves),
     )
-    bare = {at for each in chapters for at in _bare_rounds(each)}
+    bare = {at for each in runs for at in _bare_rounds(each)}
     if not plot.drawn or not bare:
         return plot
     marks = tuple(0.0 if place in bare else None for place in plot.places)
@@ -170,35 +170,35 @@ def privacy(chapters: Sequence[Chapter]) -> Plot:
     return replace(plot, series=(*plot.series, series))
 
 
-def _epsilons(chapters: Sequence[Chapter]) -> dict[str, dict[float, float]]:
-    """Of the training, and of a single run's histograms of errors, whose budget is another one."""
-    if len(chapters) > 1:
-        return {each.title: _of_training(each) for each in chapters}
-    (only,) = chapters
+def _epsilons(runs: Sequence[ReportedRun]) -> dict[str, dict[float, float]]:
+    """Return epsilon of the training, and for a single run also of its histograms of errors."""
+    if len(runs) > 1:
+        return {each.title: _of_training(each) for each in runs}
+    (only,) = runs
     tails = {at: tail.get("epsilon") for at, tail in only.line("tail").items() if tail}
     known = {at: float(epsilon) for at, epsilon in tails.items() if epsilon is not None}
     training = _of_training(only)
     return {"Training": training, "Histogram of errors": known if training or len(known) > 1 else {}}
 
 
-def _of_training(chapter: Chapter) -> dict[float, float]:
-    if not any(line.get("rho") for line in chapter.metrics):
+def _of_training(run: ReportedRun) -> dict[float, float]:
+    if not any(line.get("rho") for line in run.metrics):
         return {}
-    return {at: float(value) for at, value in chapter.line("epsilon").items() if value is not None}
+    return {at: float(value) for at, value in run.line("epsilon").items() if value is not None}
 
 
-def _bare_rounds(chapter: Chapter) -> Iterable[float]:
+def _bare_rounds(run: ReportedRun) -> Iterable[float]:
     before = 0
-    for at, count in chapter.line("unnoised").items():
+    for at, count in run.line("unnoised").items():
         if (count or 0) > before:
             yield at
         before = count or 0
 
 
-def _no_epsilon(chapters: Sequence[Chapter]) -> str:
-    if any(each.audit.subject.channel == "plain" for each in chapters):
+def _no_epsilon(runs: Sequence[ReportedRun]) -> str:
+    if any(each.audit.subject.channel == "plain" for each in runs):
         return "Sums were added up in the open: no epsilon says anything about them."
-    tails = [spent for each in chapters if (spent := each.tail_spent) is not None]
+    tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     beside = max(tails, key=lambda spent: spent.rho, default=None)
     text = "No sum of the training carries noise, so there is no epsilon to show: what protects a client is "
     text += "that only totals are seen."
@@ -211,13 +211,13 @@ def _no_epsilon(chapters: Sequence[Chapter]) -> str:
 # --- medians ---
 
 
-def steps(chapters: Sequence[Chapter]) -> Iterable[Drawable]:
-    """Steps to a median that each round achieved, where the algorithm takes any."""
-    curves = {each.title: _steps(each) for each in chapters}
+def steps(runs: Sequence[ReportedRun]) -> Iterable[Drawable]:
+    """Plot the median steps of each round, if the algorithm takes any."""
+    curves = {each.title: _steps(each) for each in runs}
     curves = {title: curve for title, curve in curves.items() if curve}
     if not curves:
         return
-    names = curves if len(chapters) > 1 else {"Steps": next(iter(curves.values()))}
+    names = curves if len(runs) > 1 else {"Steps": next(iter(curves.values()))}
     plot = over_rounds(
         "steps",
         "Steps to the median",
@@ -225,12 +225,12 @@ def steps(chapters: Sequence[Chapter]) -> Iterable[Drawable]:
         "Steps",
         names,
         least=0.0,
-        order=[each.title for each in chapters] if len(chapters) > 1 else (),
+        order=[each.title for each in runs] if len(runs) > 1 else (),
     )
     way: Way = "columns" if len(names) <= 3 else "step"
     yield replace(plot, series=tuple(replace(each, way=way) for each in plot.series), whole=True)
 
 
-def _steps(chapter: Chapter) -> dict[float, float]:
-    facts = {at: (found or {}).get("steps") for at, found in chapter.line("facts").items()}
+def _steps(run: ReportedRun) -> dict[float, float]:
+    facts = {at: (found or {}).get("steps") for at, found in run.line("facts").items()}
     return {at: float(value) for at, value in facts.items() if isinstance(value, int | float)}

@@ -30,7 +30,7 @@ from sims.audit.audit_result import (
     SumPart,
 )
 from sims.records.sums import SumRecord
-from sims.report import Chapter
+from sims.report import ReportedRun
 
 CLIENTS = 40
 CORRUPT = 10
@@ -39,7 +39,7 @@ DELTA = 1e-5
 _BYTES = {"advertise": 4_000, "share": 260_000, "mask": 9_300_000, "confirm": 21_000, "reveal": 130_000}
 
 
-def chapter(
+def reported_run(
     title: str = "RFA",
     *,
     algorithm: str = "rfa",
@@ -52,12 +52,12 @@ def chapter(
     status: str = "finished",
     name: str = "robust-digits",
     cell: Mapping[str, Any] | None = None,
-) -> Chapter:
+) -> ReportedRun:
     """A run of 40 clients, 10 of them malicious, that comes to this accuracy."""
     draw = random.Random(f"{title} {rounds}")
     metrics = [_line(number, rounds, accuracy, draw, noise=noise) for number in range(rounds + 1)]
     sums = [each for number in range(rounds) for each in _sums(number, draw)]
-    return Chapter(
+    return ReportedRun(
         title=title,
         audit=_audit(name, title, algorithm, rounds, sums, noise, channel, seed, problems, status),
         cell={"method": title} if cell is None else cell,
@@ -313,7 +313,7 @@ def _traffic(rounds: int) -> ByteTraffic:
 def write_run(path: Path, *, title: str = "", accuracy: float = 0.9, **facts: Any) -> Path:
     """A directory as a run over plain sums leaves it."""
     path.mkdir(parents=True)
-    made = chapter(title or "RFA", accuracy=accuracy, rounds=4, channel="plain")
+    made = reported_run(title or "RFA", accuracy=accuracy, rounds=4, channel="plain")
     _json(path / "run.json", _facts(title) | facts)
     _lines(path / "metrics.jsonl", made.metrics)
     _lines(path / "sums.jsonl", [line.to_json() for line in made.sums])

@@ -14,15 +14,15 @@ import pytest
 
 from protocols.catalogue import CATALOGUE
 from sims.cli import main
-from sims.report import Chapter, page, read_chapters
+from sims.report import ReportedRun, page, read_runs
 from sims.report.accuracy_plots import plots
-from sims.report.chapter import algorithm_label
 from sims.report.headline import figures, sentence
 from sims.report.html_tables import element, joined
 from sims.report.plot_data import Plot, Series, StackedBars
+from sims.report.reported_run import algorithm_label
 from sims.report.svg_plots import around
 from tests.sims.audit_run import make_run, noisy
-from tests.sims.report_runs import CLIENTS, CORRUPT, chapter, write_run
+from tests.sims.report_runs import CLIENTS, CORRUPT, reported_run, write_run
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -42,16 +42,16 @@ class _Tags(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
-def _several() -> list[Chapter]:
+def _several() -> list[ReportedRun]:
     return [
-        chapter("FedAvg", algorithm="fedavg", accuracy=0.43),
-        chapter("RFA", accuracy=0.90),
-        chapter("FedGeoMed+", algorithm="fedgeomed+", accuracy=0.94),
+        reported_run("FedAvg", algorithm="fedavg", accuracy=0.43),
+        reported_run("RFA", accuracy=0.90),
+        reported_run("FedGeoMed+", algorithm="fedgeomed+", accuracy=0.94),
     ]
 
 
-def _plot(chapters: list[Chapter], key: str) -> Plot:
-    (found,) = [each for each in plots(chapters) if each.key == key]
+def _plot(runs: list[ReportedRun], key: str) -> Plot:
+    (found,) = [each for each in plots(runs) if each.key == key]
     assert isinstance(found, Plot)
     return found
 
@@ -60,10 +60,10 @@ def _plot(chapters: list[Chapter], key: str) -> Plot:
 
 
 def test_what_others_wrote_is_text_and_never_an_element() -> None:
-    made = chapter(
+    made = reported_run(
         EVIL, algorithm=EVIL, name=EVIL, problems=(EVIL,), status=EVIL, cell={EVIL: EVIL}, seed=EVIL
     )
-    text = page([made, chapter("RFA")])
+    text = page([made, reported_run("RFA")])
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert len(_Tags(text).named("script")) == 1
@@ -79,7 +79,7 @@ def test_markup_is_only_what_says_so() -> None:
 
 
 def test_the_page_loads_nothing_and_runs_its_own_script_alone() -> None:
-    text = page([chapter()])
+    text = page([reported_run()])
     tags = _Tags(text)
     (policy,) = [each["content"] for each in tags.named("meta") if each.get("http-equiv")]
     assert policy is not None
@@ -99,7 +99,7 @@ def test_the_same_run_gives_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("count", [1, 30])
 def test_a_page_is_below_a_megabyte_however_long_the_runs_are(count: int) -> None:
-    runs = [chapter(f"run {number}", rounds=400, noise=True) for number in range(count)]
+    runs = [reported_run(f"run {number}", rounds=400, noise=True) for number in range(count)]
     text = page(runs)
     assert len(text.encode()) < 1_000_000
     assert "secagg audit --json has them" in text
@@ -107,7 +107,7 @@ def test_a_page_is_below_a_megabyte_however_long_the_runs_are(count: int) -> Non
 
 
 def test_a_page_that_has_to_be_small_shows_less() -> None:
-    runs = [chapter(f"run {number}", rounds=50) for number in range(8)]
+    runs = [reported_run(f"run {number}", rounds=50) for number in range(8)]
     full, small = page(runs), page(runs, most_bytes=300_000)
     assert len(small.encode()) < 300_000 < len(full.encode())
 
@@ -143,7 +143,7 @@ def test_several_runs_are_told_by_the_best_and_the_worst() -> None:
 
 def test_runs_that_differ_by_their_seed_are_one() -> None:
     runs = [
-        chapter(f"{name} {seed}", accuracy=accuracy, cell={"method": name, "seed": seed})
+        reported_run(f"{name} {seed}", accuracy=accuracy, cell={"method": name, "seed": seed})
         for name, accuracy in {"RFA": 0.9, "FedAvg": 0.4}.items()
         for seed in (1, 2)
     ]
@@ -152,19 +152,19 @@ def test_runs_that_differ_by_their_seed_are_one() -> None:
 
 
 def test_runs_that_are_close_do_not_fall() -> None:
-    text = sentence([chapter("a", accuracy=0.90), chapter("b", accuracy=0.91)])
+    text = sentence([reported_run("a", accuracy=0.90), reported_run("b", accuracy=0.91)])
     assert text.startswith("a and b ended between")
 
 
 def test_one_run_says_what_the_server_saw() -> None:
-    assert "the server saw 59 totals and no client's own vector" in sentence([chapter()])
-    assert "at an epsilon of 4.02" in sentence([chapter(noise=True)])
-    assert "added up in the open" in sentence([chapter(channel="plain")])
-    assert "nobody" not in sentence([chapter(seed="ab" * 32)])
+    assert "the server saw 59 totals and no client's own vector" in sentence([reported_run()])
+    assert "at an epsilon of 4.02" in sentence([reported_run(noise=True)])
+    assert "added up in the open" in sentence([reported_run(channel="plain")])
+    assert "nobody" not in sentence([reported_run(seed="ab" * 32)])
 
 
 def test_a_run_that_has_not_begun_or_has_diverged_still_has_a_page() -> None:
-    made = chapter(rounds=3, status="interrupted")
+    made = reported_run(rounds=3, status="interrupted")
     lost = replace(
         made, metrics=[{**line, "measured": {"common": {"mean_accuracy": None}}} for line in made.metrics]
     )
@@ -177,7 +177,7 @@ def test_a_run_that_has_not_begun_or_has_diverged_still_has_a_page() -> None:
 
 
 def test_where_nothing_is_right_or_wrong_losses_are_shown() -> None:
-    made = chapter()
+    made = reported_run()
     lines = [
         {**line, "measured": {"common": {"pooled_loss": 2.0 / (line["round"] + 1)}}} for line in made.metrics
     ]
@@ -191,16 +191,16 @@ def test_where_nothing_is_right_or_wrong_losses_are_shown() -> None:
 
 
 def test_figures_are_those_of_the_run() -> None:
-    found = {each.name: each for each in figures([chapter(noise=True)])}
+    found = {each.name: each for each in figures([reported_run(noise=True)])}
     assert found["Sums released"].value == "59"
     assert found["Epsilon"].value == "4.02"
     assert found["Records"].value == "intact"
-    broken = {each.name: each for each in figures([chapter(problems=("row 3 was altered",))])}
+    broken = {each.name: each for each in figures([reported_run(problems=("row 3 was altered",))])}
     assert broken["Records"].value == "altered"
 
 
 def test_noise_on_the_histogram_alone_is_no_epsilon_of_the_training() -> None:
-    made = chapter(noise=True)
+    made = reported_run(noise=True)
     spent = made.audit.spending.server
     spending = replace(made.audit.spending, of_budgets={"tail": spent}, most=None, least=None)
     only = replace(made, audit=replace(made.audit, spending=spending))
@@ -210,7 +210,7 @@ def test_noise_on_the_histogram_alone_is_no_epsilon_of_the_training() -> None:
 
 def test_where_both_carry_noise_the_page_says_what_it_comes_to() -> None:
     """The sentence is about all totals that the server saw, so its epsilon is as well."""
-    made = chapter(noise=True)
+    made = reported_run(noise=True)
     spent = made.audit.spending.server
     spending = replace(made.audit.spending, of_budgets={"algorithm": spent, "tail": spent})
     both = replace(made, audit=replace(made.audit, spending=spending))
@@ -229,7 +229,7 @@ def test_where_both_carry_noise_the_page_says_what_it_comes_to() -> None:
 
 
 def test_curves_are_what_was_measured() -> None:
-    made = chapter(rounds=20)
+    made = reported_run(rounds=20)
     plot = _plot([made], "accuracy")
     assert [each.name for each in plot.series][:2] == [
         "Common model, all clients",
@@ -242,7 +242,7 @@ def test_curves_are_what_was_measured() -> None:
 
 
 def test_personal_models_that_are_the_common_one_are_shown_once() -> None:
-    made = chapter()
+    made = reported_run()
     lines = [
         {**line, "measured": {"common": m["common"], "personal": m["common"]}}
         for line in made.metrics
@@ -263,13 +263,13 @@ def test_a_run_looks_the_same_in_all_plots() -> None:
 
 
 def test_the_histogram_counts_every_benign_client_once() -> None:
-    (common, personal) = _plot([chapter()], "errors").series
+    (common, personal) = _plot([reported_run()], "errors").series
     assert sum(each or 0 for each in common.values) == CLIENTS - CORRUPT
     assert sum(each or 0 for each in personal.values) == CLIENTS - CORRUPT
 
 
 def test_sums_that_released_nothing_are_gaps_and_marked() -> None:
-    plot = _plot([chapter()], "survivors")
+    plot = _plot([reported_run()], "survivors")
     counted, failed = plot.series[2], plot.series[3]
     (place,) = [at for at, value in enumerate(failed.values) if value is not None]
     assert counted.values[place] != counted.values[place]  # not a number: a gap
@@ -277,7 +277,7 @@ def test_sums_that_released_nothing_are_gaps_and_marked() -> None:
 
 
 def test_bars_of_a_client_add_up_to_what_it_sent() -> None:
-    made = chapter()
+    made = reported_run()
     (stack,) = [each for each in plots([made]) if isinstance(each, StackedBars)]
     assert made.audit.traffic is not None
     assert stack.rows == ("Sent", "Received", "Plain FedAvg, sent", "Plain FedAvg, received")
@@ -286,14 +286,14 @@ def test_bars_of_a_client_add_up_to_what_it_sent() -> None:
 
 
 def test_without_noise_the_page_says_why_there_is_no_epsilon() -> None:
-    plot = _plot([chapter()], "epsilon")
+    plot = _plot([reported_run()], "epsilon")
     assert not plot.drawn
-    assert "No sum of the training carries noise" in page([chapter()])
-    assert _plot([chapter(noise=True)], "epsilon").drawn
+    assert "No sum of the training carries noise" in page([reported_run()])
+    assert _plot([reported_run(noise=True)], "epsilon").drawn
 
 
 def test_a_private_histogram_is_shown_beside_the_truth() -> None:
-    made = chapter()
+    made = reported_run()
     seen = replace(made, audit=replace(made.audit, tail={"heights": [9.5, -1.0, 30.2, 2.0]}))
     released, true = _plot([seen], "private-tail").series
     assert released.values == (9.5, -1.0, 30.2, 2.0)
@@ -324,14 +324,14 @@ def test_scales_hold_all_values_and_have_round_ticks(low: float, high: float) ->
 
 def test_the_page_says_whether_the_records_of_a_real_run_are_whole(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", noisy(4))
-    (real,) = read_chapters(run)
+    (real,) = read_runs(run)
     text = page([real])
     assert real.training_spent is not None
     assert "The records are intact." in text
     assert "sums and sessions agree to the byte" in text
     head = run / "ledger.head"
     head.write_text(head.read_text().replace('"rows": ', '"rows": 1'))
-    broken = page(read_chapters(run))
+    broken = page(read_runs(run))
     assert "The records of this run do not fit together" in broken
     assert 'class="banner bad"' in broken
 
@@ -356,7 +356,7 @@ def test_runs_of_a_sweep_are_compared(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "sweep"), "--output", str(output)]) == 0
     assert "RFA kept" in output.read_text()
     assert "FedAvg fell to" in output.read_text()
-    assert [each.title for each in read_chapters(tmp_path / "sweep")] == ["FedAvg", "RFA"]
+    assert [each.title for each in read_runs(tmp_path / "sweep")] == ["FedAvg", "RFA"]
 
 
 def test_the_page_can_be_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

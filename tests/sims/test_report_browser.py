@@ -14,7 +14,7 @@ import pytest
 
 from sims.report import page
 from tests.sims.browser import Browser, browser, missing
-from tests.sims.report_runs import chapter
+from tests.sims.report_runs import reported_run
 
 pytestmark = pytest.mark.skipif(
     missing() is not None and os.environ.get("CI") != "true", reason=f"{missing()}"
@@ -60,7 +60,7 @@ def window() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "one.html"
-    path.write_text(page([chapter("RFA", noise=True, seed="ab" * 32, rounds=30)]))
+    path.write_text(page([reported_run("RFA", noise=True, seed="ab" * 32, rounds=30)]))
     return path
 
 
@@ -68,7 +68,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "several.html"
     names = {"FedAvg": 0.43, "<script>alert(1)</script>": 0.9, "FedGeoMed+": 0.94}
-    path.write_text(page([chapter(name, accuracy=accuracy) for name, accuracy in names.items()]))
+    path.write_text(page([reported_run(name, accuracy=accuracy) for name, accuracy in names.items()]))
     return path
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from sims.report import page
 from sims.report.headline import figures
-from tests.sims.report_runs import chapter
+from tests.sims.report_runs import reported_run
 
 REFUTED = "The measurements of this run do not hold"
 
 
 def test_bytes_or_canaries_that_refute_the_run_are_told_first() -> None:
-    sound = chapter()
+    sound = reported_run()
     assert REFUTED not in page([sound])
     traffic = sound.audit.traffic
     assert traffic is not None
@@ -25,7 +25,7 @@ def test_bytes_or_canaries_that_refute_the_run_are_told_first() -> None:
 
 def test_epsilon_is_by_the_larger_count() -> None:
     """Clients also pay for sums that failed after they had answered."""
-    run = chapter(noise=True)
+    run = reported_run(noise=True)
     spent = run.audit.spending.server
     assert spent.epsilon is not None
     more = replace(spent, rho=2 * spent.rho, epsilon=1.5 * spent.epsilon)

@@ -1,4 +1,4 @@
-"""One run of a report: its audit, the numbers that plots show, and how it is read from a run directory."""
+"""A run of a report: its audit and the numbers of its plots, read from a run directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sims.records.sums import SumHistory, SumRecord
 from sims.text_format import values_of
 
 _BENIGN: Final = "_benign"
-# In words, and in the order in which a reader cares.
+# The labels of measures, the most important first.
 MEASURES: Final = {
     "common": "Common model, all clients",
     "common_benign": "Common model, benign clients",
@@ -37,10 +37,10 @@ def algorithm_label(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Chapter:
-    """One run. `title` tells it from the other runs of the page.
+class ReportedRun:
+    """One run of a report. `title` distinguishes it from the other runs of the page.
 
-    `cell`      what was swept, with its values here.
+    `cell`      the swept keys, with their values in this run.
     `metrics`   one mapping for each round, as in the run's `metrics.jsonl`; `sums` one record for each sum.
     `clients`   every client's numbers at the end, by what was measured: an observer's view.
     `corrupt`   the clients that attacked.
@@ -67,19 +67,19 @@ class Chapter:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What was measured, in the order of `MEASURES`."""
+        """The measures of the run, in the order of `MEASURES`."""
         found = {name for line in self.metrics for name in (line.get("measured") or {})}
         return (*(name for name in MEASURES if name in found), *sorted(found - MEASURES.keys()))
 
     @property
     def headline(self) -> str | None:
-        """The measure that a run is judged by: of the models that clients would use, of honest clients."""
+        """The main measure of the run: of the models that clients use, over honest clients."""
         found = [name for name in self.measures if not self.is_copy(name)]
         order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
         return next((name for name in (*order, "personal", "common") if name in found), None)
 
     def is_copy(self, measure: str) -> bool:
-        """Whether it is about personal models that are the common one all along."""
+        """Return whether the measure equals that of the common model in every round."""
         common = measure.replace("personal", "common")
         lines = [line.get("measured") or {} for line in self.metrics]
         return common != measure and all(each.get(measure) == each.get(common) for each in lines)
@@ -93,21 +93,21 @@ class Chapter:
         )
 
     def curve(self, measure: str, key: str) -> dict[float, float]:
-        """By round, one number of what was measured; not a number where training has diverged."""
+        """Return one number of a measure by round; NaN where training diverged."""
         lines = ((line["round"], (line.get("measured") or {}).get(measure)) for line in self.metrics)
         found = {float(number): scores.get(key) for number, scores in lines if scores and key in scores}
         return {number: math.nan if value is None else float(value) for number, value in found.items()}
 
     def final(self, key: str, measure: str | None = None) -> float | None:
-        """The last such number; by default, of the headline."""
+        """Return the last number of a measure, by default of the headline; None if it is not finite."""
         measure = measure or self.headline
         curve = self.curve(measure, key) if measure else {}
         value = list(curve.values())[-1] if curve else math.nan
         return value if math.isfinite(value) else None
 
     def errors(self, measure: str, *, include_corrupt: bool = False) -> list[float]:
-        """Of every client that was measured, its part of wrong answers at the end; of benign clients alone
-        where some attacked, unless `include_corrupt` is set.
+        """Return the final error rate of every measured client; without the attackers, unless
+        `include_corrupt` is set.
         """
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
@@ -116,20 +116,20 @@ class Chapter:
 
     @property
     def training_spent(self) -> Spent | None:
-        """What the noise of the algorithm's own sums has cost; None if they carry none.
+        """The privacy cost of the algorithm's sums; None without noise.
 
-        By the larger of two counts: a client also pays for a sum that failed after its input had left.
+        It is the larger of two counts: a client also pays for a sum that failed after it sent its input.
         """
         return self._budget("algorithm", self.audit.spending.most)
 
     @property
     def tail_spent(self) -> Spent | None:
-        """The same of the histogram of errors, whose budget covers nothing of the training."""
+        """The privacy cost of the histogram of errors, which has its own budget."""
         return self._budget("tail", self.audit.spending.most_of_tail)
 
     @property
     def all_spent(self) -> Spent | None:
-        """What both have cost together, at the delta of the training; None unless both carry noise."""
+        """The privacy cost of both together, at the delta of the training; None unless both have noise."""
         training, tail = self.training_spent, self.tail_spent
         if training is None or tail is None or training.delta is None:
             return None
@@ -143,36 +143,36 @@ class Chapter:
 
     @property
     def private_tail(self) -> list[float] | None:
-        """The heights of the last histogram of errors that the server has seen, noise included."""
+        """The heights of the last released histogram of errors, with noise."""
         heights = self.audit.tail.get("heights")
         return None if not heights else [float(height) for height in heights]
 
     def line(self, key: str) -> dict[float, Any]:
-        """One value of every round's line."""
+        """Return one value of the metrics of every round."""
         return {float(line["round"]): line.get(key) for line in self.metrics}
 
 
-def judged(chapters: Sequence[Chapter]) -> list[str]:
-    """Measures that runs are compared by: of benign clients if any client attacks, otherwise of all."""
-    found = dict.fromkeys(name for each in chapters for name in each.measures)
-    attacked = any(each.attacked for each in chapters)
+def judged(runs: Sequence[ReportedRun]) -> list[str]:
+    """Return the measures to compare runs by: over benign clients if any client attacks, else over all."""
+    found = dict.fromkeys(name for each in runs for name in each.measures)
+    attacked = any(each.attacked for each in runs)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]
-    return [name for name in shown if not all(each.is_copy(name) for each in chapters)] or ["common"]
+    return [name for name in shown if not all(each.is_copy(name) for each in runs)] or ["common"]
 
 
-def read_chapters(path: Path) -> tuple[Chapter, ...]:
-    """One for every run in the directory. Raises `ConfigError` if there is none, or one is not understood."""
+def read_runs(path: Path) -> tuple[ReportedRun, ...]:
+    """Read every run in the directory. Raises `ConfigError` if there is none, or one cannot be parsed."""
     found = [(run, run.facts()) for run in find_runs(path)]
-    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))  # as they were run
+    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))  # in the order of their start
     runs, facts = [run for run, _ in found], [own for _, own in found]
     return tuple(
-        _chapter(run, own, title) for run, own, title in zip(runs, facts, _titles(facts), strict=True)
+        _read_run(run, own, title) for run, own, title in zip(runs, facts, _titles(facts), strict=True)
     )
 
 
-def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter:
+def _read_run(run: RunDirectory, facts: Mapping[str, Any], title: str) -> ReportedRun:
     result = _optional(run, RESULT)
-    return Chapter(
+    return ReportedRun(
         title=title,
         audit=audit_run(run),
         cell=facts.get("cell") or {},
@@ -190,7 +190,7 @@ def _chapter(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Chapter
 
 
 def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What tells the runs apart: the values that were swept, or the algorithm of a single one."""
+    """Yield a unique title for each run: its swept values, or its algorithm."""
     names = [
         " · ".join(values_of(own.get("cell") or {})) or algorithm_label(str(own.get("algorithm")))
         for own in facts
