@@ -86,13 +86,11 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
     step: float = parameter(0.1, "gamma_lambda, by which weights follow losses")
     loss_cap: float | None = parameter(None, "largest loss that is told apart; a larger one counts as this")
     floor: float = parameter(
-        1e-9,
-        "least weight of a client, so that one whose weight has vanished can come back",
+        1e-9, "least weight of a client, so that one whose weight has vanished can come back"
     )
     clip: float | None = parameter(None, "largest norm of an update")
     averaged: bool = parameter(
-        True,
-        "whether the model is the mean of all rounds' models, as in the paper, or the last one",
+        True, "whether the model is the mean of all rounds' models, as in the paper, or the last one"
     )
     bits: int = parameter(32, BITS_MEANING)
 

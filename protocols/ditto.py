@@ -37,12 +37,10 @@ class Ditto(AveragingAlgorithm[OwnModel]):
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")
     pull: float = parameter(
-        1.0,
-        "lambda of the paper: 0 trains alone, and a large one follows the common model",
+        1.0, "lambda of the paper: 0 trains alone, and a large one follows the common model"
     )
     personal_steps: int | None = parameter(
-        None,
-        "local steps on v in a round; as many as the learner takes by default",
+        None, "local steps on v in a round; as many as the learner takes by default"
     )
     robust: bool = parameter(
         False,
@@ -73,7 +71,7 @@ class Ditto(AveragingAlgorithm[OwnModel]):
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def share(self, samples: int) -> float:
-        """How much a client counts in a median, from 0 to 1."""
+        """Return how much a client counts in a median, from 0 to 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -109,14 +107,14 @@ class DittoClient(ClientRound[OwnModel]):
         return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
 
     def _trained_from(self, common: Vector) -> Vector:
-        """What local steps from the common model lead to. It trains once; the first query has that model."""
+        """Return the model after local steps from the common one. It trains once, on the first query."""
         if self._trained is None:
             self._trained = self._learner.train(common)
             self._memory = OwnModel(as_vector(self._personal(common)))
         return self._trained
 
     def _personal(self, common: Vector) -> Vector:
-        """The personal model after this round's steps. The first one starts from the common model."""
+        """Return the personal model after this round's steps. At first, it starts from the common model."""
         start = common if self._memory.model is None else self._memory.model
         steering = Steering(pull=self._algorithm.pull, anchor=common)
         return self._learner.train(start, steering, steps=self._algorithm.personal_steps)

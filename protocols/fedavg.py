@@ -107,8 +107,7 @@ class PerFedAvg(AveragingAlgorithm[NoMemory]):
     """
 
     alpha: float = parameter(
-        0.03,
-        "rate of the adapting step; with 0 this is federated averaging at rate `beta`",
+        0.03, "rate of the adapting step; with 0 this is federated averaging at rate `beta`"
     )
     beta: float = parameter(0.003, "rate of the local steps")
     steps: int | None = parameter(None, "local steps of a round; as many as the learner takes by default")

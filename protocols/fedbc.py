@@ -69,8 +69,7 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
     memory_type: ClassVar[type] = ConstraintState
 
     clip: float | None = parameter(
-        None,
-        "largest norm of the difference between a client's model and the common one",
+        None, "largest norm of the difference between a client's model and the common one"
     )
     lambda_max: float | None = parameter(
         None,
@@ -86,14 +85,12 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
     alpha: float = parameter(1e-3, "step of the multipliers")
     gamma: float = parameter(0.0, "square of the distance that clients may keep at first")
     gamma_step: float = parameter(
-        1e-3,
-        "by how much times its multiplier a client widens that in every round; 0 keeps it fixed",
+        1e-3, "by how much times its multiplier a client widens that in every round; 0 keeps it fixed"
     )
     momentum: float = parameter(0.0, "of the steps of multiplier and gamma")
     from_common: bool = parameter(False, "whether clients train from the common model, not from their own")
     fine_tune: int = parameter(
-        0,
-        "local steps on a client's training data that its model is given before it is used",
+        0, "local steps on a client's training data that its model is given before it is used"
     )
     bits: int = parameter(48, BITS_MEANING)
 
@@ -161,11 +158,11 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
     # --- what a client does with its own ---
 
     def train(self, learner: Learner, start: Vector, common: Vector, multiplier: float) -> Vector:
-        """Local steps on f + multiplier * |x - common|^2."""
+        """Return the model after local steps on f + multiplier * |x - common|^2."""
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
     def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
-        """After training: the steps of multiplier and gamma, up and down the same Lagrangian."""
+        """Return the constraint after training: multiplier and gamma step up and down the same Lagrangian."""
         excess = float(np.sum((model - common) ** 2)) - before.gamma
         rise = self.momentum * before.rise + excess
         widening = self.momentum * before.widening + before.multiplier

@@ -145,17 +145,14 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
     psi: Psi | str = parameter(Psi.SQUARED, "form of the penalty of all parameters, see `PenaltyGroup`")
     delta: float = parameter(0.1, "strength of the penalty. For medians it is their smoothing as well")
     clip: float | None = parameter(
-        None,
-        "of a mean, the largest norm of the difference between a client's model and the common one",
+        None, "of a mean, the largest norm of the difference between a client's model and the common one"
     )
     bits: int = parameter(32, "of every number on the wire")
     groups: tuple[PenaltyGroup, ...] = parameter(
-        (),
-        "for the hybrid: groups of parameters with penalties of their own, instead",
+        (), "for the hybrid: groups of parameters with penalties of their own, instead"
     )
     start_mix: float = parameter(
-        0.0,
-        "the paper's lambda: clients start from their own model at 0, from the common one at 1",
+        0.0, "the paper's lambda: clients start from their own model at 0, from the common one at 1"
     )
     weighted: bool = parameter(False, "whether clients count by their samples, up to `cap`, or all the same")
     cap: int = parameter(1000, CAP_MEANING)
@@ -165,12 +162,10 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
         "model, until a step is within `tolerance`",
     )
     tolerance: float = parameter(
-        1e-6,
-        "a step that moves by no more than this is the last one; 0 takes all steps",
+        1e-6, "a step that moves by no more than this is the last one; 0 takes all steps"
     )
     fast: bool = parameter(
-        True,
-        "whether steps are accelerated by what earlier ones showed; with `privacy`, none is",
+        True, "whether steps are accelerated by what earlier ones showed; with `privacy`, none is"
     )
     privacy: PublicStepBudget | None = None
 

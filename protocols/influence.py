@@ -8,12 +8,12 @@ With the residual r = w - z between a client's vector and the common point, and 
     coordinate median         the same per coordinate      per coordinate     1 per coordinate
     sign consensus            sign(r), a public step       none               1 per coordinate, whole numbers
 
-so what a client can add is bounded by nature, except for the mean. With `nu` = delta, the medians are the
+so what a client can add is bounded by definition, except for the mean. With `nu` = delta, the medians are the
 delta-medians of Fed+ ("Robustness and Personalization in Federated Learning: A Unified Approach via
 Regularization").
 
 With differential privacy: a public step, no sum of weights, and noise on the rest. The influence of a median
-is bounded by nature, so it is known how far one client can move its sum, and noise can hide that. The weight
+is bounded by definition, so one client can move its sum only so far, and noise can hide that. The weight
 beside it reaches 1 / nu, and hiding that would take more noise than there is signal. A private step therefore
 omits it: where all clients pull in one direction, the point moves by `step`. Every step is a sum that costs,
 and the costs of all steps of all rounds add up.
@@ -45,7 +45,7 @@ Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
 WEIGHT_BITS: Final = 64
 # Of a sum of rounded numbers that should be zero, this many standard deviations are taken for rounding.
 _ROUNDING: Final = 3.0
-_AT: Final = 1e-3  # so much of nu is no distance at all
+_AT: Final = 1e-3  # distances up to this part of nu count as zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,30 +67,30 @@ class Influence(ABC):
 
     @abstractmethod
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
-        """What is summed for `size` coordinates. `name` is that of the first part and leads the others'."""
+        """Return the parts for `size` coordinates. `name` is the first one's, and a prefix of the others."""
 
     @abstractmethod
     def contribution(self, residual: Vector, share: float) -> Contribution:
-        """What a client adds to each part."""
+        """Return what a client adds to each part."""
 
     @abstractmethod
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
-        """The sums of the influence and of the weight, from the totals of `count` clients.
+        """Return the sums of the influence and of the weight, from the totals of `count` clients.
 
         Raises `CorruptTotal` if there is no weight at all.
         """
 
     @property
     def promise(self) -> NoiseAssumptions | None:
-        """For whom noise is planned; None where there is none."""
+        """What noise is planned for; None without noise."""
         return None
 
     def rounding(self, clients: int) -> float:  # noqa: ARG002
-        """Sums of influences of at most this size may be nothing but rounding."""
+        """Return the size up to which sums of influences may be rounding alone."""
         return 0.0
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:  # noqa: ARG002
-        """The sum of influences, or zeros where all of it together may be nothing but rounding."""
+        """Return the sum of influences, or zeros if it may be rounding alone."""
         return influence
 
 
@@ -200,13 +200,13 @@ class CoordinateMedian(Influence):
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
 
     def rounding(self, clients: int) -> float:
-        """Between the two middle clients of an even number the sum is zero, and rounding is no direction."""
+        """With an even number of clients, the sum between the two middle ones is zero but for rounding."""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignConsensus(Influence):
-    """Every client pulls each coordinate by one and the same `step`, up or down (RSA).
+    """Every client pulls each coordinate by the same `step`, up or down (RSA).
 
     Signs are sent as 0, 1 or 2, so their total is exact and takes few bits.
     """
@@ -264,11 +264,11 @@ class NoisyInfluence(Influence):
         return self.privacy.promise
 
     def plan(self, size: int) -> Plan:
-        """The noise on `size` coordinates."""
+        """Return the noise on `size` coordinates."""
         return self.privacy.plan(sums=self.sums, size=size, norm=self._norm(size), bits=self.bits)
 
     def _norm(self, size: int) -> float:
-        """The most that one client adds."""
+        """Return the largest norm of what one client adds."""
         match self.inner:
             case MeanInfluence():
                 return self.inner.limit

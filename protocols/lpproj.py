@@ -192,18 +192,18 @@ class LpProjClient(ClientRound[OwnModel]):
             moves += np.sign(off) if algorithm.power == 1 else off
             copy = query.reference - algorithm.step * moves
         self._memory = OwnModel(as_vector(own))
-        # Infinity has a sign, too, but a model that diverged has nothing to say.
+        # Infinity has a sign, too: with NaN, the participant of a diverged model declines.
         return algorithm.contribution(moves if np.isfinite(own).all() else np.full_like(moves, np.nan))
 
     def _first(self) -> Vector:
-        """Its model, as rounds before this one have left it."""
+        """Return the client's model from earlier rounds."""
         if self._memory.model is not None:
             return self._memory.model
         initial = self._algorithm.initial
         return as_vector(np.zeros(self._algorithm.dim) if initial is None else initial)
 
     def _towards(self, own: Vector, copy: Vector) -> Vector:
-        """Some steps from `own` on, with the projection pulled to `copy`."""
+        """Return the model after steps from `own`, with its projection pulled to `copy`."""
         algorithm = self._algorithm
         penalty = PenaltyTerm(center=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
         return self._learner.train(

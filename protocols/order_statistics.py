@@ -58,12 +58,10 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
     two_statistics: ClassVar[bool] = False
 
     reach: float | None = parameter(
-        None,
-        "largest size of an update in a coordinate; one beyond it counts as that",
+        None, "largest size of an update in a coordinate; one beyond it counts as that"
     )
     steps: int = parameter(
-        16,
-        "halvings of [-reach, reach], one sum each: updates are told apart to reach * 2^(1 - steps)",
+        16, "halvings of [-reach, reach], one sum each: updates are told apart to reach * 2^(1 - steps)"
     )
 
     def check(self) -> None:
@@ -102,7 +100,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        """How the model moves."""
+        """Return the update of the model."""
 
     def client(self, learner: Learner, memory: NoMemory) -> CountingClient:  # noqa: ARG002
         return CountingClient(self.bisection, learner)
@@ -120,7 +118,7 @@ class MedianByCounts(OrderStatistics):
         return ((clients + 1) // 2,)
 
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        yield from ()  # the counts have said it all
+        yield from ()  # no further sum is needed
         (median,) = found.brackets
         return median.middle if found.failure is None else median.nearest_to_zero
 
@@ -130,13 +128,13 @@ class TrimmedMean(OrderStatistics):
     """The model moves by a mean of updates, in each coordinate without the largest and the smallest ones.
 
     Two bisections, side by side in the same sums, bracket the smallest and the largest value that stay. Then
-    one more sum adds up what lies between the brackets. Within them, clients cannot be told apart: each that
+    one more sum adds up what lies between the brackets. Within them, values are not distinguished: each that
     stays counts as the middle of its bracket, and counts say how many these are, so ties at the edges do not
     matter. The result is exact to reach * 2^-steps, and the rounding of one sum.
 
     In the last sum, clients contribute zero outside a range that the server chose. A malicious one could
-    choose it such that one client is alone in it, so such servers are refused. If a client leaves before that
-    sum, the round is given up.
+    choose it so that it contains one client only, so the algorithm refuses malicious servers. If a client
+    leaves before that sum, the round is given up.
     """
 
     two_statistics: ClassVar[bool] = True
@@ -175,7 +173,7 @@ class TrimmedMean(OrderStatistics):
 
 
 class CountingClient(ClientRound[NoMemory]):
-    """Trains once, when the first question brings the model; all sums are over the update it comes to."""
+    """It trains once, when the first query brings the model; all sums are over the resulting update."""
 
     def __init__(self, bisection: Bisection, learner: Learner) -> None:
         self._bisection = bisection
@@ -288,7 +286,7 @@ class Bisection:
 
     @property
     def resolution(self) -> float:
-        """How wide a bracket is in the end."""
+        """The width of the last bracket."""
         return self.limit * 2.0 ** (1 - self.steps)
 
     @property
@@ -302,11 +300,11 @@ class Bisection:
     # --- a client's side ---
 
     def values(self, update: Vector) -> Vector:
-        """What is counted of an update."""
+        """Return the values of an update that are counted."""
         return np.clip(update, -self.limit, self.limit)
 
     def contribution(self, values: Vector, query: Below) -> Mapping[str, ArrayLike]:
-        """One where a value is at most the border, and zero elsewhere.
+        """Return one where a value is at most the border, and zero elsewhere.
 
         Values that are not finite are passed on unchanged: the participant sees them and declines.
         """
@@ -319,7 +317,7 @@ class Bisection:
     # --- the server's side ---
 
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
-        """Raises `SumFailed` only if there is no sum at all."""
+        """Search the order statistics. Raises `SumFailed` only if the first sum fails."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
         brackets = [self._widest(rank, total.count) for rank in ranks(total.count)]
         brackets = self._halved(brackets, total)

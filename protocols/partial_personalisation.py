@@ -281,13 +281,11 @@ class FedAlt(Partial):
     """Clients train first their own parameters, then the shared ones, for as many steps again."""
 
     personal_steps: int | None = parameter(
-        None,
-        "most steps on their own parameters in a round; as many as the learner takes by default",
+        None, "most steps on their own parameters in a round; as many as the learner takes by default"
     )
     personal_rate: float | None = parameter(None, "learning rate of these; that of the learner by default")
     pull: float = parameter(
-        0.0,
-        "strength of a penalty pull * |v - c|^2 of own parameters v, in rounds and `finetune`",
+        0.0, "strength of a penalty pull * |v - c|^2 of own parameters v, in rounds and `finetune`"
     )
     pull_to: str = parameter(START, 'its centre c: "start" for those of the first model, "zero" for zeros')
 

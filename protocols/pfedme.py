@@ -37,8 +37,7 @@ class PFedMe(AveragingAlgorithm[OwnModel]):
     steps: int = parameter(5, "K, steps that approximate the proximal operator")
     rate: float = parameter(0.005, "eta, of the copy of the common model")
     personal_rate: float = parameter(
-        0.1,
-        "eta_p, of theta. The steps diverge if it is not below 2 / (pull + curvature of the loss)",
+        0.1, "eta_p, of theta. The steps diverge if it is not below 2 / (pull + curvature of the loss)"
     )
     beta: float = parameter(1.0, "how far the common model moves towards the mean of the copies")
     decay: float = parameter(0.0, "weight decay of theta. The paper has none; its released code has 0.001")

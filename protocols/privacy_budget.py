@@ -57,8 +57,7 @@ class HistogramBudget(PrivacyBudget):
     """How private rounds with a histogram are."""
 
     ratio: float = parameter(
-        0.25,
-        "the part of the budget that the histogram gets; with 1, nothing else has noise",
+        0.25, "the part of the budget that the histogram gets; with 1, nothing else has noise"
     )
 
     def check(self) -> None:

@@ -85,15 +85,13 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         "more of them, there are more",
     )
     reach: float | None = parameter(
-        None,
-        "largest scale: the largest size of a number of an update, times the weight of its client",
+        None, "largest scale: the largest size of a number of an update, times the weight of its client"
     )
     adaptive: bool = parameter(True, "whether the scale follows the updates, or stays at `reach`")
     share: float = parameter(0.0, "part of the clients that may be clipped, on an adaptive scale")
     bucket: int | None = parameter(None, "parameters that have a scale in common, by default all of them")
     feedback: bool = parameter(
-        False,
-        "whether a client adds what was clipped to its next update, or forgets it",
+        False, "whether a client adds what was clipped to its next update, or forgets it"
     )
     local_steps: int | None = parameter(
         None,
@@ -125,14 +123,14 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
-        """Where each bucket begins."""
+        """The index at which each bucket begins."""
         return np.arange(0, self.dim, self.dim if self.bucket is None else self.bucket)
 
     def scales(self, halvings: Vector) -> Vector:
         return self.limit * 2.0**-halvings
 
     def spread(self, of_buckets: Vector) -> Vector:
-        """What each bucket has, for each of its parameters."""
+        """Return the value of each bucket for each of its parameters."""
         return np.repeat(of_buckets, np.diff(self.starts, append=self.dim))
 
     def sums(self) -> tuple[Sum, ...]:
@@ -179,7 +177,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         halvings = state.halvings
         if self.adaptive:
             finer = self._finer(total)
-            # Far below the first level, there is little but what rounding made of it.
+            # Far below the first level, the total is mostly rounding.
             step *= self.spread(np.where(2.0**finer < 2 * self.levels, 1.0, 0.0))
             halvings = as_vector(np.clip(halvings + finer, 0, _FINEST))
             facts["clipped"] = int(total[OCTAVES].reshape(-1, _CELLS)[:, 0].max())
@@ -187,16 +185,16 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
 
     def _mean(self, total: Total) -> Vector:
-        """The mean update, in units of the scale."""
+        """Return the mean update, in units of the scale."""
         weight = int(total[WEIGHT][0]) / self.cap if self.weighted else total.count
         if weight <= 0:
             raise CorruptTotal("the clients of this sum have no samples at all")
         return np.asarray(total[UPDATE], np.float64) / weight
 
     def _finer(self, total: Total) -> Vector:
-        """How often each scale may be halved so that no more than a share of the clients is beyond it.
+        """Return how often each scale may be halved so that at most a share of the clients is beyond it.
 
-        -1 where they already are: then it is doubled.
+        -1 if more clients already are: the scale is then doubled.
         """
         counts = np.asarray(total[OCTAVES], np.float64).reshape(-1, _CELLS)
         beyond = np.cumsum(counts, axis=1)[:, :-1]  # how many are, after 0, 1, ... halvings
@@ -232,7 +230,7 @@ class QuantisedClient(ClientRound[Remainder]):
         return self._after
 
     def _halvings(self, query: Quantise) -> Vector:
-        """As the server asks, and an honest one would."""
+        """Return the halvings of the query. Raises `MalformedMessage` if no honest server sends them."""
         algorithm, given = self._algorithm, query.halvings
         if algorithm.adaptive != (given is not None):
             raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
@@ -243,9 +241,9 @@ class QuantisedClient(ClientRound[Remainder]):
         return given
 
     def _levelled(self, update: Vector, scales: Vector) -> Vector:
-        """The update in units of the scale, as far as that goes. What is beyond may be kept, up to reach."""
+        """Return the update in units of the scale, clipped to it. The rest may be kept, up to reach."""
         if not np.isfinite(update).all():
-            return np.full_like(update, np.nan)  # there is nothing to say
+            return np.full_like(update, np.nan)  # the participant declines
         limit = self._algorithm.limit
         if self._algorithm.feedback:
             beyond = update - np.clip(update, -scales, scales)

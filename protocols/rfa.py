@@ -60,8 +60,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
     )
     steps: int = parameter(3, "Weiszfeld steps, one sum each; three to five suffice")
     tolerance: float = parameter(
-        0.0,
-        "a step that moves by no more than this is the last one; 0 takes all steps",
+        0.0, "a step that moves by no more than this is the last one; 0 takes all steps"
     )
     start_at: str = parameter(
         MODEL,
@@ -75,8 +74,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
     cap: int = parameter(1000, CAP_MEANING)
     fast: bool = parameter(False, "steps that need fewer sums to the same median, instead of the paper's")
     reject: float | None = parameter(
-        None,
-        "a round that would move the model this far or farther leaves it as it was; None for never",
+        None, "a round that would move the model this far or farther leaves it as it was; None for never"
     )
     privacy: PublicStepBudget | None = None
     bits: int = parameter(32, BITS_MEANING)

@@ -65,8 +65,7 @@ class RSA(Algorithm[SteppedState, OwnModel]):
     state_type: ClassVar[type] = SteppedState
 
     pull: float = parameter(
-        0.1,
-        "lambda. Where it exceeds what gradients can weigh against it, all models are the same",
+        0.1, "lambda. Where it exceeds what gradients can weigh against it, all models are the same"
     )
     rate: float = parameter(
         0.001,
@@ -74,13 +73,11 @@ class RSA(Algorithm[SteppedState, OwnModel]):
         "the learning rate of their training, and its schedule",
     )
     schedule: str = parameter(
-        CONSTANT,
-        'how `rate` falls: "constant", or "sqrt" for rate / sqrt(t) as in the paper',
+        CONSTANT, 'how `rate` falls: "constant", or "sqrt" for rate / sqrt(t) as in the paper'
     )
     decay: float = parameter(0.0, "weight decay of the common model: the server's own loss")
     steps: int | None = parameter(
-        None,
-        "local steps of a round; as many as the learner takes by default. The paper has one",
+        None, "local steps of a round; as many as the learner takes by default. The paper has one"
     )
 
     def check(self) -> None:
@@ -106,7 +103,7 @@ class RSA(Algorithm[SteppedState, OwnModel]):
         return (Sum(query=Update, spec=SumSpec(parts=(self.signed_counts.part(),)), reveals=reveals),)
 
     def rate_of(self, step: int) -> float:
-        """The rate of that step; the first is 1."""
+        """Return the rate of that step; the first is 1."""
         return self.rate / math.sqrt(step) if self.schedule == SQRT else self.rate
 
     def round(self, state: SteppedState) -> Round[SteppedState]:
@@ -135,12 +132,12 @@ class RSAClient(ClientRound[OwnModel]):
         penalty = PenaltyTerm(center=query.model, pull=algorithm.pull, power=1)
         own = self._learner.train(self._first(query.model), Steering(penalty=penalty), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
-        # Infinity has a sign, too, but a model that diverged has nothing to say.
+        # Infinity has a sign, too: with NaN, the participant of a diverged model declines.
         signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)
         return algorithm.signed_counts.contribution(signs)
 
     def _first(self, common: Vector) -> Vector:
-        """Its model, as rounds before this one have left it; at first, the common one of that time."""
+        """Return the client's model from earlier rounds, or the common one in its first round."""
         return common if self._memory.model is None else self._memory.model
 
     def memory(self) -> OwnModel:

@@ -65,8 +65,7 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
     state_type: ClassVar[type] = ControlledState
 
     clip: float | None = parameter(
-        None,
-        "largest norm of an update. A control then has at most the norm clip / (steps * rate)",
+        None, "largest norm of an update. A control then has at most the norm clip / (steps * rate)"
     )
     steps: int | None = parameter(None, "K, local steps of a round")
     rate: float | None = parameter(

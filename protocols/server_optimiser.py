@@ -255,12 +255,10 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
     beta1: float = parameter(0.9, "what stays of the earlier means of updates, and of their squares")
     beta2: float = parameter(0.99, "what stays of the earlier means of updates, and of their squares")
     epsilon: float = parameter(
-        1e-3,
-        "added to the root of the mean square; larger ones adapt less (tau in the paper)",
+        1e-3, "added to the root of the mean square; larger ones adapt less (tau in the paper)"
     )
     corrected: bool = parameter(
-        False,
-        "whether both means are corrected for their first value, as Adam is outside of the paper",
+        False, "whether both means are corrected for their first value, as Adam is outside of the paper"
     )
 
     def __post_init__(self) -> None:

@@ -63,11 +63,11 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     """The server finds the largest losses from a histogram; the model moves by the mean update of that tail.
 
     `privacy`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. The sum of
-                  the updates then has noise and no weight beside it: how many are in the tail is something
-                  that clients choose, and would need noise of its own. It is divided by how many there
-                  should be, theta times the number of contributors, which is public.
+                  the updates then has noise and no weight: the size of the tail depends on the clients'
+                  losses, and would need noise of its own. The sum is divided by the intended size, theta
+                  times the number of contributors, which is public.
 
-    The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay: the learner's affair.
+    The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay, which the learner sets.
     Clients outside the tail train as well, and send zeros: silence, or a quick answer, would reveal a loss.
     """
 
@@ -82,16 +82,13 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     loss_bound: float | None = parameter(None, "losses are clipped to it; the histogram reaches from 0 to it")
     bins: int = parameter(32, "of the histogram")
     rule: TailRule | str = parameter(
-        TailRule.SHARE,
-        'who counts how much: "share", "indicator", "quadratic" or "entropic" (`TailRule`)',
+        TailRule.SHARE, 'who counts how much: "share", "indicator", "quadratic" or "entropic" (`TailRule`)'
     )
     nu: float | None = parameter(
-        None,
-        "of the smoothed rules: over which range of losses shares go from 0 to 1",
+        None, "of the smoothed rules: over which range of losses shares go from 0 to 1"
     )
     weighted: bool = parameter(
-        False,
-        "whether clients count by their samples, up to `cap`, in the quantile and in the mean",
+        False, "whether clients count by their samples, up to `cap`, in the quantile and in the mean"
     )
     cap: int = parameter(1000, CAP_MEANING)
     known_count: bool = parameter(
@@ -105,8 +102,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         "point is that of a mixture: floor times the mean of all, and the rest the tail",
     )
     bits: int = parameter(
-        32,
-        "of every number of an update on the wire; with noise, as few as a fine grid needs",
+        32, "of every number of an update on the wire; with noise, as few as a fine grid needs"
     )
     privacy: HistogramBudget | None = None
 
@@ -207,7 +203,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         return total.count if self.known_count and not self.weighted else None
 
     def _weight(self, total: Total) -> float:
-        """The weight of all together, in clients or samples."""
+        """Return the weight of all clients together, in clients or samples."""
         if self.update_noise is not None:
             return self.floor * total.count + (1 - self.floor) * tail_size(total.count, self.theta)
         return float(total[WEIGHT][0]) * self._most_count
@@ -216,7 +212,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         update = np.asarray(total[UPDATE], np.float64)
         if self.update_noise is not None:
             return update / self._weight(total)
-        # Where all weights are tiny, what rounding left of the updates could be anything; no mean is longer.
+        # If all weights are tiny, the sum is mostly rounding. No mean of updates exceeds the clip.
         return clipped(update / float(total[WEIGHT][0]), self.limit)
 
     def client(self, learner: Learner, memory: NoMemory) -> SimplicialClient:  # noqa: ARG002
@@ -236,7 +232,7 @@ class SimplicialClient(ClientRound[NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """A client whose loss is no number has nothing to say, which it shows by saying just that."""
+        """Return the counts, or NaN if the loss is not finite: the participant then declines."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

@@ -95,12 +95,10 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
     state_type: ClassVar[type] = SketchState
 
     rows: int = parameter(
-        7,
-        "of the sketch: more columns make it finer, and more rows make it right more often",
+        7, "of the sketch: more columns make it finer, and more rows make it right more often"
     )
     columns: int = parameter(
-        40,
-        "of the sketch: more columns make it finer, and more rows make it right more often",
+        40, "of the sketch: more columns make it finer, and more rows make it right more often"
     )
     k: int = parameter(10, "coordinates along which the model moves in a round")
     p2: int = parameter(4, "coordinates that are asked for, for each of these k")

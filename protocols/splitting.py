@@ -117,14 +117,12 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
     state_type: ClassVar[type] = SplittingState
 
     alpha: float = parameter(
-        2.0,
-        "how far beyond u_i towards its image z_i lies: 1 is the image, 2 a reflection",
+        2.0, "how far beyond u_i towards its image z_i lies: 1 is the image, 2 a reflection"
     )
     beta: float = parameter(2.0, "how far beyond z_i towards the mean of all: 1 is the mean, 2 a reflection")
     gamma: float = parameter(1.0, "how much of the way there is gone")
     local_map: str = parameter(
-        "proximal",
-        'what a client does: "proximal", or "gradient" for `steps` local steps of rate eta',
+        "proximal", 'what a client does: "proximal", or "gradient" for `steps` local steps of rate eta'
     )
     eta: float | None = parameter(
         None,
@@ -159,28 +157,23 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         "the client's own u_i",
     )
     local_memory: int = parameter(
-        0,
-        "above 0, Anderson acceleration of these local steps by this number of pairs and one",
+        0, "above 0, Anderson acceleration of these local steps by this number of pairs and one"
     )
     local_chunk: int = parameter(1, "local steps that are one application of the map that is accelerated")
     ergodic: bool = parameter(
-        False,
-        "whether the model is the average of all rounds' means, weighted by eta_t (Theorem 3)",
+        False, "whether the model is the average of all rounds' means, weighted by eta_t (Theorem 3)"
     )
     clip: float | None = parameter(
-        None,
-        "largest distance of a client's z from the public vector that it is sent relative to",
+        None, "largest distance of a client's z from the public vector that it is sent relative to"
     )
     weighted: bool = parameter(False, "whether clients count by their samples, up to `cap`, or all the same")
     cap: int = parameter(1000, CAP_MEANING)
     bits: int = parameter(64, BITS_MEANING)
     memory: int = parameter(
-        0,
-        "tau, of Anderson acceleration: the last tau + 1 rounds are combined; 0 does without",
+        0, "tau, of Anderson acceleration: the last tau + 1 rounds are combined; 0 does without"
     )
     regularisation: float = parameter(
-        0.0,
-        "a ridge for the combination, relative to the Gram matrix's trace; 0 is the bare form",
+        0.0, "a ridge for the combination, relative to the Gram matrix's trace; 0 is the bare form"
     )
     damping: float = parameter(0.0, "which part of a plain step remains in a combination")
     safeguard: bool = parameter(False, "whether residuals have to fall for combinations to be used")

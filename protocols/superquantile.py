@@ -46,7 +46,7 @@ from secagg.errors import ParameterError
 
 
 def tail_weights(losses: ArrayLike, theta: float) -> Vector:
-    """The weights whose weighted mean is the superquantile. Of equal losses, the first ones count first."""
+    """Return the weights whose weighted mean is the superquantile. Of equal losses, the first count first."""
     values = _losses(losses)
     size = tail_size(len(values), theta)
     weights = np.zeros(len(values))
@@ -55,7 +55,7 @@ def tail_weights(losses: ArrayLike, theta: float) -> Vector:
 
 
 def superquantile(losses: ArrayLike, theta: float) -> float:
-    """The mean of the largest losses, as many as a part `theta` of all."""
+    """Return the mean of the part `theta` of all losses that are the largest."""
     return float(tail_weights(losses, theta) @ _losses(losses))
 
 
@@ -63,14 +63,14 @@ def superquantile(losses: ArrayLike, theta: float) -> float:
 
 
 def quadratic_weights(losses: ArrayLike, theta: float, nu: float) -> Vector:
-    """The weights that are smoothed by a quadratic penalty."""
+    """Return the weights that are smoothed by a quadratic penalty."""
     values = _losses(losses)
     shares = quadratic_share(values, quadratic_level(values, theta, nu), theta, nu)
     return shares / tail_size(len(values), theta)
 
 
 def entropic_weights(losses: ArrayLike, theta: float, nu: float) -> Vector:
-    """The weights that are smoothed by their divergence from the uniform ones."""
+    """Return the weights that are smoothed by their divergence from the uniform ones."""
     values = _losses(losses)
     shares = entropic_share(values, entropic_level(values, theta, nu), theta, nu)
     return shares / tail_size(len(values), theta)
@@ -88,7 +88,7 @@ def entropic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> 
 
 
 def _above(losses: ArrayLike, level: float, nu: float) -> Vector:
-    """How far losses are above a level. A level may be anything; beyond all floats, a share is 0 or 1."""
+    """Return how far losses are above a level. The level may be any float; on overflow a share is 0 or 1."""
     with np.errstate(over="ignore"):
         return np.asarray((np.asarray(losses, np.float64) - level) / nu)
 
@@ -244,11 +244,11 @@ class LossTail:
     # --- a client's side ---
 
     def histogram(self, loss: float) -> NDArray[np.uint64]:
-        """One count, for a loss that is a finite number."""
+        """Return one count, for a finite loss."""
         return one_hot(self._clipped(loss), self.edges)
 
     def share(self, loss: float, cut: TailThreshold) -> float:
-        """From 0 to 1, whatever a server says."""
+        """Return the client's share. It is from 0 to 1 for any threshold that a server sends."""
         if self.is_all:
             return 1.0
         own = self._clipped(loss)
@@ -270,9 +270,9 @@ class LossTail:
     # --- the server's side ---
 
     def cut(self, heights: ArrayLike, count: float | None) -> TailThreshold:
-        """From the total of all histograms; `count` is its sum where that is public.
+        """Return the threshold from the total of all histograms; `count` is its sum if that is public.
 
-        Raises `ValueError` where noise has left nothing to read.
+        Raises `ValueError` if noise has left nothing to read.
         """
         match self.rule:
             case TailRule.SHARE:

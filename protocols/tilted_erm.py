@@ -57,8 +57,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
 
     t: float = parameter(1.0, "the tilt; 0 is federated averaging")
     loss_cap: float | None = parameter(
-        None,
-        "largest loss that is told apart; a larger one counts as this. The shift begins here",
+        None, "largest loss that is told apart; a larger one counts as this. The shift begins here"
     )
     least: float = parameter(1e-4, "least weight of a client, where 1 is the average")
     most: float | None = parameter(

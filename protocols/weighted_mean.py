@@ -67,14 +67,14 @@ class WeightedMean:
 
     @cached_property
     def noise(self) -> Plan | None:
-        """Of the one sum in a round."""
+        """The noise of the one sum in a round."""
         if self.privacy is None:
             return None
         goal, promise = self.privacy.per_sum(), self.privacy.promise
         return calibrate_vector(promise=promise, goal=goal, size=self.dim, clip=self.limit)
 
     def spec(self) -> SumSpec:
-        """A sum of its parts alone."""
+        """Return a sum of these parts alone."""
         return SumSpec(parts=self.parts(), promise=None if self.noise is None else self.noise.promise)
 
     @property
@@ -93,7 +93,7 @@ class WeightedMean:
         return (update, Part(name=WEIGHT, size=1, bits=bits, bound=Count(self.cap)))
 
     def weight(self, samples: int) -> float:
-        """From 0 to 1."""
+        """Return the weight of a client, from 0 to 1."""
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
@@ -112,7 +112,7 @@ class WeightedMean:
 
 
 def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
-    """How much a client counts, from 0 to 1: by its samples up to `cap`, or as much as any other."""
+    """Return how much a client counts, from 0 to 1: by its samples up to `cap`, or 1 for all."""
     return min(samples, cap) / cap if weighted else 1.0
 
 
@@ -127,7 +127,7 @@ def norm(vector: Vector) -> float:
 
 
 def clipped(vector: Vector, limit: float) -> Vector:
-    """`vector`, scaled down to the norm `limit` if it is longer."""
+    """Return `vector`, scaled down to the norm `limit` if it is longer."""
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0.0 < largest < math.inf:
         return vector  # the model diverged
