@@ -59,7 +59,7 @@ class OwnModel:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining(Algorithm[ModelState, OwnModel]):
-    """Every client trains alone, from a common start. There is no sum, and a server learns nothing."""
+    """Every client trains alone, from the same model. There is no sum, and the server learns nothing."""
 
     memory_type: ClassVar[type] = OwnModel
 
@@ -126,7 +126,7 @@ class PerFedAvg(AveragingAlgorithm[NoMemory]):
         return self.adapted(model, learner)
 
     def adapted(self, model: Vector, learner: Learner) -> Vector:
-        """`model` after one step on the learner's next batch."""
+        """Return `model` after one step on the learner's next batch."""
         return model - self.alpha * learner.gradient(model)
 
 

@@ -1,4 +1,4 @@
-"""Partial personalisation: some parameters are shared, and the others stay with each client for good.
+"""Partial personalisation: some parameters are shared, and the others never leave each client.
 
 "Federated Learning with Partial Model Personalization". A client's model is w = (u, v): u are the shared
 parameters, which a server keeps and sends, and v are its own, which never leave it. In a round every
@@ -10,8 +10,8 @@ client trains
 and u moves by the mean of the clients' changes of it; or, against corrupt clients, to the geometric median of
 what they come to. A query carries u alone, and a sum has as many numbers as u.
 
-The paper begins with a model that was trained by all together, and ends with every client tuning its v. The
-first is the model that a run starts from, and the last is `finetune`.
+The paper begins with a model that all clients trained together, and ends with each client tuning its v. The
+first is the initial model of a run, and the last is `finetune`.
 
 LG-FedAvg is "Think Locally, Act Globally: Federated Learning with Local and Global Representations". Clients
 train their whole model at once. Only the shared layers, the last ones, are sent and averaged.
@@ -64,10 +64,9 @@ class OwnPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Partial(AveragingAlgorithm[OwnPart]):
-    """Both algorithms, but for the order in which a client trains its two parts.
+    """What both algorithms have in common; they differ in the order in which a client trains its two parts.
 
-    `initial`        the model that all clients start from, of which clients have their own parameters at
-                     first. It is never sent.
+    `initial`  the initial model of all clients. It has their own parameters at first, and is never sent.
     """
 
     memory_type: ClassVar[type] = OwnPart
@@ -129,17 +128,17 @@ class Partial(AveragingAlgorithm[OwnPart]):
         checks.whole("median_steps", self.median_steps, 1, MAX_TIMES)
         self.aggregation  # noqa: B018  # raises what is wrong with the steps
 
-    # --- what is whose ---
+    # --- shared and own parameters ---
 
     @cached_property
     def own(self) -> IndexRanges:
-        """Where a client's own parameters are."""
+        """The indices of a client's own parameters."""
         meaning = 'what of the model stays with each client, such as "output" in a scenario, or "-10:"'
         return parse_index_ranges("personal_part", self.personal_part, self.dim, meaning)
 
     @property
     def shared(self) -> IndexRanges:
-        """Where those are that all share."""
+        """The indices of the shared parameters."""
         return self.own.rest
 
     @cached_property
@@ -148,11 +147,11 @@ class Partial(AveragingAlgorithm[OwnPart]):
         return as_vector(np.zeros(self.own.size) if self.initial is None else self.own.take(self.initial))
 
     def whole(self, shared: Vector, own: Vector) -> Vector:
-        """The model that both parts make."""
+        """Return the model of both parts."""
         return self.shared.join(shared, own)
 
     def kept(self, memory: OwnPart) -> Vector:
-        """The own parameters with which a client begins."""
+        """Return the own parameters with which a client begins."""
         return self.first if memory.values is None or not self.stateful else memory.values
 
     # --- sums ---
@@ -174,11 +173,11 @@ class Partial(AveragingAlgorithm[OwnPart]):
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def counts(self, learner: Learner) -> int:
-        """What a client counts by."""
+        """Return the number that a client counts by."""
         return learner.steps if self.weigh_by == BATCHES else learner.samples
 
     def share(self, learner: Learner) -> float:
-        """How much a client counts in a median, from 0 to 1."""
+        """Return how much a client counts in a median, from 0 to 1."""
         return share_of(self.counts(learner), self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -216,22 +215,22 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @abstractmethod
     def trained(self, learner: Learner, model: Vector) -> Vector:
-        """A client's whole model after a round's local steps."""
+        """Return a client's whole model after a round's local steps."""
 
     def personal(self, memory: OwnPart, model: Vector, learner: Learner) -> Vector:
-        """The shared parameters of `model` with the client's own, tuned."""
+        """Return the shared parameters of `model` with the client's own, tuned."""
         whole = self.own.put(model, self.kept(memory))
         return self.tuned(learner, whole, steps=self.finetune * learner.steps, rate=self.finetune_rate)
 
     def tuned(self, learner: Learner, model: Vector, *, steps: int, rate: float | None) -> Vector:
-        """The model after local steps on a client's own parameters alone."""
+        """Return the model after local steps on a client's own parameters alone."""
         if not steps or not self.own.size:
             return as_vector(model)
         return learner.train(model, self.steering, steps=steps, rate=rate, only=self.own_mask)
 
     @property
     def steering(self) -> Steering:
-        """What holds a client's own parameters back; here, nothing."""
+        """The penalty on a client's own parameters; none by default."""
         return Steering()
 
     @cached_property
@@ -244,7 +243,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
 
 class PartialClient(ClientRound[OwnPart]):
-    """Trains at the first query of a round; all sums are over what came of the shared parameters then."""
+    """It trains at the first query of a round; all sums are over the resulting shared parameters."""
 
     def __init__(self, algorithm: Partial, learner: Learner, memory: OwnPart) -> None:
         self._algorithm = algorithm
@@ -262,7 +261,7 @@ class PartialClient(ClientRound[OwnPart]):
         return algorithm.averaging.contribution(update, algorithm.counts(self._learner))
 
     def _trained_from(self, shared: Vector) -> Vector:
-        """The shared parameters after local steps. It trains once; the first query has where from."""
+        """Return the shared parameters after local steps. It trains once, on the first query."""
         if self._trained is None:
             algorithm = self._algorithm
             start = algorithm.whole(shared, algorithm.kept(self._memory))

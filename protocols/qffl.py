@@ -74,9 +74,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
 
     @property
     def _largest(self) -> float:
-        """The largest stiffness. As a function of the loss, it falls and then rises, or does one of both: it
-        is largest at an end.
-        """
+        """The largest stiffness. It falls and then rises with the loss, so it is largest at an end."""
         assert self.loss_cap is not None
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
@@ -88,12 +86,12 @@ class QFFL(Algorithm[ModelState, NoMemory]):
     # --- weights, in units of the largest one ---
 
     def weight(self, loss: float) -> float:
-        """v, for a loss from floor to cap."""
+        """Return v, for a loss from floor to cap."""
         assert self.loss_cap is not None
         return float((loss / self.loss_cap) ** self.q)
 
     def stiffness(self, loss: float, norm: float) -> float:
-        """h, for an update of that norm."""
+        """Return h, for an update of that norm."""
         assert self.rate is not None
         return self.weight(loss) * (1 + self.q * norm**2 / (self.rate * loss))
 

@@ -95,7 +95,7 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
 
     @property
     def reach(self) -> float:
-        """K * eta: how far a gradient of norm 1 goes in a round."""
+        """K * eta: how far a gradient of norm 1 moves the model in a round."""
         assert self.steps is not None
         assert self.rate is not None
         return self.steps * self.rate

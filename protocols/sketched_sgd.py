@@ -139,7 +139,7 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
 
     @property
     def asked(self) -> int:
-        """Coordinates whose exact values are asked for: all of them, in a model that has no more."""
+        """The number of coordinates whose exact values are asked for, at most all."""
         return min(self.k * self.p2, self.dim)
 
     @property
@@ -148,7 +148,7 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
         return self.clip
 
     def sums(self) -> tuple[Sum, ...]:
-        # No entry is larger than the whole vector, but where many coordinates of one sign fall together.
+        # An entry exceeds the norm of the vector only where many coordinates of one sign share a column.
         table = Part(name=SKETCH, size=self.sketch.size, bits=self.bits, bound=LInf(self.limit))
         values = Part(name=VALUES, size=self.asked, bits=self.bits, bound=L2(self.limit))
         samples = ", and the sum of their samples" if self.weighted else ""

@@ -17,16 +17,16 @@ All that clients have to know of each other is the mean of their z_i: one secure
 stay with them. The sum is of z_i minus a public vector, the last mean (where u is common: u), bounded by
 `clip`; a z_i that is further away is moved to that distance, and the client goes on with what it sent.
 
-Who takes part. The mean is that of the clients in the round's sum, as in the chapter's released scripts. Who
+Participation. The mean is that of the clients in the round's sum, as in the chapter's released scripts. Who
 was not counted keeps its state, and completes its last step with the next mean that it receives. (A mean over
 the last z_i of all clients, updated by differences, would count a client that left in all later rounds.)
 
 Acceleration. With `memory` = tau above 0, Anderson's combination of the last tau + 1 rounds, from the round
 on in which there are more of them. Where u is common, the server combines what it has, and nothing more is
-sent. Otherwise the tau + 1 newest entries of the Gram matrix of all clients' residuals ride in the round's
+sent. Otherwise the tau + 1 newest entries of the Gram matrix of all clients' residuals are in the round's
 own sum (see splitting_acceleration.py); the next query has weights, and clients combine their own images.
 Except for rounding, it is exactly what a party with the states of all clients would compute: with a tau of 5
-and more the bare form multiplies that by a million, even the rounding of floats, and wants `regularisation`.
+and more the bare form multiplies that by a million, even the rounding of floats, and needs `regularisation`.
 
 A combination that leads further than four times `clip` from the last image is not taken: it comes of
 residuals that were clipped. With a `clip` as generous as 64 bits allow, that does not happen.
@@ -91,7 +91,7 @@ _ROW_REVEALS: Final = (
 
 @dataclass(frozen=True)
 class SplittingState:
-    """What the server knows.
+    """The server's state.
 
     `step`     rounds that were completed.
     `mean`     of the clients' z in the last of them: the model.
@@ -111,7 +111,7 @@ class SplittingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Algorithm[SplittingState, SplittingMemory]):
-    """The grand scheme."""
+    """The scheme (42)-(44), with all its settings."""
 
     memory_type: ClassVar[type] = SplittingMemory
     state_type: ClassVar[type] = SplittingState
