@@ -10,8 +10,7 @@ the machine `FAILED` for good; `leave()` then gives the one frame that may still
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -20,24 +19,22 @@ from numpy.typing import ArrayLike
 
 from secagg import errors, events, refusals
 from secagg import messages as m
-from secagg.bitmap import PositionSet, pack_positions
+from secagg.bitmap import PositionSet
 from secagg.budget import check_priced
-from secagg.cohort import Circle, invitation_digest
+from secagg.cohort import Circle, invitation_digest, pack_neighbours
 from secagg.errors import SERVER
 from secagg.events import ClientStep
 from secagg.groups import GroupBook
 from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.introduction import Introduction, fewest_contributors
-from secagg.keys import EnvelopeCipher, Identity, OneTime
+from secagg.keys import Identity, OneTime
 from secagg.masking import put_on
-from secagg.masks import SEED_BYTES, KeyStream
 from secagg.memory import AnswerEntry, Memory
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
-from secagg.records import Advert, Format, Parcel, parse_parcels, parse_signatures
+from secagg.records import Advert, Format, parse_signatures
 from secagg.registry import Registry, check_identity
-from secagg.ring import Residues
-from secagg.shamir import all_shares
+from secagg.share_exchange import ShareExchange
 from secagg.spec import Table
 from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ClientState, next_state
@@ -101,14 +98,13 @@ class ClientMachine(OneTime):
         self._identity = identity
         self._registry = registry
         self._hooks = hooks
-        self._random = hooks.random
         self._groups = GroupBook(table, memory)
         self._state = ClientState.NEW
         self._invited = b""
         self._context = b""  # of the next message: empty, the invitation's digest, the session id
         self._last_sum = -1
         self._last_kind: tuple[str, int] | None = None  # kind and round of the last sum, if we saw its query
-        self._vault = Vault(owner=member, sums=0, random=self._random)
+        self._vault = Vault(owner=member, sums=0, random=self._hooks.random)
         self._session_open = False
         self._question: Question | None = None
         self._survivors = PositionSet()
@@ -145,9 +141,9 @@ class ClientMachine(OneTime):
         """
         question = self._require_asked(sum_index)
         try:
-            noise = self._removable_noise(question)
-            encoded = question.encoding.encode(values, self._rounding(question), noise=noise)
-            residues = self._transformed(question, encoded.residues)
+            noise = question.noise_streams(self._vault.noise_seeds(question.sum_index), self._position)
+            encoded = question.encoding.encode(values, self._hooks.rounding_stream(question), noise=noise)
+            residues = self._hooks.transformed(question, encoded.residues)
             self._remember(question)
             mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
             put_on(residues, question, position=self._position, mask_key=mask_key, self_mask=self_mask)
@@ -160,22 +156,6 @@ class ClientMachine(OneTime):
         self._state = ClientState.MASKED
         frame = m.MaskedInput(self._context, question.sum_index, data).encode()
         return Answer(frame, encoded.clipped)
-
-    def _rounding(self, question: Question) -> KeyStream:
-        """What rounds the values, and draws the noise that stays."""
-        if self._hooks.rounding is not None:
-            return self._hooks.rounding(question)
-        return KeyStream(self._random(SEED_BYTES))
-
-    def _transformed(self, question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
-        transform = self._hooks.transform
-        return residues if transform is None else transform(question, residues)
-
-    def _removable_noise(self, question: Question) -> list[KeyStream]:
-        """A stream for every component of which others hold shares."""
-        secrets = self._vault.noise_seeds(question.sum_index)[: question.spec.seeds]
-        layers = enumerate(secrets, start=1)
-        return [KeyStream(question.noise_seed(seed, self._position, layer)) for layer, seed in layers]
 
     def decline(self, sum_index: int) -> bytes:
         """Sit the current query out. The frame tells the server not to wait."""
@@ -239,7 +219,7 @@ class ClientMachine(OneTime):
         self._context = self._invited = invitation_digest(frame)
         seeds = self._table.seeds
         self._form = Format(message.sums, signed=self._identity is not None, seeds=seeds)
-        self._vault = Vault(owner=self.member, sums=message.sums, random=self._random, seeds=seeds)
+        self._vault = Vault(owner=self.member, sums=message.sums, random=self._hooks.random, seeds=seeds)
         self._advert = self._make_advert()
         return ClientStep((m.Advertisement(self._context, self._advert.encode()).encode(),))
 
@@ -271,58 +251,26 @@ class ClientMachine(OneTime):
         self._cohort = cohort
         self._position = cohort.position[self.member]
         self._least = fewest_contributors(cohort, self._policy)
-        return ClientStep((self._deal(),))
-
-    def _deal(self) -> bytes:
-        """Shares of all one-time secrets for the whole neighbourhood; we keep our own."""
-        cohort = self._cohort
-        plaintexts = self._vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
-        channel = self._vault.channel(cohort.session)
-        envelopes = []
-        for position, text in zip(cohort.neighbourhood, plaintexts, strict=True):
-            if position == self._position:
-                self._vault.hold(position, text)
-                continue
-            peer = cohort.adverts[position]
-            envelopes.append(channel.seal(text, receiver=peer.member, receiver_key=peer.channel_key))
+        envelopes = self._exchange().seal_shares()
         signature = self._sign("key list", cohort.session)
-        return m.Shares(self._context, b"".join(envelopes), signature).encode()
+        return ClientStep((m.Shares(self._context, envelopes, signature).encode(),))
+
+    def _exchange(self) -> ShareExchange:
+        return ShareExchange(self.member, self._cohort, self._vault, self._form, self._registry)
 
     def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
-        parcels = parse_parcels(message.parcels, self._form, most=len(self._cohort.neighbourhood))
-        for parcel in parcels:
-            refusals.check_parcel_sender(parcel, self._cohort, self.member)
-            if self._registry is not None:
-                refusals.check_parcel_signature(parcel, self._cohort, self._registry)
-        channel = self._vault.channel(self._cohort.session)
-        lost = [parcel.sender for parcel in parcels if not self._open_parcel(parcel, channel)]
-        position = self._cohort.position
-        self._sharers = {self._position, *(position[parcel.sender] for parcel in parcels)}
+        self._sharers, lost = self._exchange().open_parcels(message.parcels)
         refusals.check_sharers(self._sharers, self._cohort, self._least)
         self._vault.forget_channel()
         joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
         return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
 
     def _report(self, lost: Sequence[int]) -> tuple[bytes, ...]:
-        """Tell the server whose envelopes did not open, so that it can do without them in time."""
+        """Report the dealers whose envelopes did not open, so that the server excludes them in time."""
         if not lost:
             return ()
-        return (m.Lost(self._context, self._pack_around(self._cohort.position[k] for k in lost)).encode(),)
-
-    def _pack_around(self, positions: Iterable[int]) -> bytes:
-        """A bitmap of places in our neighbourhood."""
-        around = self._cohort.neighbourhood
-        return pack_positions((bisect_left(around, position) for position in positions), len(around))
-
-    def _open_parcel(self, parcel: Parcel, channel: EnvelopeCipher) -> bool:
-        """Keep the shares in the envelope; False where it does not open, or holds no shares."""
-        position = self._cohort.position[parcel.sender]
-        key = self._cohort.adverts[position].channel_key
-        plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
-        if plaintext is None or not all_shares(plaintext):
-            return False
-        self._vault.hold(position, plaintext)
-        return True
+        dealers = pack_neighbours(self._cohort, (self._cohort.position[dealer] for dealer in lost))
+        return (m.Lost(self._context, dealers).encode(),)
 
     # --- one sum ---
 
@@ -418,7 +366,7 @@ class ClientMachine(OneTime):
         self._groups.confirm(question.query.kind, question.query.round, self._survivors)
         self._memory.note_confirmed(self._cohort.session, question.sum_index, len(self._survivors))
         self._question = None
-        dealers = self._pack_around(shares)
+        dealers = pack_neighbours(self._cohort, shares)
         reveal = m.Reveal(self._context, question.sum_index, dealers, b"".join(shares.values()))
         return ClientStep((reveal.encode(),), (events.Confirmed(question.sum_index, len(self._survivors)),))
 

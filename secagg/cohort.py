@@ -5,11 +5,13 @@ The server knows all clients. So does a client of a complete graph; a client of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from secagg.bitmap import pack_positions
 from secagg.hashing import digest
 from secagg.records import ID_BYTES, Advert
 
@@ -91,3 +93,9 @@ class Neighbourhood:
 
 
 Circle: TypeAlias = Cohort | Neighbourhood  # what one party knows of a cohort
+
+
+def pack_neighbours(cohort: Circle, positions: Iterable[int]) -> bytes:
+    """Return a bitmap over the neighbourhood, with a bit set for each of `positions`."""
+    around = cohort.neighbourhood
+    return pack_positions((bisect_left(around, position) for position in positions), len(around))

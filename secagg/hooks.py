@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from secagg.keys import Random
-from secagg.masks import KeyStream
+from secagg.masks import SEED_BYTES, KeyStream
 from secagg.messages import Message
 from secagg.question import Question
 from secagg.ring import Residues
@@ -39,6 +39,14 @@ class ClientHooks:
     rounding: Rounding | None = None
     transform: Transform | None = None
     on_message: Callable[[type[Message]], None] | None = None
+
+    def rounding_stream(self, question: Question) -> KeyStream:
+        """Return the stream that rounds the answer, and draws the noise that stays in the total."""
+        return KeyStream(self.random(SEED_BYTES)) if self.rounding is None else self.rounding(question)
+
+    def transformed(self, question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
+        """Return the residues to mask."""
+        return residues if self.transform is None else self.transform(question, residues)
 
 
 @dataclass(frozen=True, kw_only=True)

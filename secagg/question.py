@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from secagg.cohort import Circle
 from secagg.encoding import Encoding
 from secagg.hashing import digest
 from secagg.keys import hkdf, mask_context, noise_info
+from secagg.masks import KeyStream
 from secagg.messages import Query
 from secagg.spec import SumSpec
 
@@ -67,6 +68,11 @@ class Question:
         """Of the key stream of one removable component."""
         info = noise_info(self.mask_context, self.cohort.ids[position], layer)
         return hkdf(secret, salt=self.cohort.session, info=info)
+
+    def noise_streams(self, secrets: Sequence[bytes], position: int) -> list[KeyStream]:
+        """Return a key stream for each removable component of the noise of the client at `position`."""
+        layers = enumerate(secrets[: self.spec.seeds], start=1)
+        return [KeyStream(self.noise_seed(secret, position, layer)) for layer, secret in layers]
 
     @property
     def least_survivors(self) -> int:

@@ -16,11 +16,10 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
-from secagg import errors, events
+from secagg import errors, events, stage_checks
 from secagg import messages as m
 from secagg.admission import Admission, Attendance
 from secagg.bitmap import PositionSet
-from secagg.budget import check_priced
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.expansion import Expander, OneProcess
@@ -34,7 +33,6 @@ from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.tally import Tally
 from secagg.thresholds import MAX_COMPLETE, Trust, liars_around
-from secagg.topology import lay_out
 from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
 
 NONCE_BYTES: Final = 32
@@ -63,14 +61,8 @@ class ServerMachine:
         expander: Expander | None = None,
         hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
-        params.check()
+        stage_checks.check_session(table, params, registry)
         self._params = params
-        if (registry is not None) != (self._params.trust is Trust.MALICIOUS):
-            raise errors.ParameterError("a registry is needed under malicious_server, and only there")
-        table.check_fits(params.max_cohort)
-        table.check_colluders(params.corrupt)
-        check_priced(table)
-        _check_noise_planned(table, params.max_cohort)
         self._hooks = hooks
         self._table = table
         self._expander = expander or OneProcess()
@@ -78,7 +70,7 @@ class ServerMachine:
         self._state = _S.INVITING
         self._attendance = Attendance()
         self._stranded: set[int] = set()
-        self._untold: list[int] = []  # of those, whom no event has named yet
+        self._unreported: list[int] = []  # stranded clients that no event has named yet
         self._agenda = Agenda(table, params.sums)
         self.invitation = self._make_invitation()
         self._invited = self._context = invitation_digest(self.invitation)
@@ -139,9 +131,9 @@ class ServerMachine:
 
     @property
     def around(self) -> Counter[tuple[int, int]]:
-        """Of clients that revealed in the last sum: around how many so many were asked, and so many survived.
+        """(neighbours asked, neighbours that survived) -> clients that revealed shares in the last sum.
 
-        The length of what they sent follows from it.
+        The length of a client's message follows from these two numbers.
         """
         graph, tally = self._topology.graph, self._tally
         asked, survived = graph.present_around(tally.question.roster), graph.present_around(tally.survivors)
@@ -189,14 +181,14 @@ class ServerMachine:
         """Begin a sum. Raises `CohortChanged` if its group has lost a client, before any is asked."""
         self._require(_S.READY)
         self._agenda.check(kind, payload, round_number)
-        self._part_with_stranded()
+        self._note_stranded()
         question, frame = self._make_question(kind, payload, round_number)
         self._agenda.note(question.query)
         self._tally = Tally(
             question, self._topology.graph, corrupt=self._params.corrupt, expander=self._expander
         )
         self._enter(_S.MASKING, self._ids(question.roster))
-        return ServerStep((self._to(question.roster, frame),), self._tell())
+        return ServerStep((self._to(question.roster, frame),), self._stranded_event())
 
     def close_stage(self) -> ServerStep:
         """End the current stage with the clients that have answered."""
@@ -216,7 +208,7 @@ class ServerMachine:
             in_setup = stage in (_S.INVITING, _S.SHARING)
             step = self._fail(error) if in_setup else self._abort(error)
         absent = (events.Missing(missing, stage.value),) if missing else ()
-        return ServerStep(step.outgoing, (*absent, *self._tell(), *step.events))
+        return ServerStep(step.outgoing, (*absent, *self._stranded_event(), *step.events))
 
     def abandon(self) -> ServerStep:
         """Give the current sum up, whatever its stage: nothing is released, the session lives on."""
@@ -228,9 +220,9 @@ class ServerMachine:
         """End the session and tell all clients."""
         if self._state in (_S.ENDED, _S.FAILED):
             return ServerStep()
-        told = self._attendance.here(self._admission.advertised)
+        receivers = self._attendance.here(self._admission.advertised)
         self._state = _S.ENDED
-        return ServerStep((Outgoing(told, m.Farewell(self._invited).encode()),))
+        return ServerStep((Outgoing(receivers, m.Farewell(self._invited).encode()),))
 
     # --- gates ---
 
@@ -284,12 +276,7 @@ class ServerMachine:
 
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
-        if present < self._params.min_cohort:
-            raise errors.TooFewClients.only(present, "came", self._params.min_cohort)
-        try:
-            self._topology = lay_out(self._params, present, self._hooks.random)
-        except errors.ParameterError as error:
-            raise errors.TooFewClients(str(error), present=present) from None
+        self._topology = stage_checks.topology_for(present, self._params, self._hooks.random)
         self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
         self._context = self._cohort.session
         self._enter(_S.SHARING, self._cohort.ids)
@@ -297,11 +284,9 @@ class ServerMachine:
         return ServerStep(tuple(packet for packet in outgoing if packet.receivers))
 
     def _close_sharing(self) -> ServerStep:
-        self._part_with_stranded()
-        present, least = len(self._admission.shared) - len(self._stranded), self._topology.least
-        if present < least:
-            what = "dealt shares and keep enough neighbours" if self._stranded else "dealt shares"
-            raise errors.TooFewClients.only(present, what, least)
+        self._note_stranded()
+        dealt, stranded = len(self._admission.shared), len(self._stranded)
+        stage_checks.check_dealt(dealt, stranded=stranded, least=self._topology.least)
         self._enter(_S.READY)
         graph = self._topology.graph
         outgoing = tuple(
@@ -311,52 +296,39 @@ class ServerMachine:
         )
         self._admission.forget_envelopes()
         ready = events.SessionReady(self._context, self.members, self._cohort.threshold, graph.neighbours)
-        return ServerStep(outgoing, (*self._tell(), ready))
+        return ServerStep(outgoing, (*self._stranded_event(), ready))
 
-    def _part_with_stranded(self) -> None:
-        """On a ring, ask no more of members whose neighbours have gone: their masks could not be removed."""
+    def _note_stranded(self) -> None:
+        """On a ring, stop asking members whose neighbours have gone: their masks could not be removed."""
         stranded = self._topology.stranded(PositionSet(self._positions(self.members)))
-        self._untold += sorted(self._cohort.ids[position] for position in stranded)
-        self._stranded.update(self._untold)
+        self._unreported += sorted(self._cohort.ids[position] for position in stranded)
+        self._stranded.update(self._unreported)
 
-    def _tell(self) -> tuple[ServerEvent, ...]:
-        """Who was stranded since the last time, which no failure in between must swallow."""
-        told, self._untold = tuple(self._untold), []
-        return (events.Stranded(told),) if told else ()
+    def _stranded_event(self) -> tuple[ServerEvent, ...]:
+        """Report the clients stranded since the last report; a failure in between must not lose them."""
+        stranded, self._unreported = tuple(self._unreported), []
+        return (events.Stranded(stranded),) if stranded else ()
 
     def _close_masking(self) -> ServerStep:
-        survivors, least = self._tally.fix_survivors(), self._topology.least
-        question = self._tally.question
-        least = max(least, question.least_survivors)
-        if len(survivors) < least:
-            raise errors.TooFewClients.only(len(survivors), "sent inputs", least)
-        if question.later_in_group and survivors != question.roster:
-            raise errors.CohortChanged("a client left in the midst of a group")
-        self._tally.check_reach(survivors, self._cohort.threshold)
-        if not self._topology.graph.joins(survivors):
-            raise errors.TooFewClients(
-                "the drop-outs cut the ring apart; each part would show its own sum", present=len(survivors)
-            )
+        survivors, question = self._tally.fix_survivors(), self._tally.question
+        stage_checks.check_survivors(survivors, self._tally, self._topology)
         stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
-        bitmap = survivors.pack(self._cohort.size)
-        frame = m.Survivors(self._context, question.sum_index, bitmap).encode()
+        frame = m.Survivors(self._context, question.sum_index, survivors.pack(self._cohort.size)).encode()
         return ServerStep((self._to(survivors, frame),))
 
     def _close_confirming(self) -> ServerStep:
-        confirmations, least = self._tally.confirmations, self._cohort.threshold
-        if len(confirmations) < least:
-            raise errors.TooFewClients.only(len(confirmations), "confirmed", least)
-        signers = tuple(sorted(confirmations))
+        confirmations = self._tally.confirmations
+        stage_checks.check_enough(len(confirmations), "confirmed", self._cohort.threshold)
+        signers = sorted(confirmations)
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
         self._enter(_S.UNMASKING, self._ids(signers))
         frame = m.Confirmations(self._context, self._tally.question.sum_index, blob).encode()
         return ServerStep((self._to(signers, frame),))
 
     def _close_unmasking(self) -> ServerStep:
-        tally, least = self._tally, self._cohort.threshold
-        if len(tally.revealed) < least:
-            raise errors.TooFewClients.only(len(tally.revealed), "revealed shares", least)
+        tally = self._tally
+        stage_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
         total, wrong = tally.unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
         self._enter(_S.READY)
@@ -373,13 +345,12 @@ class ServerMachine:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
         least = max(self._topology.least, self._table[kind].least_roster)
-        if len(roster) < least:
-            raise errors.TooFewClients.only(len(roster), "are left", least)
+        stage_checks.check_enough(len(roster), "are left", least)
         bitmap = roster.pack(self._cohort.size)
         query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
-        digest, spec = query_digest(frame), self._table[kind]
-        return Question(self._cohort, spec, query, digest, roster, later is not None), frame
+        spec = self._table[kind]
+        return Question(self._cohort, spec, query, query_digest(frame), roster, later is not None), frame
 
     def _abort(self, error: errors.SumFailed) -> ServerStep:
         """Release nothing, close the group, keep the session."""
@@ -389,19 +360,15 @@ class ServerMachine:
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
-                if isinstance(dealer.peer, int) and (dealer.proven or self._few_enough_to_leave_out(error)):
+                if isinstance(dealer.peer, int) and stage_checks.is_excluded(dealer, error, self._params):
                     happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()
         return ServerStep((self._to(question.roster, closed),), tuple(happened))
 
-    def _few_enough_to_leave_out(self, error: errors.Unrecoverable) -> bool:
-        """Whether there are no more suspects than corrupt clients: then the session does without them."""
-        return len(error.dealers) <= self._params.corrupt
-
     def _fail(self, error: errors.SumFailed) -> ServerStep:
-        farewell = self.end()
+        outgoing = self.end().outgoing
         self._state = _S.FAILED
-        return ServerStep(farewell.outgoing, (events.SessionFailed(error),))
+        return ServerStep(outgoing, (events.SessionFailed(error),))
 
     # --- small helpers ---
 
@@ -424,11 +391,3 @@ class ServerMachine:
 
     def _to(self, positions: Iterable[int], frame: bytes) -> Outgoing:
         return Outgoing(self._attendance.here(self._cohort.ids[p] for p in positions), frame)
-
-
-def _check_noise_planned(table: Table, max_cohort: int) -> None:
-    for kind, spec in table.items():
-        if spec.promise is not None and spec.promise.clients < max_cohort:
-            raise errors.ParameterError(
-                f"the noise of {kind!r} is planned for {spec.promise.clients} clients, not for {max_cohort}"
-            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ class RecordingClient(InsecureSeededClient):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._random = self._drawn = Drawn(self._random)
+        self._drawn = Drawn(self._hooks.random)
+        self._hooks = replace(self._hooks, random=self._drawn)
         self.inputs: dict[int, dict[str, Any]] = {}
         self.questions: dict[int, Question] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -55,7 +56,8 @@ def opened(
         members=range(clients),
     )
     for member, machine in machines.items():
-        machine._random = SeededRandom(b"noise machines", bytes([member]))
+        random = SeededRandom(b"noise machines", bytes([member]))
+        machine._hooks = replace(machine._hooks, random=random)
     session = LocalSession(
         server,
         machines,

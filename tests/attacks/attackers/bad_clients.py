@@ -115,7 +115,7 @@ class ForgingDealer(ClientMachine):
     """Deals proper shares of improper secrets. `shift` is what believing them adds to a total."""
 
     def _make_advert(self) -> Advert:
-        decoys = {k: self._random(shamir.SECRET_BYTES) for k in range(self._form.sums)}
+        decoys = {k: self._hooks.random(shamir.SECRET_BYTES) for k in range(self._form.sums)}
         self._vault = self._forging = _ForgingVault.over(self._vault, decoys)
         self.shift: tuple[Residues, ...] = ()
         return super()._make_advert()

@@ -1,0 +1,63 @@
+"""The client's side of the exchange of secret shares: it seals shares for its neighbours and opens theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from secagg import refusals
+from secagg.cohort import Circle
+from secagg.keys import EnvelopeCipher
+from secagg.records import Format, Parcel, parse_parcels
+from secagg.registry import Registry
+from secagg.shamir import all_shares
+from secagg.vault import Vault
+
+
+@dataclass(frozen=True)
+class ShareExchange:
+    """One client in the exchange of shares with its neighbourhood."""
+
+    member: int
+    cohort: Circle
+    vault: Vault = field(repr=False)
+    form: Format
+    registry: Registry | None
+
+    def seal_shares(self) -> bytes:
+        """Deal shares of all one-time secrets; keep our own, and return envelopes for the neighbours."""
+        cohort = self.cohort
+        plaintexts = self.vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
+        channel = self.vault.channel(cohort.session)
+        envelopes = []
+        for position, text in zip(cohort.neighbourhood, plaintexts, strict=True):
+            if position == cohort.position[self.member]:
+                self.vault.hold(position, text)
+                continue
+            peer = cohort.adverts[position]
+            envelopes.append(channel.seal(text, receiver=peer.member, receiver_key=peer.channel_key))
+        return b"".join(envelopes)
+
+    def open_parcels(self, blob: bytes) -> tuple[set[int], list[int]]:
+        """Return the positions of all clients that dealt shares, and the ids whose envelopes did not open.
+
+        Raises what `refusals` raise about a parcel, before any is opened.
+        """
+        parcels = parse_parcels(blob, self.form, most=len(self.cohort.neighbourhood))
+        for parcel in parcels:
+            refusals.check_parcel_sender(parcel, self.cohort, self.member)
+            if self.registry is not None:
+                refusals.check_parcel_signature(parcel, self.cohort, self.registry)
+        channel = self.vault.channel(self.cohort.session)
+        lost = [parcel.sender for parcel in parcels if not self._open(parcel, channel)]
+        position = self.cohort.position
+        return {position[self.member], *(position[parcel.sender] for parcel in parcels)}, lost
+
+    def _open(self, parcel: Parcel, channel: EnvelopeCipher) -> bool:
+        """Keep the shares in the envelope. Return False if it does not open or holds no shares."""
+        position = self.cohort.position[parcel.sender]
+        key = self.cohort.adverts[position].channel_key
+        plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
+        if plaintext is None or not all_shares(plaintext):
+            return False
+        self.vault.hold(position, plaintext)
+        return True
