@@ -35,14 +35,14 @@ from sims.runtime.session import SessionFactory, SessionPlan, SumSession
 from sims.runtime.setting import Setting, check_cohort, with_budget
 
 
-class JobResult(Protocol):
-    """The result or exception of one client's job."""
+class PreparedAnswer(Protocol):
+    """The result of one client's job; `result` raises what the job raised."""
 
     def result(self) -> Any: ...
 
 
 # Runs the jobs of many clients at once, such as `fl.crowd.Crowd.together`.
-Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, JobResult]]
+Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, PreparedAnswer]]
 
 
 class SessionChannel:
@@ -65,7 +65,7 @@ class SessionChannel:
         self._setting = with_budget(setting, algorithm)
         self._make_session = make_session
         self._together: Together | None = getattr(learners, "together", None)
-        self._prepared: Mapping[int, JobResult] = {}
+        self._prepared: Mapping[int, PreparedAnswer] = {}
         self.participants = {
             member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()

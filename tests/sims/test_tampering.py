@@ -321,7 +321,7 @@ def test_clients_that_do_not_exist_cannot_tamper(make: Make) -> None:
 
 
 def test_tampering_that_is_unknown() -> None:
-    with pytest.raises(TrainingError, match="no tampering 'lie'; choose one of overflow, wrap"):
+    with pytest.raises(TrainingError, match=r"no tampering 'lie'\. Available: overflow, wrap"):
         tampering("lie", {1}, 0)
     with pytest.raises(TrainingError, match="by a whole number"):
         Multiply(factor=0.5)  # type: ignore[arg-type]
