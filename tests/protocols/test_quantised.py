@@ -201,8 +201,9 @@ def test_what_lies_far_below_the_first_level_does_not_move_the_model() -> None:
     assert not run.model.any()
     run.round()
     assert run.model.any()
-    kept, _ = ran(quantised(adaptive=False), sending(unlike(0.1)), 1)
-    assert kept.model.any()  # on a fixed scale it does
+    # On a fixed scale it does, unless all numbers are rounded to zero: about once in thirty without a seed.
+    kept, _ = ran(quantised(adaptive=False), sending(unlike(0.1)), 1, insecure_seed=b"far below")
+    assert kept.model.any()
 
 
 def remainders(channel: SessionChannel) -> list[Vector | None]:
