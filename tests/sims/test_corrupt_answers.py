@@ -126,7 +126,7 @@ def test_where_it_stands_in_what_it_draws_is_saved() -> None:
 
 @pytest.mark.parametrize("kind", ["label-flip", "omniscient"])
 def test_what_makes_no_other_message_is_refused(kind: str) -> None:
-    with pytest.raises(TrainingError, match="another message of an honest one"):
+    with pytest.raises(TrainingError, match="only an attack on messages can corrupt answers"):
         corrupt_learners(quadratic(), ATTACKS[kind](), BAD, 0, answers=True)
 
 
