@@ -1,7 +1,7 @@
-"""The server's side of set-up: whose keys are accepted, and who dealt shares.
+"""The server's record of its clients: whose keys and shares it accepted, and who answered or left.
 
-An honest server checks what honest clients would refuse, so that one bad client is turned away alone
-instead of stopping the session.
+An honest server checks what honest clients would refuse. So it excludes a bad client alone, and the session
+goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg.topology import Graph, Topology
 
 
 class Admission:
-    """Collects adverts, then envelopes."""
+    """Collects the adverts of clients, then their envelopes, then reports of envelopes that did not open."""
 
     def __init__(self, form: Format, *, context: bytes, registry: Registry | None, most: int) -> None:
         self._form = form
@@ -76,7 +76,7 @@ class Admission:
         self._keys.update(keys)
 
     def key_lists(self, topology: Topology, *, invitation: bytes) -> tuple[Cohort, list[Outgoing]]:
-        """The cohort, and the frames that announce it."""
+        """Return the cohort and the frames that announce it."""
         adverts = tuple(self._adverts[member] for member in self.advertised)
         if topology.is_ring:
             return self._ring(adverts, topology, invitation)
@@ -88,7 +88,7 @@ class Admission:
     def _ring(
         self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
     ) -> tuple[Cohort, list[Outgoing]]:
-        """Each client gets the adverts of its neighbours, and its own."""
+        """Give each client the adverts of its neighbours and its own."""
         size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
         neighbours = topology.graph.neighbours
         session = ring_session_id(
@@ -115,7 +115,7 @@ class Admission:
         self._signatures[sender] = message.signature
 
     def parcels_for(self, receiver: int, cohort: Cohort, graph: Graph) -> bytes:
-        """The envelopes that its neighbours sealed for `receiver`."""
+        """Return the envelopes that its neighbours sealed for `receiver`."""
         position, parcels = cohort.position[receiver], []
         for peer, place in zip(graph.neighbourhood(position), graph.places(position), strict=True):
             sender = cohort.ids[peer]
@@ -138,7 +138,7 @@ class Admission:
         self._lost.update(cohort.ids[around[place]] for place in places)
 
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
-        """Dealers of whom more clients than may be lying say that their envelope did not open."""
+        """Return the dealers whose envelopes, by the reports of more clients than may lie, did not open."""
         return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))
 
 
@@ -148,8 +148,8 @@ class Attendance:
     def __init__(self) -> None:
         self.gone: set[int] = set()
         self.answered: set[int] = set()  # in this stage
-        self._asked: frozenset[int] | None = None  # None: anybody may answer
-        self._waiting: set[int] = set()  # of those asked, who has neither answered nor gone
+        self._asked: frozenset[int] | None = None  # None: any client may answer
+        self._waiting: set[int] = set()  # asked, and neither answered nor gone
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ class Attendance:
         return self._asked is not None and not self._waiting
 
     def here(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Those of `members` that have not gone."""
+        """Return those of `members` that have not gone."""
         return tuple(member for member in members if member not in self.gone)
 
     def expect(self, asked: Iterable[int]) -> None:
@@ -182,6 +182,6 @@ class Attendance:
         self._waiting.discard(sender)
 
     def lose(self, member: int) -> None:
-        """It is gone for good."""
+        """Note that a client is gone for good."""
         self.gone.add(member)
         self._waiting.discard(member)

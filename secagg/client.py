@@ -1,11 +1,11 @@
-"""The client's machine: frames in, frames and events out. No sockets, no clock.
+"""The client of one session as a state machine: frames in, frames and events out. No sockets, no clock.
 
     step = client.receive(frame)          # send step.frames, look at step.events
     answer = client.answer(asked.sum_index, values)      # after an Asked event; send answer.frame
 
-Every frame passes three gates: the decoder (is it well-formed?), the table of moves (may it come now?) and
-the refusals (does it offer what this client insists on?). Any failure raises, erases all secrets and leaves
-the machine `FAILED` for good; `leave()` then gives the one frame that may still be sent.
+Each frame is checked three times: by the decoder (is it well-formed?), by the table of transitions (is it
+allowed now?) and by the refusals (does it meet this client's policy?). Any failure raises, erases all secrets
+and leaves the machine `FAILED` for good; `leave()` then returns the one frame that may still be sent.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ClientState, next_state
 from secagg.vault import Vault
 
-_OVERHEAD: Final = 256  # generous room for a frame's small fields
+_OVERHEAD: Final = 256  # enough for the small fields of a frame
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A masked input to send, and which parts had to be clipped (which stays here).
+    """What `ClientMachine.answer` returns: a masked input to send, and which parts were clipped.
 
-    What `ClientMachine.answer` returns.
+    The latter never leaves the client.
     """
 
     frame: bytes = field(repr=False)
@@ -58,8 +58,8 @@ class ClientMachine(OneTime):
     """One client in one session.
 
     `receive` takes frames of the server and returns frames to send and events; `answer` and `decline` are for
-    an `Asked` among these. Raises `LocalError` where its parameters do not fit together, and `PeerError` for
-    whatever a client refuses; after that it is `FAILED` for good.
+    an `Asked` among these. Raises `LocalError` if its parameters do not fit together, and `PeerError` for
+    a message that it refuses; after that it is `FAILED` for good.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -119,7 +119,7 @@ class ClientMachine(OneTime):
     # --- the four calls ---
 
     def receive(self, frame: bytes) -> ClientStep:
-        """Take one frame from the server. Raises `PeerError` and fails on anything but a legal move."""
+        """Take one frame from the server. Raises `PeerError` and fails unless the frame is allowed."""
         if self._hooks.on_message is not None:
             self._hooks.on_message(m.message_type(frame, sender=SERVER))
         try:
@@ -136,8 +136,8 @@ class ClientMachine(OneTime):
         """Encode and mask the values for the query of sum `sum_index`, once.
 
         Raises `StateError` if that query is no longer the current one: values belong to one question.
-        Raises `InputError` and changes nothing if they do not match the spec. The server learns nothing but
-        that this client answered, until enough clients agree on who did.
+        Raises `InputError` and changes nothing if they do not match the spec. Until enough clients agree on
+        who answered, the server learns only that this client did.
         """
         question = self._require_asked(sum_index)
         try:
@@ -149,7 +149,7 @@ class ClientMachine(OneTime):
             put_on(residues, question, position=self._position, mask_key=mask_key, self_mask=self_mask)
             data = question.encoding.pack(residues)
         except errors.InputError:
-            raise  # the caller's mistake, and nothing has left: it may try again
+            raise  # the caller's mistake, and nothing was sent: it may try again
         except BaseException:
             self._stop(ClientState.FAILED)
             raise
@@ -158,17 +158,17 @@ class ClientMachine(OneTime):
         return Answer(frame, encoded.clipped)
 
     def decline(self, sum_index: int) -> bytes:
-        """Sit the current query out. The frame tells the server not to wait."""
+        """Decline the current query. Return a frame that keeps the server from waiting."""
         self._require_asked(sum_index)
         return self._decline(sum_index)
 
     def leave(self) -> bytes:
-        """End the session on this side, in any state. The frame is the last one to send."""
+        """End the session on this side, in any state. Return the last frame to send."""
         if self._state not in (ClientState.ENDED, ClientState.FAILED):
             self._stop(ClientState.ENDED)
         return m.Leave(self._context).encode()
 
-    # --- gates ---
+    # --- checks of each frame ---
 
     @cached_property
     def frame_limit(self) -> int:
@@ -198,7 +198,7 @@ class ClientMachine(OneTime):
         }
 
     def _stop(self, state: ClientState) -> None:
-        """Erase every secret and never come back."""
+        """Erase all secrets and end in `state`."""
         self._state = state
         self._question = None
         self._vault.erase()
@@ -233,18 +233,18 @@ class ClientMachine(OneTime):
         return self._identity.sign(purpose, *fields) if self._identity else b""
 
     def _on_key_list(self, message: m.KeyList, frame: bytes) -> ClientStep:
-        return self._meet(self._introduction().by_key_list(message, frame))
+        return self._enter_cohort(self._introduction().by_key_list(message, frame))
 
     def _on_neighbours(self, message: m.Neighbours, _: bytes) -> ClientStep:
-        return self._meet(self._introduction().by_neighbours(message))
+        return self._enter_cohort(self._introduction().by_neighbours(message))
 
     def _introduction(self) -> Introduction:
         return Introduction(
             self._policy, self._registry, self._form, self._invitation, self._context, self._advert
         )
 
-    def _meet(self, cohort: Circle) -> ClientStep:
-        """Take up the session that a list of keys begins."""
+    def _enter_cohort(self, cohort: Circle) -> ClientStep:
+        """Enter the session of a list of keys, and deal shares."""
         refusals.check_new_session(cohort.session, self._memory)
         self._memory.remember_session(cohort.session)
         self._context = cohort.session
@@ -320,7 +320,7 @@ class ClientMachine(OneTime):
         return m.Decline(self._context, sum_index).encode()
 
     def _remember(self, question: Question) -> None:
-        """Written down before the masked input leaves, and never taken back."""
+        """Record the answer before the masked input leaves. The entry is never removed."""
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
         entry = AnswerEntry.to(question, group=group, adjacency=adjacency)
@@ -355,7 +355,7 @@ class ClientMachine(OneTime):
         return self._reveal(question)
 
     def _reveal(self, question: Question) -> ClientStep:
-        """Release one share per neighbour in the roster, and remember who was in the sum."""
+        """Release one share for each neighbour in the roster, and remember the survivors."""
         asked = [position for position in self._cohort.neighbourhood if position in question.roster]
         shares = self._vault.take_shares(
             question.sum_index,
@@ -372,14 +372,14 @@ class ClientMachine(OneTime):
 
     def _current(self, sum_index: int) -> Question:
         question = self._question
-        assert question is not None  # the table of moves admits no survivors without a question
+        assert question is not None  # the table of transitions admits survivors only after a query
         refusals.check_same_sum(sum_index, question.sum_index)
         return question
 
     # --- endings ---
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
-        """Forget the sum, even one whose query never reached us, and close its group."""
+        """Forget the sum, even if its query never arrived, and close its group."""
         refusals.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
         if message.sum_index > self._last_sum:

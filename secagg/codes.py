@@ -1,7 +1,8 @@
-"""How one part travels without noise: fixed point for real numbers, themselves for whole ones.
+"""The encoding of one part without noise: check, clip and round its values, and decode the total.
 
-The scale of a real part is the largest with which `cohort` clients at their bound cannot wrap,
-`limit * scale = floor((2^(b-1) - 1) / cohort)`. Rounding is stochastic and unbiased.
+Real numbers are sent in fixed point, whole numbers as they are. The scale of a real part is the largest with
+which `cohort` clients at their bound cannot wrap, `limit * scale = floor((2^(b-1) - 1) / cohort)`. Rounding
+is stochastic and unbiased.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cohort: whose keys were exchanged, under which session id and threshold.
+"""A cohort: the clients whose keys were exchanged, with their session id and threshold.
 
 The server knows all clients. So does a client of a complete graph; a client of a ring knows its neighbours.
 """
@@ -17,22 +17,22 @@ from secagg.records import ID_BYTES, Advert
 
 
 def invitation_digest(frame: bytes) -> bytes:
-    """The context of set-up, before there is a session id."""
+    """Return the context of set-up messages, before there is a session id."""
     return digest("invitation", frame)
 
 
 def session_id(invitation: bytes, key_list: bytes) -> bytes:
-    """The name of a session: the hash of its set-up transcript, as received."""
+    """Return the name of a session: the hash of its set-up transcript, as received."""
     return digest("session", invitation, key_list)
 
 
 def ring_digest(adverts: Sequence[Advert]) -> bytes:
-    """Of all keys of a ring, which no client receives in full."""
+    """Return the digest of all keys of a ring, which no client receives in full."""
     return digest("ring", *(advert.encode() for advert in adverts))
 
 
 def ring_session_id(invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes) -> bytes:
-    """The name of a session on a ring: clients receive different lists, and all hash what these share."""
+    """Return the name of a session on a ring: the hash of what the lists of all clients have in common."""
     numbers = (number.to_bytes(4, "big") for number in (size, neighbours, threshold))
     return digest("ring session", invitation, *numbers, ring)
 

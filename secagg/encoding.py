@@ -1,7 +1,7 @@
-"""From a client's values to residues, and from the residues of the total back to numbers.
+"""The encoding of a whole input: a client's values to residues, and the residues of a total to numbers.
 
-Each part has a code of its own (`secagg.codes`, and `secagg.noise.codes` where there is noise). Behind the
-named parts travels a hidden one, a single 64-bit element to which every client adds one.
+Each part has a code of its own (`secagg.codes`, and `secagg.noise.codes` if it has noise). After the named
+parts comes a hidden one, a single 64-bit element to which each client adds one.
 """
 
 from __future__ import annotations

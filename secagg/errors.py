@@ -1,12 +1,12 @@
-"""Every way a secure sum can go wrong, sorted by whose fault it is.
+"""The errors of secure sums, by the side that causes them.
 
-`LocalError`  is ours: a spec, an input or a call that cannot work. Nothing was sent.
-`PeerError`   is theirs: a party on the wire broke the protocol. It names the peer.
-`PolicyError` is a `PeerError` of a special kind: well-formed, but less than this client accepts.
-`SumFailed`   is no party's fault: too few clients, a group that changed. No total was released.
+`LocalError`  this side: a spec, an input or a call that cannot work. Nothing was sent.
+`PeerError`   a party on the wire broke the protocol. It names the peer.
+`PolicyError` a `PeerError`: the message is well-formed, but offers less than this client accepts.
+`SumFailed`   neither side: too few clients, or a group that changed. No total was released.
 
-The docstring of a peer's error says what would have leaked had we gone on. No message ever holds a
-key, a seed, a share or a value of an input.
+The docstring of a peer's error says what would leak if the machine went on. No message ever holds a key, a
+seed, a share or a value of an input.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Peer: TypeAlias = int | Literal["server"]
 
 
 class SecaggError(Exception):
-    """Root of everything this package raises on purpose."""
+    """Base class of the errors of this package."""
 
 
-# --- ours ---------------------------------------------------------------------------------------
+# --- this side ---------------------------------------------------------------------------------------
 
 
 class LocalError(SecaggError):
@@ -30,7 +30,7 @@ class LocalError(SecaggError):
 
 
 class SpecError(LocalError):
-    """A sum's description is impossible; `bits_needed` says what would fit, where bits are short."""
+    """The spec of a sum is impossible. If it has too few bits, `bits_needed` are enough."""
 
     def __init__(self, why: str, *, bits_needed: int | None = None) -> None:
         super().__init__(why)
@@ -57,7 +57,7 @@ class ParameterError(LocalError):
 
 
 class StateError(LocalError):
-    """A machine was asked for something its state does not allow."""
+    """A call that the state of the machine does not allow."""
 
 
 class LedgerError(LocalError):
@@ -65,7 +65,7 @@ class LedgerError(LocalError):
 
 
 class MissingLedger(LedgerError):
-    """There is no ledger where one was expected. An empty one in its place would forget what was spent."""
+    """A ledger does not exist. An empty one in its place would forget what was spent."""
 
 
 class DamagedLedger(LedgerError):
@@ -81,7 +81,7 @@ class ForeignLedger(LedgerError):
 
 
 class KeyFileError(LocalError):
-    """A file of a key or of certificates cannot be used. The message names the file, never what is in it."""
+    """A file of a key or of certificates cannot be used. The message names the file, never its contents."""
 
 
 class CertificateError(LocalError):
@@ -93,14 +93,14 @@ class RegistryError(LocalError):
 
 
 class ForeignRegistry(RegistryError):
-    """A registry that our authority did not sign: all of its members may be made up."""
+    """A registry that our authority did not sign: all of its members may be invented."""
 
 
 class ExpiredRegistry(RegistryError):
-    """A registry whose time is over: identities that it lists may have been revoked since."""
+    """A registry that has expired: identities that it lists may have been revoked since."""
 
 
-# --- theirs -------------------------------------------------------------------------------------
+# --- the peer -------------------------------------------------------------------------------------
 
 
 class PeerError(SecaggError):
@@ -113,7 +113,7 @@ class PeerError(SecaggError):
 
 
 class MalformedMessage(PeerError):
-    """Not a canonical encoding of a known message. A lenient parser is an attacker's second channel."""
+    """Not a canonical encoding of a known message. A lenient parser gives attackers a second channel."""
 
 
 class OversizeMessage(PeerError):
@@ -121,7 +121,7 @@ class OversizeMessage(PeerError):
 
 
 class SlowReader(PeerError):
-    """Does not take what it is sent, which this side would have to keep in memory."""
+    """The peer does not read what it is sent, which this side would have to keep in memory."""
 
 
 class WrongVersion(PeerError):
@@ -133,7 +133,7 @@ class WrongSession(PeerError):
 
 
 class OutOfOrder(PeerError):
-    """A message its stage does not allow.
+    """A message that its stage does not allow.
 
     A second survivor list, for example, would yield both kinds of share for one peer.
     """
@@ -147,7 +147,7 @@ class BadKey(PeerError):
 
 
 class BadSignature(PeerError):
-    """A signature that does not verify. Behind it may stand a server that invented the client."""
+    """A signature that does not verify. The server may have invented the client."""
 
 
 class UnknownPeer(PeerError):
@@ -155,18 +155,18 @@ class UnknownPeer(PeerError):
 
 
 class BadRoster(PeerError):
-    """A cohort or roster with repeats, strangers, or without ourselves."""
+    """A cohort or roster with repeats, with unknown clients, or without this client."""
 
 
 class BadSurvivors(PeerError):
-    """A survivor set that is no subset of the roster, or lacks ourselves.
+    """A survivor set that is no subset of the roster, or lacks this client.
 
-    Calling a living client dead reveals its mask key; its late input would then be readable.
+    Shares of the mask key of a client called dropped out are revealed; its late input would be readable.
     """
 
 
 class SecretReused(PeerError):
-    """A one-time secret asked for twice: both kinds of share for a peer open its input."""
+    """A one-time secret requested twice: both kinds of share for a peer open its input."""
 
 
 class RepeatedSum(PeerError):
@@ -178,7 +178,7 @@ class RepeatedSession(PeerError):
 
 
 class RepeatedQuery(PeerError):
-    """A question answered before. Two totals over different clients differ by those clients."""
+    """A query answered before. Two totals over different clients differ by those clients."""
 
 
 class GroupChanged(PeerError):
@@ -194,7 +194,7 @@ class BadVector(PeerError):
 
 
 class Departed(PeerError):
-    """The peer said that it leaves the session."""
+    """The peer left the session."""
 
 
 class BadShare(PeerError):
@@ -204,8 +204,8 @@ class BadShare(PeerError):
 class CorruptDealer(PeerError):
     """The shares of a client's secret do not open its commitment.
 
-    `proven` if even the tolerated number of lying holders could not explain it; otherwise it cannot be told
-    the dealer's lie from theirs.
+    `proven` if the tolerated number of lying holders could not explain it. Otherwise the dealer's lie cannot
+    be told from theirs.
     """
 
     def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
@@ -213,7 +213,7 @@ class CorruptDealer(PeerError):
         self.proven = proven
 
 
-# --- theirs, by our policy ----------------------------------------------------------------------
+# --- the peer, by our policy ----------------------------------------------------------------------
 
 
 class PolicyError(PeerError):
@@ -237,7 +237,7 @@ class SmallCohort(PolicyError):
 
 
 class LargeCohort(PolicyError):
-    """More clients than our encoding has room for, or than the complete graph allows."""
+    """More clients than our encoding can hold, or than the complete graph allows."""
 
 
 class SmallThreshold(PolicyError):
@@ -245,7 +245,7 @@ class SmallThreshold(PolicyError):
 
 
 class FewContributors(PolicyError):
-    """A total over fewer clients than promised."""
+    """A total over fewer clients than this client requires."""
 
 
 class TooManySums(PolicyError):
@@ -257,14 +257,14 @@ class BudgetExceeded(PolicyError):
 
 
 class UnknownSum(PolicyError):
-    """A kind of sum that our algorithm does not have."""
+    """A kind of sum that our table does not have."""
 
 
 class SessionLive(PolicyError):
     """This identity already takes part in a session; a parallel one allows differencing."""
 
 
-# --- no one's -----------------------------------------------------------------------------------
+# --- neither side -----------------------------------------------------------------------------------
 
 
 class SumFailed(SecaggError):
@@ -274,7 +274,7 @@ class SumFailed(SecaggError):
 class TooFewClients(SumFailed):
     """Fewer clients than the threshold were left.
 
-    `present` of them, where `needed` would have been enough; None where it is not a matter of numbers alone.
+    `present` were left and `needed` would have been enough; None if it is not a matter of numbers alone.
     """
 
     def __init__(self, why: str, *, present: int | None = None, needed: int | None = None) -> None:

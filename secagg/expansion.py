@@ -1,4 +1,4 @@
-"""Who works masks off a total: this process, or several that share the work."""
+"""The work of removing masks from a total, by one process or divided among several (`secagg.pool`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Range: TypeAlias = tuple[int, int]  # from here on, and before there
 
 
 class Expander(Protocol):
-    """Something that works removals off a total. `secagg.pool` has one with several processes."""
+    """Removes masks from a total. `secagg.pool` has one with several processes."""
 
     def get_ready(self) -> None:
-        """There will be removals within milliseconds."""
+        """Prepare: `take_off` will be called within milliseconds."""
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None: ...
 
 
 class OneProcess:
-    """This one."""
+    """An expander that works in this process."""
 
     def get_ready(self) -> None:
-        """It always is."""
+        """Do nothing: there is nothing to prepare."""
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
         take_off(residues, removals, salt=salt)
@@ -39,7 +39,7 @@ def masks_in(removals: Sequence[Removal]) -> int:
 
 
 def divided(removals: Sequence[Removal], ranges: Sequence[Range]) -> list[list[Removal]]:
-    """The masks of each of the ranges, which follow each other; a removal with many masks may be cut."""
+    """Return the masks of each of the consecutive ranges. A removal with many masks may be cut."""
     lists: list[list[Removal]] = [[] for _ in ranges]
     at = done = 0  # the range that is being filled, and the masks before the removal
     for removal in removals:
@@ -59,7 +59,7 @@ def _masks(removal: Removal) -> int:
 
 
 def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
-    """The masks from `start` to `stop` of one removal."""
+    """Return the masks from `start` to `stop` of one removal."""
     if start >= stop:
         return []
     if isinstance(removal, SelfMask):
@@ -68,7 +68,7 @@ def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
 
 
 def portions(total: int, *, sharers: int, least: int) -> list[Range]:
-    """From 0 to `total` in ranges that `sharers` take one after the other, the first that is ready.
+    """Divide 0 to `total` into ranges, of which each of the `sharers` takes the next when it is ready.
 
     Large ones come first, so that there are few, and small ones last, so that no worker waits long for the
     others in the end: "Guided self-scheduling: a practical scheduling scheme for parallel supercomputers".
@@ -94,7 +94,7 @@ def joined(several: Iterable[Seeds]) -> Seeds:
 
 
 def seeds_between(seeds: Seeds, portion: Range) -> Seeds:
-    """A range of them, where those to subtract come after those to add."""
+    """Return a range of the seeds, where those to subtract come after those to add."""
     (plus, minus), (start, stop) = seeds, portion
     return plus[start:stop], minus[max(start - len(plus), 0) : max(stop - len(plus), 0)]
 
@@ -107,19 +107,19 @@ class Slice:
     skip: int
 
     def of(self, residues: Sequence[Residues]) -> list[Residues]:
-        """The stretch itself, as views."""
+        """Return the stretch as views."""
         return [part[start:stop] for part, (start, stop) in zip(residues, self.ranges, strict=True)]
 
 
 def slices(residues: Sequence[Residues], shares: int) -> list[Slice]:
-    """The vector in `shares` stretches that need equally much key stream, but for an element."""
+    """Cut the vector into `shares` stretches that need equally much key stream, except for one element."""
     total = sum(part.nbytes for part in residues)
     cuts = [total * share // shares for share in range(shares + 1)]
     return [_slice(residues, low, high) for low, high in pairwise(cuts)]
 
 
 def _slice(residues: Sequence[Residues], low: int, high: int) -> Slice:
-    """The elements whose first byte of key stream is one of `low` to `high`."""
+    """Return the elements whose first byte of key stream is one of `low` to `high`."""
     ranges, skip, base = [], -1, 0
     for part in residues:
         start, stop = (min(max(-(-(cut - base) // part.itemsize), 0), len(part)) for cut in (low, high))

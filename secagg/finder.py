@@ -1,4 +1,4 @@
-"""How many neighbours a ring needs, and which threshold.
+"""The finder of graph parameters: how many neighbours a ring needs, and which threshold.
 
 On a ring of n clients in random order, every client shares its secrets with the k nearest (Bell et al.,
 Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of the n, A are corrupt and D drop
@@ -13,8 +13,8 @@ out. The order may be unlucky in three ways, each of them bounded by a sum over 
       n P[Y >= k - t + 1] <= 2^-eta.
 
 The first two cost privacy, the third only the sum. A semi-malicious server draws the order honestly, but may
-tell some neighbours of a client that it dropped out, and others that it did not. Corrupt neighbours answer
-both, so the first bound has 2t - k in place of t.
+report to some neighbours of a client that it dropped out, and to others that it did not. Corrupt neighbours
+answer both, so the first bound has 2t - k in place of t.
 
 X and Y are hypergeometric. In the exact form, a client's k neighbours are drawn from the n - 1 others; A of
 these are corrupt, and D drop out if the client itself does not. In the form of Google's finder
@@ -60,14 +60,14 @@ class ServerClass(StrEnum):
 
 
 class Form(StrEnum):
-    """From whom a client's neighbours are drawn: the others, or all clients."""
+    """The population from which a client's neighbours are drawn: the others, or all clients."""
 
     EXACT = "exact"
     GOOGLE = "google"
 
 
 class GraphChoice(StrEnum):
-    """Who shares with whom, or that the finder is to choose."""
+    """Which clients share secrets with which, or that the finder chooses."""
 
     AUTO = "auto"
     COMPLETE = "complete"
@@ -75,7 +75,7 @@ class GraphChoice(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> GraphChoice:
-        """The graph called `name`; raises `ParameterError` with the names there are."""
+        """Return the graph called `name`. Raises `ParameterError` with the possible names."""
         try:
             return cls(name)
         except ValueError:
@@ -84,7 +84,7 @@ class GraphChoice(StrEnum):
 
 @dataclass(frozen=True)
 class RingParameters:
-    """Neighbours, threshold, and the base-2 logarithms of the three bounds: None of what cannot happen."""
+    """Neighbours, threshold, and the base-2 logarithms of the three bounds; None if it cannot happen."""
 
     neighbours: int
     threshold: int
@@ -95,7 +95,7 @@ class RingParameters:
 
 @dataclass(frozen=True)
 class GraphParameters(RingParameters):
-    """The same for whichever graph it is."""
+    """The same for either graph."""
 
     graph: GraphChoice
 
@@ -130,7 +130,7 @@ def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int
 
 
 def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) -> int:
-    """The fewest survivors, corrupt ones among them, with which the ring stays connected.
+    """Return the fewest survivors, corrupt ones included, with which the ring stays connected.
 
     More than `clients` if the corrupt ones alone can cut it.
     """
@@ -142,7 +142,7 @@ def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) 
 
 
 def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> int:
-    """The most drop-outs of which some client keeps fewer than `threshold` neighbours with 2^-eta at most."""
+    """Return the most drop-outs with which a client loses its threshold with probability 2^-eta at most."""
 
     def too_many(dropped: int) -> bool:
         around = Hypergeometric(clients - 1, dropped, neighbours)
@@ -154,7 +154,7 @@ def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> 
 def ring_is_safe(
     clients: int, neighbours: int, threshold: int, *, corrupt: int, dropped: int, sigma: int
 ) -> bool:
-    """Whether a ring drawn by a curious server guards its clients' inputs with probability 1 - 2^-sigma."""
+    """Whether a ring drawn by a curious server protects its clients' inputs with probability 1 - 2^-sigma."""
     if neighbours % 2 or not 2 <= neighbours < clients or threshold < LEAST_THRESHOLD or corrupt >= clients:
         return False
     return few_corrupt_neighbours(
@@ -166,12 +166,12 @@ def ring_is_safe(
 
 
 def dropout_over(sums: int, dropout: Fraction) -> Fraction:
-    """The part of a cohort missing after `sums` sums, if each loses the part `dropout` of who is left."""
+    """Return the part of a cohort missing after `sums` sums, if each loses the part `dropout` of the rest."""
     return 1 - (1 - dropout) ** sums
 
 
 def part_of(clients: int, part: Fraction) -> int:
-    """How many clients are at most the given part of all."""
+    """Return the largest number of clients that is at most the given part of all."""
     return floor(part * clients)
 
 
@@ -189,7 +189,7 @@ def ring_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> RingParameters:
-    """The fewest neighbours for which a threshold exists, and the least such; raises where there are none."""
+    """Return the fewest neighbours with a threshold, and the least threshold. Raises if there are none."""
     if server is ServerClass.MALICIOUS:
         raise ParameterError(
             f"a {server} that draws a ring can surround a client: take the complete graph, or trust it more"
@@ -241,12 +241,12 @@ class _Ring:
             raise ParameterError(f"sigma and eta must be from 1 to {MAX_BITS}")
 
     def connected_from(self, most: int) -> int:
-        """The least even number of neighbours with which it stays connected; above `most` if none does."""
+        """Return the least even number of neighbours that keeps it connected; above `most` if none does."""
         choices = range(2, most + 1, 2)
         return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
 
     def needed(self, neighbours: int) -> int:
-        """With fewer neighbours than this, `neighbours` or more of them, no threshold meets the bounds."""
+        """Return a number: from `neighbours` to below it, no number of neighbours has a threshold."""
         corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
@@ -254,7 +254,7 @@ class _Ring:
         return max(corrupt_from, LEAST_THRESHOLD) + dropped_from - 1
 
     def parameters(self, neighbours: int) -> RingParameters:
-        """With the least threshold."""
+        """Return the parameters with the least threshold."""
         corrupt_from = self._corrupt_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             threshold = (corrupt_from + neighbours + 1) // 2
@@ -271,11 +271,11 @@ class _Ring:
         )
 
     def _corrupt_from(self, neighbours: int) -> int:
-        """The number of corrupt neighbours that is rarely reached: t1."""
+        """Return t1, the number of corrupt neighbours that is rarely reached."""
         return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
 
     def _dropped_from(self, neighbours: int) -> int:
-        """The number of dropped neighbours that is rarely reached: d1."""
+        """Return d1, the number of dropped neighbours that is rarely reached."""
         return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
 
     def _around(self, marked: int, neighbours: int) -> Hypergeometric:
@@ -319,7 +319,7 @@ def graph_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> GraphParameters:
-    """The parameters of the graph asked for, or of the one that suits; raises where there are none."""
+    """Return the parameters of the requested graph, or of the one that suits. Raises if there are none."""
 
     def complete() -> GraphParameters:
         threshold = _complete_threshold(clients, corrupt, dropped, server)
@@ -353,13 +353,13 @@ def graph_parameters(
 
 
 def _complete_threshold(clients: int, corrupt: int, dropped: int, server: ServerClass) -> int:
-    """On the complete graph nothing is left to chance: the counts alone decide."""
+    """Return the threshold of the complete graph, where the counts alone decide."""
     if not 2 <= clients <= MAX_COMPLETE:
         raise ParameterError(
             f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "
             "invite fewer, or choose a ring, which a malicious_server must not draw"
         )
-    # A server that can tell clients different things splits them, however honestly the graph was drawn.
+    # A server that can send clients different messages splits them, even if the graph was drawn honestly.
     trust = Trust.CURIOUS if server is ServerClass.CURIOUS else Trust.MALICIOUS
     least = trust.least_threshold(clients, corrupt=corrupt)
     survivors = clients - dropped

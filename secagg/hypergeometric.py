@@ -42,7 +42,7 @@ class Hypergeometric:
     def __post_init__(self) -> None:
         if not (0 <= self.marked <= self.population and 0 <= self.drawn <= self.population):
             raise ParameterError(
-                f"nobody can draw {self.drawn} of {self.population} members of whom {self.marked} are marked"
+                f"impossible to draw {self.drawn} of {self.population} members, {self.marked} of them marked"
             )
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Keys: X25519 agreement, HKDF-SHA256 derivation, Ed25519 identities.
+"""Keys: X25519 agreement, HKDF-SHA256 derivation, commitments, Ed25519 identities, sealed envelopes.
 
 Seeds for masks are bound to a *context* that both ends must share: session, sum, query, spec, cohort and
-roster (see `mask_context`). Two clients who were shown different things derive unrelated masks.
+roster (see `mask_context`). Two clients that were shown different things derive unrelated masks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which masks an input of one sum carries, and which are left on the total.
+"""The masks of one sum: those that a client adds to its input, and those that the server removes.
 
 A client adds its self mask, and one mask for each neighbour in the roster: plus for those with lower ids,
 minus for those with higher ones. In the sum over all clients the pairs cancel. What remains are the self
-masks of the survivors, and the pair masks between survivors and those who sent nothing. `Removal`s describe
-these in bytes alone, so that another process can work them off.
+masks of the survivors, and the pair masks between survivors and clients that sent nothing. `Removal`s
+describe these in bytes alone, so that another process can remove them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a client remembers beyond one session: answered queries, groups, sessions, and what they cost.
+"""The memory of a client beyond one session: answered queries, groups, sessions, and what they cost.
 
-Masks protect one sum. That the same private vector is not summed over two different sets of clients, in
-two sessions or after a restart, only memory can protect; the same holds for a budget that is spent over a
-lifetime. An entry is made before the masked input leaves and is never taken back.
+Masks protect one sum. Only memory keeps the same private vector from being summed over two different sets of
+clients, in two sessions or after a restart; the same holds for a budget that is spent over a lifetime. An
+entry is made before the masked input leaves and is never removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class SumFacts:
-    """About an answered sum, for later readers of the ledger. None of it is secret.
+    """Facts about an answered sum, for readers of the ledger. None of them is secret.
 
     `query` is the digest of the query's frame, broadcast included; `cohort` and `roster` are sizes.
     """
@@ -40,8 +40,8 @@ class AnswerEntry:
     """One answer that is about to leave.
 
     `content`    what was asked, as `question.content_digest` has it.
-    `charge`     what its noise leaves to be known, in units of 2^-40 rho; None for a sum without noise.
-    `adjacency`  what that charge is about.
+    `charge`     its privacy cost, in units of 2^-40 rho; None for a sum without noise.
+    `adjacency`  the adjacency to which that charge refers.
     """
 
     group: str
@@ -53,7 +53,7 @@ class AnswerEntry:
 
     @classmethod
     def to(cls, question: Question, *, group: str, adjacency: Adjacency) -> Self:
-        """The entry of an answer to `question`, at the noise that is promised for it."""
+        """Return the entry of an answer to `question`, at the cost of its planned noise."""
         query, spec, roster = question.query, question.spec, len(question.roster)
         return cls(
             group=group,
@@ -76,12 +76,12 @@ class AnswerEntry:
 class Memory(Protocol):
     """What a client machine needs to remember.
 
-    `check_owner` raises if it is the memory of another client; `public_key` is empty where nothing is signed.
+    `check_owner` raises if it is the memory of another client; `public_key` is empty if nothing is signed.
     `remember_*` return when the entry is safe. `remember_answer` raises, and remembers nothing, if the budget
     does not allow it, or if its cost cannot be added to what was spent (see `Spend.plus`): to check first and
     to spend later would let two processes spend the same remainder. A memory that processes share also
     refuses there what one of them has answered meanwhile.
-    `note_confirmed` is for those who read the ledger later, and never raises because it could not be written.
+    `note_confirmed` is for readers of the ledger, and never raises because it could not be written.
 
     `ClientLedger` is one that outlives the process, `VolatileMemory` one that does not.
     """
@@ -118,7 +118,7 @@ class VolatileMemory:
         self._registry = (NEVER, b"")
 
     def check_owner(self, member: int, public_key: bytes) -> None:
-        """Accept any owner: it is not found by a name."""
+        """Accept any owner: this memory has no name to compare."""
 
     def open_session(self) -> None:
         if self._live:
@@ -135,7 +135,7 @@ class VolatileMemory:
         self._sessions.add(session)
 
     def last_round(self, group: str) -> int:
-        """The highest round in which a sum of `group` was answered, or `NEVER`."""
+        """Return the highest round in which a sum of `group` was answered, or `NEVER`."""
         return self._rounds.get(group, NEVER)
 
     def knows_query(self, content: bytes) -> bool:
@@ -146,7 +146,7 @@ class VolatileMemory:
         self.take_answer(answer)
 
     def take_answer(self, answer: AnswerEntry) -> None:
-        """Know of an answer that was allowed when it left."""
+        """Record an answer that was allowed when it left."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._queries.add(answer.content)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))

@@ -1,10 +1,10 @@
-"""What the noise of a sum is planned for: how much the total holds under drop-outs and collusion.
+"""The noise of a sum and what it assumes: the numbers of clients, of drop-outs and of colluders.
 
-Let n be the clients of a sum's roster, of which at most T drop out and C collude. The noise that a part
-needs has to come from the n - T - C honest ones that are sure to stay, so everyone adds 1 / (n - T - C) of
-it. When no client drops out, that is too much. Removable noise is cut into components, each from a seed of
-its own: one that always stays, and further ones of m, m, 2m, 4m, ... Once it is known who stayed, the seeds
-of a subset are revealed, and what is left adds up to the target again, never to less.
+Of the n clients of a sum's roster, at most T drop out and C collude. The noise that a part needs has to come
+from the n - T - C honest clients that are sure to stay, so each client adds 1 / (n - T - C) of it. If no
+client drops out, that is too much. Removable noise is cut into components, each from a seed of its own: one
+that always stays, and further ones of m, m, 2m, 4m, ... Once it is known who stayed, the seeds of a subset
+are revealed, and what is left adds up to the target again, never to less.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class NoiseAssumptions:
         if self.least_roster > self.clients:
             raise SpecError(
                 f"of {self.clients} clients, {self.dropouts} may drop out and {self.colluders} collude: "
-                "nobody is left to add noise"
+                "no client is left to add noise"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""What a client insists on. It comes from the client's own configuration, never from the wire."""
+"""The policy of a client: what it requires, by its own configuration and never by the wire."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Policy:
                          zero-concentrated differential privacy, added up over all of them. None: no limit.
                          A sum with a part without noise is not counted here but under `unnoised_sums`; set
                          that to 0 for a budget that holds for everything.
-    `adjacency`          which two worlds cannot be told apart, for that rho. To be kept for as long as
-                         the identity lives: costs under `replace` do not add to the others.
-    `max_query_bytes`    largest broadcast it holds in memory.
+    `adjacency`          the adjacency of that rho. It must not change during the lifetime of the identity:
+                         costs under `replace` do not add to the others.
+    `max_query_bytes`    largest broadcast that it holds in memory.
     `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
                          for one sum; over L sums with different absentees, L times that.
 
     A cohort of more than 1024 clients meets on a ring, and only under `curious_server`.
 
-    Raises `ParameterError` where it would protect no client.
+    Raises `ParameterError` if it would protect no client.
 
     >>> Policy(
     ...     trust="curious_server", corrupt=1, min_cohort=3, max_cohort=50, min_contributors=3,
@@ -87,11 +87,11 @@ class Policy:
 
     @cached_property
     def budget(self) -> Budget:
-        """The limits that last for the identity's lifetime, as a memory wants them."""
+        """The limits for the lifetime of the identity, in the form that a memory takes."""
         limit = None if self.max_rho is None else charge(self.max_rho)
         return Budget(unnoised_sums=self.unnoised_sums, charge=limit)
 
 
 def _is_amount(value: object) -> bool:
-    """Whether it is a number from 0 on; a truth value only looks like one."""
+    """Whether `value` is a finite number of at least 0; a truth value is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -1,4 +1,4 @@
-"""One sum in the making: the query as both sides saw it, and everything they derive from it."""
+"""A question: one query as both sides saw it, and what they derive from it for its sum."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from secagg.spec import SumSpec
 
 
 def content_digest(kind: str, payload: bytes) -> bytes:
-    """What a client remembers of a question: not when or by whom it was asked, but what."""
+    """Return what a client remembers of a question: its content, not when or by whom it was asked."""
     return digest("query content", kind.encode("ascii"), payload)
 
 
 def query_digest(frame: bytes) -> bytes:
-    """Of the query's bytes exactly as sent and received, the broadcast included."""
+    """Return the digest of the query's bytes exactly as sent and received, the broadcast included."""
     return digest("query", frame)
 
 
@@ -43,7 +43,7 @@ class Question:
 
     @cached_property
     def encoding(self) -> Encoding:
-        """Rotations come from what both sides know for sure, and are never repeated."""
+        """The encoding. Its rotations derive from what both sides know for sure, and are never repeated."""
         fields = (self.cohort.session, self.sum_index.to_bytes(4, "big"), self.spec.digest)
         return Encoding(
             self.spec,
@@ -65,7 +65,7 @@ class Question:
         )
 
     def noise_seed(self, secret: bytes, position: int, layer: int) -> bytes:
-        """Of the key stream of one removable component."""
+        """Return the seed of the key stream of one removable component."""
         info = noise_info(self.mask_context, self.cohort.ids[position], layer)
         return hkdf(secret, salt=self.cohort.session, info=info)
 
@@ -76,17 +76,17 @@ class Question:
 
     @property
     def least_survivors(self) -> int:
-        """With fewer, the total would hold less noise than promised."""
+        """The fewest survivors with which the total holds the noise that was planned."""
         promise = self.spec.promise
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
     def surplus(self, survivors: int) -> tuple[int, ...]:
-        """The layers of noise that are removed if `survivors` of the roster contribute."""
+        """Return the layers of noise that are removed if `survivors` of the roster contribute."""
         promise = self.spec.promise
         return promise.surplus(len(self.roster), survivors) if promise is not None else ()
 
     def confirmed_fields(self, survivors: Iterable[int]) -> tuple[bytes, ...]:
-        """What a survivor signs before anyone unmasks."""
+        """Return what a survivor signs before any client reveals shares."""
         return (
             self.cohort.session,
             self.sum_index.to_bytes(4, "big"),

@@ -1,7 +1,7 @@
-"""What a client refuses: one function per rule, each raising the error that names it.
+"""The checks of a client: one function for each rule, which raises the error of that rule.
 
-A rule compares what arrived with the client's own policy, keys and memory. Nothing here is read from the
-wire and believed. The attack suite removes each rule in turn and shows what it would have cost.
+A rule compares a message with the client's own policy, keys and memory. No value of the wire is trusted.
+The attack suite removes each rule in turn and shows what that would cost.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_registry(invitation: Invitation, registry: Registry | None) -> None:
 
 
 def check_registry_is_current(registry: Registry, memory: Memory) -> None:
-    """Never an older registry than one seen before, nor another one of the same version."""
+    """Check that the registry is not older than one seen before, nor another one of the same version."""
     version, digest = memory.registry
     if registry.version < version:
         raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
@@ -72,7 +72,7 @@ def check_own_advert(adverts: Iterable[Advert], own: Advert) -> None:
 
 
 def check_keys(adverts: Iterable[Advert]) -> None:
-    """Every public key of the session is of full order and occurs once, our own included."""
+    """Check that each public key of the session is of full order and occurs once, our own included."""
     seen: set[bytes] = set()
     for advert in adverts:
         for key in (advert.channel_key, *advert.mask_keys):
@@ -97,7 +97,7 @@ def check_ring_size(size: int, policy: Policy) -> None:
 
 
 def check_ring(size: int, neighbours: int, threshold: int, policy: Policy) -> None:
-    """A ring on which colluders are unlikely to hold a threshold of anyone's shares, or to cut it apart."""
+    """Check that colluders are unlikely to hold a threshold of any client's shares, or to cut the ring."""
     if neighbours % 2 or not 2 <= neighbours < size:
         raise e.BadRoster(SERVER, f"{neighbours} neighbours on a ring of {size}")
     if not 2 <= threshold <= neighbours + 1:
@@ -138,7 +138,7 @@ def check_parcel_sender(parcel: Parcel, cohort: Circle, own: int) -> None:
 
 
 def check_parcel_signature(parcel: Parcel, cohort: Circle, registry: Registry) -> None:
-    """Only a client that signed this very key list has seen the keys we have seen."""
+    """Check that the sender signed this very key list, and so has seen the same keys."""
     key = registry.members[parcel.sender]
     verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
 
@@ -166,7 +166,7 @@ def check_kind(kind: str, table: Table) -> None:
 
 
 def check_budget(memory: Memory, policy: Policy, spec: SumSpec, *, roster: int) -> None:
-    """Before anybody computes an answer in vain; memory checks again when the answer is about to leave."""
+    """Check the budget before an answer is computed; memory checks again before the answer leaves."""
     charge = sum_charge(spec, roster=roster, adjacency=policy.adjacency)
     policy.budget.check(memory.spend, charge)
 
@@ -190,7 +190,7 @@ def check_roster(
 
 
 def check_noise_roster(size: int, spec: SumSpec) -> None:
-    """The roster decides how much noise each client adds."""
+    """Check the size of the roster, which decides how much noise each client adds."""
     promise = spec.promise
     if promise is None:
         return
@@ -201,7 +201,7 @@ def check_noise_roster(size: int, spec: SumSpec) -> None:
 
 
 def check_around(around: Collection[int], cohort: Circle) -> None:
-    """Our own secrets open with a threshold of our neighbourhood's shares, and we with it."""
+    """Check that a threshold of our neighbourhood is there: its shares open our secrets."""
     if len(around) < cohort.threshold:
         raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
 
@@ -233,7 +233,7 @@ def check_contributors(survivors: Collection[int], cohort: Circle, least: int) -
 
 
 def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
-    """Enough of those who added noise stayed; it was planned for a limited number of drop-outs."""
+    """Check that enough clients that added noise stayed: it is planned for a limited number of drop-outs."""
     dropped = len(roster) - survivors
     if spec.promise is not None and dropped > spec.promise.dropouts:
         raise e.FewContributors(
@@ -242,7 +242,7 @@ def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> 
 
 
 def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:
-    """The later sums of a group are unmasked over their whole roster or not at all."""
+    """Check that a later sum of a group is unmasked over its whole roster."""
     if survivors != roster:
         raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
 
@@ -255,7 +255,7 @@ def check_confirmations(
     cohort: Circle,
     registry: Registry,
 ) -> None:
-    """At least a threshold of survivors signed exactly what we signed."""
+    """Check that at least a threshold of survivors signed exactly what this client signed."""
     alive = {cohort.ids[position] for position in survivors}
     for member, signature in signatures:
         if member not in alive:

@@ -1,9 +1,9 @@
 """The registry: which identities exist, signed by an authority that is not the server.
 
 A server that could add identities would fill a cohort with its own. Clients hold the registry, compare its
-digest when they join, and never go back to an older version. A registry may expire, so that a client who is
-kept from the newer ones does not trust revoked identities for ever; as nothing here has a clock, whoever
-starts a client calls `check_current`.
+digest when they join, and never go back to an older version. A registry may expire, so that a client that
+does not get newer ones does not trust revoked identities for ever. Nothing here has a clock: the program
+that starts a client calls `check_current`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from secagg.thresholds import Trust
 
 MAX_ID: Final = (1 << 32) - 1
 NEVER_EXPIRES: Final = 0
-MAX_EXPIRES: Final = 253_402_300_799  # the last second of the year 9999, the last that calendars here know
+MAX_EXPIRES: Final = 253_402_300_799  # the last second of the year 9999, the last of `datetime`
 _RECORD: Final = 4 + KEY_BYTES
 _PURPOSE: Final = "registry"
 
@@ -34,7 +34,7 @@ class Registry:
 
     `expires` is in seconds of Unix time; 0 is never.
 
-    Raises `ParameterError` for a member that cannot be, or two with the same key.
+    Raises `ParameterError` for an impossible member, or two with the same key.
 
     >>> members = {number: Identity.generate().public for number in (1, 2, 3)}
     >>> sorted(Registry(1, members).members)
@@ -68,7 +68,7 @@ class Registry:
         )
 
     def sign(self, authority: Identity) -> bytes:
-        """The registry as a file that clients verify with the authority's public key."""
+        """Return the registry as a file that clients verify with the authority's public key."""
         signature = authority.sign(_PURPOSE, self.digest)
         return encode_fields(self.version, self.expires, self.records, signature)
 
@@ -84,14 +84,14 @@ class Registry:
 
 @dataclass(frozen=True)
 class SignedRegistry:
-    """What a registry's file says. It must not be used before `verified`."""
+    """The contents of a registry's file. Not to be used before `verified`."""
 
     claimed: Registry
     signature: bytes
 
     @classmethod
     def parse(cls, data: bytes) -> SignedRegistry:
-        """Raises `WrongRegistry` if `data` is no registry, whatever its signature."""
+        """Parse `data`. Raises `WrongRegistry` if it is no registry, whatever its signature."""
         try:
             version, expires, records, signature = _parse(data)
             registry = Registry(version, dict(_members(records)), expires)
@@ -102,7 +102,7 @@ class SignedRegistry:
         return cls(registry, signature)
 
     def verified(self, *, authority: bytes) -> Registry:
-        """The registry; raises `WrongRegistry` unless the key `authority` signed it."""
+        """Return the registry. Raises `WrongRegistry` unless the key `authority` signed it."""
         try:
             verify(authority, self.signature, _PURPOSE, self.claimed.digest, peer="server")
         except BadSignature as error:
@@ -111,7 +111,7 @@ class SignedRegistry:
 
 
 def verify_registry(data: bytes, *, authority: bytes) -> Registry:
-    """The registry in `data`; raises `WrongRegistry` unless `authority` signed it.
+    """Return the registry in `data`. Raises `WrongRegistry` unless `authority` signed it.
 
     >>> authority, member = Identity.generate(), Identity.generate()
     >>> data = Registry(1, {7: member.public}).sign(authority)
@@ -130,7 +130,7 @@ def _wrong(why: Exception) -> WrongRegistry:
 
 
 def check_identity(member: int, trust: Trust, identity: Identity | None, registry: Registry | None) -> None:
-    """A signed session needs a registry in which we are; an unsigned one must not pretend to have one."""
+    """Check that a signed session has a registry that lists this client, and an unsigned one has none."""
     if not 0 <= member <= MAX_ID:
         raise ParameterError(f"the id of a client must be from 0 to {MAX_ID}")
     if trust is Trust.CURIOUS:

@@ -1,12 +1,12 @@
-"""The server's machine: frames in, frames and events out. No sockets, no clock.
+"""The server of one session as a state machine: frames in, frames and events out. No sockets, no clock.
 
     events = server.receive(sender, frame)      # never raises on what a client sends
-    step = server.close_stage()                 # the owner of the deadline calls this
+    step = server.close_stage()                 # the caller keeps the deadline
     step = server.ask(kind, payload, round_number=r)
 
 A client that breaks the protocol is excluded, one that is late is ignored, one that is missing is a
-drop-out; none of them stops the others. A server that is restarted has no session: it says so by not
-knowing the session id, and no client reveals anything more for the old one.
+drop-out; none of them stops the others. A restarted server does not know the old session id, and no client
+reveals anything more for the old session.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ServerMachine:
     """One session with one cohort.
 
     Send `invitation` to all clients; `receive` takes what clients send, and `close_stage`, `ask`, `abandon`
-    and `end` return frames to send and events. Raises `LocalError` where its parameters do not fit together.
+    and `end` return frames to send and events. Raises `LocalError` if its parameters do not fit together.
     Misbehaviour of clients becomes events.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
@@ -83,7 +83,7 @@ class ServerMachine:
 
     @cached_property
     def frame_limit(self) -> int:
-        """The largest frame an honest client may send in any stage, or be late with."""
+        """The largest frame that an honest client sends in any stage, in time or late."""
         form = Format(self._params.sums, signed=True, seeds=self._table.seeds)
         vector = max(spec.packed_bytes for spec in self._table.values())
         envelopes = min(self._params.max_cohort, MAX_COMPLETE) * form.envelope_bytes
@@ -99,7 +99,7 @@ class ServerMachine:
     def __repr__(self) -> str:
         return f"ServerMachine(state={self._state.value}, next_sum={self._agenda.next_sum})"
 
-    # --- what its owner can see ---
+    # --- its state ---
 
     @property
     def state(self) -> ServerState:
@@ -125,7 +125,7 @@ class ServerMachine:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Clients that dealt shares, are still welcome and, on a ring, have enough neighbours left."""
+        """Clients that dealt shares and are neither excluded nor gone; on a ring, with enough neighbours."""
         away = self._attendance.gone | self._stranded
         return tuple(member for member in self._admission.shared if member not in away)
 
@@ -141,10 +141,10 @@ class ServerMachine:
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
-        """Who has yet to answer in this stage; in the first one, anybody may."""
+        """Clients that have yet to answer in this stage; none in the first, in which any client may."""
         return self._attendance.waiting_for
 
-    # --- the calls ---
+    # --- calls ---
 
     def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
         """Take one frame from a client. Misbehaviour becomes an event, never an exception."""
@@ -171,7 +171,7 @@ class ServerMachine:
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
-        """The transport lost this client for good."""
+        """Remove a client that the transport has lost for good."""
         self._attendance.lose(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
@@ -211,20 +211,20 @@ class ServerMachine:
         return ServerStep(step.outgoing, (*absent, *self._stranded_event(), *step.events))
 
     def abandon(self) -> ServerStep:
-        """Give the current sum up, whatever its stage: nothing is released, the session lives on."""
+        """Abandon the current sum in any stage: nothing is released, the session continues."""
         if self._state not in (_S.MASKING, _S.CONFIRMING, _S.UNMASKING):
             raise errors.StateError(f"there is no sum to abandon; the server is {self._state.value}")
         return self._abort(errors.SumFailed("abandoned by the server's owner"))
 
     def end(self) -> ServerStep:
-        """End the session and tell all clients."""
+        """End the session. Return the farewell to all clients."""
         if self._state in (_S.ENDED, _S.FAILED):
             return ServerStep()
         receivers = self._attendance.here(self._admission.advertised)
         self._state = _S.ENDED
         return ServerStep((Outgoing(receivers, m.Farewell(self._invited).encode()),))
 
-    # --- gates ---
+    # --- checks of each frame ---
 
     @property
     def _current_sum(self) -> int:
@@ -258,7 +258,7 @@ class ServerMachine:
         self._tally.confirmations[self._cohort.position[sender]] = message.signature
 
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
-        """Do without a dealer whose envelopes did not open for more clients than may be lying."""
+        """Exclude a dealer whose envelopes did not open for more clients than may lie."""
         if self._state in (_S.ENDED, _S.FAILED):
             return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
@@ -353,7 +353,7 @@ class ServerMachine:
         return Question(self._cohort, spec, query, query_digest(frame), roster, later is not None), frame
 
     def _abort(self, error: errors.SumFailed) -> ServerStep:
-        """Release nothing, close the group, keep the session."""
+        """Abort the sum: release nothing, close the group, keep the session."""
         question = self._tally.question
         self._agenda.close(question.query.kind, question.query.round)
         self._enter(_S.READY)

@@ -1,6 +1,6 @@
-"""The server's side of one sum: one accumulator, who is in it, and how it is unmasked.
+"""The server's side of one sum: it adds masked inputs, collects shares, and unmasks the total.
 
-A masked vector is added and forgotten; memory is that of one vector, however many clients there are.
+A masked vector is added and not kept: memory is that of one vector, for any number of clients.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Tally:
         self._expander = expander
         self._accumulator = question.encoding.zeros()
         self._room: list[Values] = []
-        self._spoiled = False  # something was begun on it and not finished
+        self._spoiled = False  # an addition or the unmasking was interrupted
         self.contributors: set[int] = set()
         self.survivors = PositionSet()
         self.confirmations: dict[int, bytes] = {}
@@ -69,7 +69,7 @@ class Tally:
         self.contributors.add(position)
 
     def fix_survivors(self) -> PositionSet:
-        """From here on, no other client is in the sum. While shares are on their way, room is made for it."""
+        """Fix the clients of the sum, and allocate the memory of the total while shares are under way."""
         self._room = self.question.encoding.room()
         self.survivors = PositionSet(self.contributors)
         self._surplus = self.question.surplus(len(self.survivors))
@@ -77,7 +77,7 @@ class Tally:
         return self.survivors
 
     def _layers(self, position: int) -> tuple[int, ...]:
-        """Of which all neighbours reveal a share."""
+        """Return the layers of which all neighbours reveal a share."""
         return (0, *self._surplus) if position in self.contributors else (0,)
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
@@ -118,7 +118,7 @@ class Tally:
             )
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
-        """The total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
+        """Return the total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
         cohort = self.question.cohort
         self.check_reach(self.revealed, cohort.threshold)
         self._expander.get_ready()
@@ -154,7 +154,7 @@ class Tally:
                 yield masks_with(question, dropped=position, mask_key=secret, survivors=survivors)
 
     def _remove_noise(self, secrets: Mapping[_Secret, bytes]) -> None:
-        """What survivors added for others who might have dropped out."""
+        """Remove the noise that survivors added in case others dropped out."""
         layers = self.question.encoding.noise()
         for (position, layer), secret in secrets.items():
             if layer:
@@ -164,7 +164,7 @@ class Tally:
     def _reconstruct(
         self, reconstruction: Reconstruction
     ) -> tuple[dict[_Secret, bytes], list[CorruptDealer]]:
-        """The secrets of all clients, or all the dealers whose secrets cannot be had."""
+        """Return the secrets of all clients, and the dealers whose secrets could not be reconstructed."""
         secrets: dict[_Secret, bytes] = {}
         blamed: list[CorruptDealer] = []
         answered = self._graph.present_around(self.revealed)
@@ -181,11 +181,11 @@ class Tally:
             except CorruptDealer as error:
                 blamed.append(error)
                 if len(blamed) > self._corrupt and not error.proven:
-                    break  # holders lie; the sum is lost, and finding more of their victims does not help
+                    break  # holders lie; the sum is lost, and a further search does not help
         return secrets, blamed
 
     def _matches(self, position: int, layer: int, secret: bytes) -> bool:
-        """Whether `secret` is what the dealer published a commitment or public key of."""
+        """Whether `secret` fits the commitment or public key that the dealer published."""
         advert, index = self.question.cohort.adverts[position], self.question.sum_index
         if layer:
             commitment = noise_commitment(secret, owner=advert.member, sum_index=index, layer=layer)
@@ -209,7 +209,7 @@ _MOST_SUBSETS: Final = 256
 
 
 class Reconstruction:
-    """Reconstructs the secrets of one sum. Remembers whose shares were wrong, and asks the others first."""
+    """Reconstructs the secrets of one sum. Uses shares of holders that were wrong before last."""
 
     def __init__(self, threshold: int, *, corrupt: int) -> None:
         self._threshold = threshold
@@ -228,9 +228,9 @@ class Reconstruction:
         holders: Sequence[int],
         answered: int,
     ) -> bytes:
-        """The secret of `dealer` from `shares` (point -> value), or `CorruptDealer`.
+        """Return the secret of `dealer` from `shares` (point -> value). Raises `CorruptDealer`.
 
-        `holders[x - 1]` is the holder at point x, and `answered` of them have revealed shares of anyone.
+        `holders[x - 1]` is the holder at point x, and `answered` of them have revealed any shares.
         """
         if len(shares) < self._threshold:
             why = f"{len(shares)} of {self._threshold} shares are there"
@@ -256,7 +256,7 @@ class Reconstruction:
     def _corrected(
         self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]
     ) -> tuple[bytes, set[int]]:
-        """The secret, and the points at which shares are wrong."""
+        """Return the secret, and the points at which shares are wrong."""
         found = shamir.correct_errors(shares, self._threshold)
         if found is None or not matches(found[0]):
             found = self._other_subsets(shares, matches)
@@ -276,9 +276,9 @@ class Reconstruction:
     def _other_subsets(
         self, shares: Mapping[int, int], matches: Callable[[bytes], bool]
     ) -> tuple[bytes, set[int]] | None:
-        """Beyond the decoder's radius: leave out few shares at a time and look at the commitment.
+        """Search beyond the decoder's radius: interpolate subsets and compare with the commitment.
 
-        The budget is one for the whole sum, so that liars cannot buy a search per dealer.
+        There is one limit for the whole sum, so that liars cannot cause a search for each dealer.
         """
         for points in combinations(shares, self._threshold):
             if self._subsets_left == 0:

@@ -1,4 +1,7 @@
-"""The graph and threshold of a session, chosen for the cohort that has come."""
+"""The graph of a session: which clients share secrets, on a complete graph or a ring, and the threshold.
+
+`plan` chooses the graph for a number of clients, and `lay_out` draws it.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,7 @@ class Topology:
         return isinstance(self.graph, RingGraph)
 
     def stranded(self, present: AbstractSet[int]) -> set[int]:
-        """Who of `present` must go, because fewer than a threshold of its neighbourhood would stay."""
+        """Return those of `present` that must go: less than a threshold of their neighbourhood stays."""
         if not self.is_ring:
             return set()  # there, the least number of clients is all that counts
         stays, lonely = set(present), set(present)
@@ -123,15 +126,15 @@ class Graph(Protocol):
     def neighbours(self) -> int: ...
 
     def neighbourhood(self, position: int) -> Sequence[int]:
-        """The member at `position` and its neighbours, ascending."""
+        """Return the member at `position` and its neighbours, ascending."""
         ...
 
     def places(self, position: int) -> Sequence[int]:
-        """For each of its neighbourhood in order: the place that the member at `position` has in theirs."""
+        """Return, for each of its neighbourhood in order, the index of the member at `position` in theirs."""
         ...
 
     def present_around(self, present: Collection[int]) -> Sequence[int]:
-        """For each position: how many of its neighbourhood are in `present`."""
+        """Return, for each position, how many of its neighbourhood are in `present`."""
         ...
 
     def joins(self, present: Collection[int]) -> bool:
@@ -143,20 +146,20 @@ class CompleteGraph:
     """Each client is a neighbour of all others."""
 
     def __init__(self, size: int) -> None:
-        self._everybody = range(size)
+        self._positions = range(size)
 
     @property
     def neighbours(self) -> int:
-        return len(self._everybody) - 1
+        return len(self._positions) - 1
 
     def neighbourhood(self, position: int) -> Sequence[int]:  # noqa: ARG002  # the same one for all
-        return self._everybody
+        return self._positions
 
     def places(self, position: int) -> Sequence[int]:
-        return [position] * len(self._everybody)
+        return [position] * len(self._positions)
 
     def present_around(self, present: Collection[int]) -> Sequence[int]:
-        return [len(present)] * len(self._everybody)
+        return [len(present)] * len(self._positions)
 
     def joins(self, present: Collection[int]) -> bool:  # noqa: ARG002  # any two are joined
         return True
@@ -178,7 +181,7 @@ class RingGraph:
 
     @classmethod
     def draw(cls, size: int, neighbours: int, random: Random) -> RingGraph:
-        """A ring in uniformly random order."""
+        """Draw a ring in uniformly random order."""
         pool = random(_TICKET_BYTES * size)
         tickets = [pool[start : start + _TICKET_BYTES] for start in range(0, len(pool), _TICKET_BYTES)]
         return cls(sorted(range(size), key=tickets.__getitem__), neighbours)
@@ -205,7 +208,7 @@ class RingGraph:
         return counts.tolist()
 
     def joins(self, present: Collection[int]) -> bool:
-        """A circle falls apart where it is broken twice: half the neighbours in a row are missing."""
+        """A circle falls apart if it is broken twice; a break is half the neighbours missing in a row."""
         places = np.flatnonzero(self._present(present))
         if len(places) < 2:
             return True
@@ -213,7 +216,7 @@ class RingGraph:
         return int(np.count_nonzero(steps > self._half)) < 2
 
     def _present(self, present: Collection[int]) -> NDArray[np.int64]:
-        """Around the circle, one where a client is present."""
+        """Return the circle in its order: one for a client that is present, else zero."""
         marks = np.zeros(len(self._order), np.int64)
         marks[list(present)] = 1
         return marks[self._order]

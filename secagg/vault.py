@@ -1,8 +1,8 @@
 """The one-time secrets of one session: a client's own, and the shares it holds for others.
 
-Each sum has secrets of its own, which share nothing with those of any other sum: what is revealed about a
-client that drops at one sum says nothing about its input to another. They leave the vault once and are
-then forgotten (as far as Python forgets: references are dropped, memory is not scrubbed).
+Each sum has secrets of its own, independent of those of other sums: what is revealed about a client that
+drops out of one sum says nothing about its input to another. A secret leaves the vault once and is then
+erased (as far as Python erases: references are dropped, memory is not overwritten).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Vault(OneTime):
         return tuple(public_key(secret) for secret in self._mask_keys.values())
 
     def commitments(self) -> tuple[bytes, ...]:
-        """To the secrets of all self masks, then to the seeds of all removable noise."""
+        """Return commitments to the secrets of all self masks, then to the seeds of all removable noise."""
         masks = [seed_commitment(s, owner=self._owner, sum_index=k) for k, s in self._self_masks.items()]
         noise = [
             noise_commitment(seed, owner=self._owner, sum_index=k, layer=layer)
@@ -61,7 +61,7 @@ class Vault(OneTime):
         return (*masks, *noise)
 
     def channel(self, session: bytes) -> EnvelopeCipher:
-        """Our end of the sealed channels of a session: the same one for sealing as for opening."""
+        """Return our end of the sealed channels of a session: the same one seals and opens."""
         if not self._channel:
             raise SecretReused(SERVER, "the channel key was erased")
         if session not in self._channels:
@@ -74,7 +74,7 @@ class Vault(OneTime):
         self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
-        """The plaintext for each holder: per sum, its share of self mask, mask key, and seeds of noise."""
+        """Return a plaintext for each holder: per sum, its share of self mask, mask key and noise seeds."""
         secrets = [
             secret
             for k, key in self._mask_keys.items()
@@ -87,20 +87,20 @@ class Vault(OneTime):
         return [shamir.shares_to_bytes(row) for row in zip(*columns, strict=True)]
 
     def hold(self, position: int, plaintext: bytes) -> None:
-        """Keep the shares that the member at `position` dealt us."""
+        """Keep the shares that the member at `position` dealt to this client."""
         for k, held in self._held.items():
             held[position] = plaintext[k * self._row_bytes : (k + 1) * self._row_bytes]
 
     # --- one sum ---
 
     def noise_seeds(self, sum_index: int) -> tuple[bytes, ...]:
-        """Of the removable components of a sum, until its masks are taken."""
+        """Return the seeds of the removable components of a sum, until its masks are taken."""
         if sum_index not in self._noise:
             raise SecretReused(SERVER, "the noise of this sum was used or erased")
         return self._noise[sum_index]
 
     def take_mask_secrets(self, sum_index: int) -> tuple[bytes, bytes]:
-        """(mask key, self-mask secret) of a sum. They mask one vector and are gone."""
+        """Return (mask key, self-mask secret) of a sum and erase them: they mask one vector."""
         if sum_index not in self._mask_keys:
             raise SecretReused(SERVER, "the masks of this sum were used or erased")
         del self._noise[sum_index]
@@ -114,10 +114,10 @@ class Vault(OneTime):
         survivors: AbstractSet[int],
         surplus: Iterable[int] = (),
     ) -> dict[int, bytes]:
-        """Shares of each member of the roster: of its self mask if it survived, else of its mask key.
+        """Return a share for each of the roster: of its self mask if it survived, else of its mask key.
 
-        A survivor's are followed by those of its surplus noise, whose layers count from 1. All shares of the
-        sum are gone afterwards, so no one obtains both kinds for one member, or noise that has to stay.
+        A survivor's share is followed by those of its surplus noise, whose layers count from 1. All shares of
+        the sum are erased, so no party obtains both kinds for one member, or noise that has to stay.
         """
         taken = (0, *(1 + layer for layer in surplus))
         held = self._held.pop(sum_index, None)
@@ -130,7 +130,7 @@ class Vault(OneTime):
         }
 
     def erase_before(self, sum_index: int) -> None:
-        """Forget everything of earlier sums, used or skipped."""
+        """Erase the secrets of earlier sums, used or skipped."""
         for k in range(sum_index):
             self._mask_keys.pop(k, None)
             self._self_masks.pop(k, None)
@@ -138,7 +138,7 @@ class Vault(OneTime):
             self._held.pop(k, None)
 
     def erase(self) -> None:
-        """Forget everything."""
+        """Erase all secrets."""
         self.forget_channel()
         self._mask_keys.clear()
         self._self_masks.clear()

@@ -1,4 +1,4 @@
-"""What the ledgers of clients and servers have in common: an owner, a file, and an end."""
+"""The base of the client's and the server's ledger, and reading a ledger as an auditor."""
 
 from __future__ import annotations
 

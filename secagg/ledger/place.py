@@ -1,4 +1,4 @@
-"""Where a ledger is: one file under one name, and still the file that was opened.
+"""The path of a ledger: one file under one name, checked to be still the file that was opened.
 
 The log, the seal and the lock of a ledger are found by its name. Under two names it would have two of each,
 and two sessions could spend the same remainder. So symbolic links are followed first, hard links are refused,

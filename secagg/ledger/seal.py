@@ -1,4 +1,4 @@
-"""The file beside a ledger that says how the ledger looked last, and that a session is live.
+"""The seal: a file beside a ledger with its last head and hash, locked while a session is live.
 
 The chain of hashes covers every row, but nothing in a ledger can tell that it is an older copy, or that a
 byte between rows has changed. The seal has the head and a hash of the whole file. It is written after the

@@ -1,4 +1,4 @@
-"""What a sum with noise costs: zero-concentrated differential privacy (zCDP) of noise that many add together.
+"""The privacy cost of a sum with noise: zero-concentrated differential privacy (zCDP) of distributed noise.
 
 One client moves the total of a part by a whole vector D of d elements. Honest clients add discrete Gaussian
 noise to it, of variance V in total. A sum of discrete Gaussians is nearly one itself. How nearly, says tau:

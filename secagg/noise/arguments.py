@@ -1,6 +1,6 @@
-"""What a caller asks of a plan: numbers and names, whatever type they come in, or a sentence that says no.
+"""Checks of the arguments of a plan: numbers in their range, and names.
 
-Numbers of numpy are as good as Python's own. Truth values and texts are not numbers.
+Numbers of numpy are accepted like Python's own. Truth values and texts are not numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fine a grid, and how much noise, for the sum of vectors with a bound on their norm.
+"""Calibration of vectors with a bound on their norm: how fine a grid, and how much noise.
 
 With n clients, vectors of d elements (padded) and norm c, room for k standard deviations and a ring of 2^b,
 let C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the

@@ -1,4 +1,4 @@
-"""How one part travels with noise: on a grid whose unit is fixed by the spec, whatever the cohort.
+"""The encoding of one part with noise: on a grid whose unit is fixed by the spec, whatever the cohort.
 
 A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is what
 the privacy of the sum counts on. That is decided in whole numbers: nothing that floats did before can let one

@@ -1,4 +1,4 @@
-"""From zCDP to (epsilon, delta) and back, by the accountant of dp-accounting.
+"""Conversion of zCDP to (epsilon, delta) and back, by the accountant of dp-accounting.
 
 It adds up the Renyi divergences of what is composed, at given orders, and takes the order at which the least
 epsilon follows for a delta (Proposition 12 of "The Discrete Gaussian for Differential Privacy"). Every order

@@ -17,8 +17,8 @@ to.
 
 How long it takes to draw them depends on how many of a block needed more bits than most, and not on single
 samples. ("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" tells what
-becomes of samplers whose time does.) Which parts of a table are read does depend on the samples: whoever
-shares a processor's cache with this process may see more.
+becomes of samplers whose time does.) Which parts of a table are read does depend on the samples: a
+process that shares a processor's cache with this one may see more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much privacy is wanted, over how many sums."""
+"""The privacy goal of a plan: an epsilon and delta, or a rho, over a number of sums."""
 
 from __future__ import annotations
 

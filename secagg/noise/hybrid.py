@@ -1,4 +1,4 @@
-"""Rejection: a wide Gaussian on the integers, made of a narrow half and uniform bits.
+"""Sampling of wide discrete Gaussians by rejection, from a narrow half Gaussian and uniform bits.
 
 Let w be a power of two. J is drawn from 0, 1, 2, ... with weights exp(-(w J)^2 / (2 variance)), by a table; V
 is uniform in 0 ... w - 1; S is 0 or 1. Together they propose

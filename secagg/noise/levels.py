@@ -1,4 +1,4 @@
-"""How fine a grid, and how much noise, for numbers that are bounded one by one: counts, weights.
+"""Calibration of numbers that are bounded one by one (counts, weights): how fine a grid, how much noise.
 
 They are not rotated, and their bounds are whole numbers of grid points, so rounding lets one client move the
 total no further than before. A finer grid therefore costs nothing but bits. It is made just so fine that

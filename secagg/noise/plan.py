@@ -1,4 +1,4 @@
-"""The noise of one part as it was calibrated, and what follows from it."""
+"""The plan of one part: its calibrated noise, its encoding, and what it costs."""
 
 from __future__ import annotations
 

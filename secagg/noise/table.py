@@ -1,4 +1,4 @@
-"""Inversion: a uniform number of 128 bits falls between two thresholds, and that is the sample.
+"""Sampling by inversion: the two thresholds around a uniform number of 128 bits determine the sample.
 
 Thresholds are whole numbers T_0 <= T_1 <= ... below 2^128. A uniform U stands for `first` plus the number of
 thresholds that are at most U. Its leading bits are read from the stream first. For nearly all of them it does

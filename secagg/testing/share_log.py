@@ -1,9 +1,9 @@
 """Which shares left which client: the log that the one-kind rule is checked against.
 
 A Reveal frame does not say of which kind its shares are; the survivor set its sender was shown does: a share
-of the self mask for a survivor, of the mask key for anybody else. A party with a threshold of both kinds
+of the self mask for a survivor, of the mask key for any other client. A party with a threshold of both kinds
 for one client and one sum can read that client's input. What follows a survivor's first share is of seeds of
-its noise; of which layers, only who knows the dealer's secrets can tell.
+its noise; of which layers, only a party that knows the dealer's secrets can tell.
 """
 
 from __future__ import annotations

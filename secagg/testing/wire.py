@@ -1,15 +1,15 @@
-"""A fake wire: one server, many clients, and faults on every message. No clock, no sockets, no luck.
+"""A simulated wire between one server and many clients, with faults by a schedule. No clock, no sockets.
 
     wire = Wire(server, clients, answer, schedule=random_faults(b"seed", drop=0.05, delay=0.1))
     wire.open()
     total = wire.ask("update", b"query", round_number=0)
 
-A *schedule* looks at a packet and decides its fate; the same schedule gives the same run, packet by packet.
+A *schedule* decides how each packet is delivered; the same schedule gives the same run, packet by packet.
 Under a hostile schedule clients fail: a duplicated or damaged frame of the server is a protocol violation,
-and the machine cannot know that only the wire was at fault. The failure is recorded, the client says that it
-leaves, and the others go on. (A real transport authenticates and deduplicates frames.)
+and the machine cannot know that only the wire was at fault. The failure is recorded, the client leaves, and
+the others go on. (A real transport authenticates and deduplicates frames.)
 
-To be hostile by hand, leave `run` alone: take packets out of `waiting`, and `deliver` what you like.
+For an attack by hand, do not call `run`: take packets out of `waiting`, and `deliver` any packet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from secagg.spec import Total
 from secagg.testing.share_log import ShareLog
 from secagg.transitions import ClientState, ServerState
 
-# --- packets and what may befall them ---------------------------------------------------------------
+# --- packets and their faults ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ Damage: TypeAlias = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True)
-class Fate:
+class PacketDelivery:
     """What the wire does with one packet.
 
     `copies`    how many arrive: 0 is a loss, 2 a duplicate.
@@ -71,30 +71,30 @@ class Fate:
     damage: Damage | None = None
 
 
-DELIVER: Final = Fate()
-DROP: Final = Fate(copies=0)
-DUPLICATE: Final = Fate(copies=2)
-OVERTAKE: Final = Fate(overtakes=True)
+DELIVER: Final = PacketDelivery()
+DROP: Final = PacketDelivery(copies=0)
+DUPLICATE: Final = PacketDelivery(copies=2)
+OVERTAKE: Final = PacketDelivery(overtakes=True)
 
-Schedule: TypeAlias = Callable[[Packet], Fate]
+Schedule: TypeAlias = Callable[[Packet], PacketDelivery]
 
 
-def faultless(_packet: Packet) -> Fate:
+def faultless(_packet: Packet) -> PacketDelivery:
     return DELIVER
 
 
 def losing(absent: Absent) -> Schedule:
-    """The absent neither hear nor answer, exactly as in a `LocalSession`."""
+    """Absent clients receive and answer nothing, exactly as in a `LocalSession`."""
 
-    def fate(packet: Packet) -> Fate:
+    def delivery(packet: Packet) -> PacketDelivery:
         lost = isinstance(packet.receiver, int) and absent(packet.receiver, packet.stage, packet.sum_index)
         return DROP if lost else DELIVER
 
-    return fate
+    return delivery
 
 
 def flip(bit: int) -> Damage:
-    """One bit changed; `bit` counts from the start and wraps around."""
+    """Change one bit; `bit` counts from the start and wraps around."""
 
     def damage(frame: bytes) -> bytes:
         at, shift = divmod(bit % (8 * len(frame)), 8)
@@ -104,7 +104,7 @@ def flip(bit: int) -> Damage:
 
 
 def insert(at: int, extra: bytes) -> Damage:
-    """Bytes put in before position `at`."""
+    """Insert bytes before position `at`."""
     return lambda frame: frame[:at] + extra + frame[at:]
 
 
@@ -122,10 +122,10 @@ def random_faults(
     overtake: float = 0.0,
     corrupt: float = 0.0,
 ) -> Schedule:
-    """At most one fault per packet, each with its own rate; decided by the seed and the packet's number."""
+    """Return a schedule of at most one fault per packet, by the seed and the packet's number."""
     rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
 
-    def fate(packet: Packet) -> Fate:
+    def delivery(packet: Packet) -> PacketDelivery:
         draw = uniform(seed, packet.number)
         for name, rate in rates.items():
             if draw < rate:
@@ -133,20 +133,20 @@ def random_faults(
             draw -= rate
         return DELIVER
 
-    return fate
+    return delivery
 
 
-def _fault(name: str, seed: bytes, packet: Packet) -> Fate:
+def _fault(name: str, seed: bytes, packet: Packet) -> PacketDelivery:
     where = int(uniform(seed, packet.number, 1) * 8 * len(packet.frame))
     damages = (flip(where), insert(where // 8, b"\x00"), truncate(where // 8))
-    fates = {
+    faults = {
         "drop": DROP,
-        "delay": Fate(delay=1 + where % 3),
+        "delay": PacketDelivery(delay=1 + where % 3),
         "duplicate": DUPLICATE,
         "overtake": OVERTAKE,
-        "corrupt": Fate(damage=damages[packet.number % 3]),
+        "corrupt": PacketDelivery(damage=damages[packet.number % 3]),
     }
-    return fates[name]
+    return faults[name]
 
 
 # --- the wire ---------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ _STAGES: Final[Mapping[ServerState, Stage]] = {
 
 
 class Wire:
-    """Carries frames between machines, and remembers everything.
+    """Carries frames between machines, and records them.
 
     `sent`        packets as their senders meant them, by number.
     `waiting`     packets that are under way, in the order in which they will arrive.
@@ -196,30 +196,30 @@ class Wire:
     # --- a whole session ---
 
     def open(self) -> None:
-        """Set-up. Raises `SumFailed` if too few clients stay."""
+        """Run the set-up. Raises `SumFailed` if too few clients stay."""
         self.invite()
         self.run()
         self.finish()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """One sum. Raises `SumFailed` if no total was released."""
+        """Run one sum. Raises `SumFailed` if no total was released."""
         self.begin(kind, payload, round_number=round_number)
         self.run()
         return self.finish()[-1].total
 
     def finish(self) -> list[SumReleased]:
-        """Close stages until the server is at rest; the totals it released on the way."""
+        """Close stages until the server has none to close. Return the totals that it released."""
         found = len(self.server_events)
         while self.server.state in _STAGES:
             self.close_stage()
             self.run()
-        news = self.server_events[found:]
-        for event in news:
+        new = self.server_events[found:]
+        for event in new:
             if isinstance(event, (SumAborted, SessionFailed)):
                 raise event.error
-        return [event for event in news if isinstance(event, SumReleased)]
+        return [event for event in new if isinstance(event, SumReleased)]
 
-    # --- turning the machines by hand ---
+    # --- single steps ---
 
     def invite(self) -> None:
         self._dispatch((Outgoing(tuple(self.clients), self.server.invitation),))
@@ -238,36 +238,36 @@ class Wire:
         self._delayed = [(stages, packet) for stages, packet in self._delayed if stages > 0]
 
     def abandon(self) -> None:
-        """Let the server give its sum up."""
+        """Let the server abandon its sum."""
         self._take(self.server.abandon())
 
     def end(self) -> None:
         self._take(self.server.end())
 
     def restart_server(self, server: ServerMachine) -> None:
-        """Another server in the place of the old one; what is under way stays under way."""
+        """Replace the server; packets under way stay under way."""
         self.server = server
         self._sum_index = SET_UP
 
     def restart_client(self, member: int, client: ClientMachine) -> None:
-        """Another machine in the place of the old one, which is never heard of again."""
+        """Replace the machine of a client."""
         self.clients[member] = client
         self.failures.pop(member, None)
 
     # --- packets ---
 
     def send(self, sender: Peer, receiver: Peer, frame: bytes) -> None:
-        """Give a frame to the wire, which does with it what the schedule says."""
+        """Send a frame, which is delivered as the schedule decides."""
         self._stage = _STAGES.get(self.server.state, self._stage)
         packet = Packet(len(self.sent), sender, receiver, frame, self._stage, self._sum_index)
         self.sent.append(packet)
-        fate = self._schedule(packet)
-        if fate.damage is not None:
-            packet = replace(packet, frame=fate.damage(frame))
-        copies = [packet] * fate.copies
-        if fate.delay:
-            self._delayed += [(fate.delay, copy) for copy in copies]
-        elif fate.overtakes:
+        delivery = self._schedule(packet)
+        if delivery.damage is not None:
+            packet = replace(packet, frame=delivery.damage(frame))
+        copies = [packet] * delivery.copies
+        if delivery.delay:
+            self._delayed += [(delivery.delay, copy) for copy in copies]
+        elif delivery.overtakes:
             self.waiting[:0] = copies
         else:
             self.waiting += copies
@@ -316,19 +316,19 @@ class Wire:
 
 SET_UP: Final = -1
 
-Moment: TypeAlias = tuple[Stage, int]  # a stage of a sum, or of set-up
+SumStage: TypeAlias = tuple[Stage, int]  # a stage of a sum, or of set-up
 
 _ORDER: Final = list(Stage)
 
 
 def explicit(*absences: tuple[int, Stage, int]) -> Absent:
-    """Exactly these (member, stage, sum) are missing."""
+    """Let exactly these (member, stage, sum) be missing."""
     missing = frozenset(absences)
     return lambda member, stage, sum_index: (member, stage, sum_index) in missing
 
 
 def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
-    """Each member misses each stage on its own, with the stage's rate (0 where there is none)."""
+    """Let each member miss each stage independently, with the stage's rate (0 by default)."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         return uniform(seed, member, _ORDER.index(stage), sum_index) < rates.get(stage, 0.0)
@@ -336,37 +336,37 @@ def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
     return absent
 
 
-def leaves_for_good(leavers: Mapping[int, Moment]) -> Absent:
-    """Each leaver takes part until its moment and is never seen again."""
+def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
+    """Let each leaver miss its stage and all later ones."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
-        return member in leavers and _place(*leavers[member]) <= _place(stage, sum_index)
+        return member in leavers and _order(*leavers[member]) <= _order(stage, sum_index)
 
     return absent
 
 
-def returns_next_sum(leavers: Mapping[int, Moment]) -> Absent:
-    """Each leaver misses the rest of one sum, from its moment on, and is back for the next."""
+def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
+    """Let each leaver miss the rest of one sum, from its stage on, and return for the next."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         if member not in leavers or leavers[member][1] != sum_index:
             return False
-        return _place(*leavers[member]) <= _place(stage, sum_index)
+        return _order(*leavers[member]) <= _order(stage, sum_index)
 
     return absent
 
 
 def either(*schedules: Absent) -> Absent:
-    """Missing according to any of `schedules`."""
-    return lambda *moment: any(schedule(*moment) for schedule in schedules)
+    """Let a member be missing according to any of `schedules`."""
+    return lambda *stage: any(schedule(*stage) for schedule in schedules)
 
 
 def uniform(seed: bytes, *numbers: int) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
+    """Return a number in [0, 1) that depends only on its arguments."""
     fields = (number.to_bytes(8, "big", signed=True) for number in numbers)
     return int.from_bytes(digest("insecure test choice", seed, *fields)[:6], "big") / (1 << 48)
 
 
-def _place(stage: Stage, sum_index: int) -> tuple[int, int]:
-    """Moments in the order of time."""
+def _order(stage: Stage, sum_index: int) -> tuple[int, int]:
+    """Return a sort key by time."""
     return sum_index, _ORDER.index(stage)

@@ -169,7 +169,7 @@ def test_removable_is_yes_or_no() -> None:
 
 @pytest.mark.parametrize(("clients", "dropouts", "colluders"), [(0, 0, 0), (1, 1, 0), (1, 0, 1), (10, 5, 5)])
 def test_somebody_honest_has_to_stay(clients: int, dropouts: int, colluders: int) -> None:
-    with pytest.raises(SpecError, match="nobody is left to add noise"):
+    with pytest.raises(SpecError, match="no client is left to add noise"):
         promise(clients, dropouts, colluders)
     assert promise(clients + 1, dropouts, colluders).least_roster == clients + 1
 

@@ -21,8 +21,8 @@ from secagg.testing.wire import (
     DUPLICATE,
     OVERTAKE,
     Damage,
-    Fate,
     Packet,
+    PacketDelivery,
     Schedule,
     flip,
     insert,
@@ -46,12 +46,12 @@ BOTH = pytest.mark.parametrize("trust", list(Trust))
 FAULTS = ("drop", "delay", "duplicate", "overtake", "corrupt")
 
 
-def only(sender: Peer, message: type[m.Message], fate: Fate, *, sum_index: int = 0) -> Schedule:
-    """One kind of message of one sender in one sum has this fate."""
+def only(sender: Peer, message: type[m.Message], delivery: PacketDelivery, *, sum_index: int = 0) -> Schedule:
+    """One kind of message of one sender in one sum has this delivery."""
 
-    def schedule(packet: Packet) -> Fate:
+    def schedule(packet: Packet) -> PacketDelivery:
         hit = packet.sender == sender and packet.sum_index == sum_index
-        return fate if hit and isinstance(decoded(packet.frame), message) else DELIVER
+        return delivery if hit and isinstance(decoded(packet.frame), message) else DELIVER
 
     return schedule
 
@@ -59,7 +59,7 @@ def only(sender: Peer, message: type[m.Message], fate: Fate, *, sum_index: int =
 @BOTH
 def test_a_masked_input_that_comes_late_is_ignored_and_its_sender_stays_welcome(trust: Trust) -> None:
     session = Session(trust)
-    wire = session.opened(only(5, m.MaskedInput, Fate(delay=1)))
+    wire = session.opened(only(5, m.MaskedInput, PacketDelivery(delay=1)))
     assert session.ask(wire, b"0", round_number=0) == without(5)
     assert Late(5) in wire.server_events
     assert session.ask(wire, b"1", round_number=1) == MEMBERS
@@ -69,7 +69,7 @@ def test_a_masked_input_that_comes_late_is_ignored_and_its_sender_stays_welcome(
 def test_a_masked_input_that_comes_a_whole_sum_late_is_ignored_too(trust: Trust) -> None:
     session = Session(trust)
     stages = 2 if trust is Trust.CURIOUS else 3
-    wire = session.opened(only(5, m.MaskedInput, Fate(delay=stages + 1)))
+    wire = session.opened(only(5, m.MaskedInput, PacketDelivery(delay=stages + 1)))
     assert session.ask(wire, b"0", round_number=0) == without(5)
     assert session.ask(wire, b"1", round_number=1) == MEMBERS
     assert Late(5) in wire.server_events
@@ -78,7 +78,7 @@ def test_a_masked_input_that_comes_a_whole_sum_late_is_ignored_too(trust: Trust)
 @BOTH
 def test_a_reveal_that_comes_late_does_not_matter(trust: Trust) -> None:
     session = Session(trust)
-    wire = session.opened(only(5, m.Reveal, Fate(delay=1)))
+    wire = session.opened(only(5, m.Reveal, PacketDelivery(delay=1)))
     assert session.ask(wire, b"0", round_number=0) == MEMBERS
     assert Late(5) in wire.server_events
 
@@ -98,9 +98,9 @@ def test_a_duplicated_input_excludes_its_sender_for_good_and_counts_once(trust: 
 @BOTH
 @pytest.mark.parametrize("damage", [flip(5), insert(0, b"\x00"), truncate(3)])
 def test_a_damaged_query_fails_its_receiver_alone(trust: Trust, damage: Damage) -> None:
-    def schedule(packet: Packet) -> Fate:
+    def schedule(packet: Packet) -> PacketDelivery:
         hit = packet.receiver == 5 and packet.stage is Stage.MASK
-        return Fate(damage=damage) if hit else DELIVER
+        return PacketDelivery(damage=damage) if hit else DELIVER
 
     session = Session(trust)
     wire = session.opened(schedule)
@@ -117,11 +117,11 @@ def test_a_client_shown_other_survivors_reveals_nothing_whatever_it_is_shown_nex
 ) -> None:
     """It signs what it saw; the signatures of all others are on something else."""
 
-    def schedule(packet: Packet) -> Fate:
+    def schedule(packet: Packet) -> PacketDelivery:
         message = decoded(packet.frame)
         if packet.receiver == 5 and isinstance(message, m.Survivors):
             fewer = replace(message, survivors=b"\x1e").encode()  # without the first member
-            return Fate(damage=lambda _frame: fewer)
+            return PacketDelivery(damage=lambda _frame: fewer)
         return DELIVER
 
     session = Session(Trust.MALICIOUS)
@@ -176,12 +176,12 @@ def check_hostile(
 def authentic(schedule: Schedule, trust: Trust) -> Schedule:
     """Under `curious_server` nothing but the channel protects survivors and positions: neither is damaged."""
 
-    def fate(packet: Packet) -> Fate:
+    def delivery(packet: Packet) -> PacketDelivery:
         spared = trust is Trust.CURIOUS and isinstance(decoded(packet.frame), (m.Survivors, m.Neighbours))
         chosen = schedule(packet)
         return replace(chosen, damage=None) if spared else chosen
 
-    return fate
+    return delivery
 
 
 @settings(deadline=None, derandomize=True, database=None, max_examples=50)

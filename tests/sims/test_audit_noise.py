@@ -236,7 +236,7 @@ def test_too_little_noise_is_said_in_words(capsys: pytest.CaptureFixture[str]) -
     ("arguments", "text"),
     [
         (("--dropped", "1"), "1 drop-out, but the noise is planned for 0"),
-        (("--dropouts", "20"), "nobody is left to add noise"),
+        (("--dropouts", "20"), "no client is left to add noise"),
         (("--multiplier", "0"), "from 1/64 to 64"),
         (("--delta", "1"), "above 0 and below 1"),
         (("--sums", "12"), "cannot be judged by 96 elements: .* must be at least 100"),

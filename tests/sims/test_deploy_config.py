@@ -288,7 +288,7 @@ BOUNDS = "must be one of {l2 = 1.0}, {linf = 1.0}, {count = 10}, {count = 10, to
         (
             'kind = "mean"',
             'kind = "mean"\npromise = {clients = 2, dropouts = 2, colluders = 0}',
-            ["sum#1: of 2 clients, 2 may drop out and 0 collude: nobody is left to add noise"],
+            ["sum#1: of 2 clients, 2 may drop out and 0 collude: no client is left to add noise"],
         ),
         (SUMS, SUMS + SUMS, ["sum#2.kind: 'mean' is there twice; name one of them otherwise"]),
         (SUMS, "sum = []", ["sum: a table needs at least one kind of sum"]),

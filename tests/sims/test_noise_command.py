@@ -219,7 +219,7 @@ def test_too_few_bits(capsys: pytest.CaptureFixture[str]) -> None:
         (("--delta", "1"), "delta must be a number above 0 and below 1"),
         (("--orders", "real"), "invalid choice: 'real'"),
         (("--adjacency", "swap"), "invalid choice: 'swap'"),
-        (("--dropouts", "60", "--colluders", "40"), "nobody is left to add noise"),
+        (("--dropouts", "60", "--colluders", "40"), "no client is left to add noise"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], sentence: str) -> None:
