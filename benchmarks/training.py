@@ -22,9 +22,9 @@ from fl.device import one_thread
 from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.models.base import Model
-from fl.models.registry import SETUPS, ModelSetup
 from fl.samples import Array, Samples
 from fl.training import Training
+from papers.model_setups import SETUPS, ModelSetup
 from secagg.errors import LocalError
 from sims.console import OnProgress
 

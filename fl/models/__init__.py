@@ -4,6 +4,6 @@ All are ordinary torch modules. A module of your own can be trained as well, if 
 state; `register` gives it a name.
 """
 
-from fl.models.registry import MODELS, SETUPS, ModelSetup, build, parameters_of, register, size_of, sizes
+from fl.models.registry import MODELS, build, parameters_of, register, size_of
 
-__all__ = ["MODELS", "SETUPS", "ModelSetup", "build", "parameters_of", "register", "size_of", "sizes"]
+__all__ = ["MODELS", "build", "parameters_of", "register", "size_of"]

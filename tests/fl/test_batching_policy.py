@@ -5,7 +5,7 @@ import torch
 
 from fl.batching_policy import AUTO, TOGETHER, client_batches, convolution_work
 from fl.flat_model import FlatModel
-from fl.models.registry import SETUPS
+from papers.model_setups import SETUPS
 
 MNIST_CNN = 24 * 24 * 10 * 25 + 8 * 8 * 20 * 250  # multiplications: places, filters, inputs of each
 

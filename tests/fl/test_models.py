@@ -10,9 +10,10 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fl.errors import TrainingError
 from fl.flat_model import dim_of, flatten
-from fl.models import MODELS, SETUPS, build, parameters_of, size_of, sizes
+from fl.models import MODELS, build, parameters_of, size_of
 from fl.models.base import fitted
 from fl.models.residual import Adapter
+from papers.model_setups import SETUPS, sizes
 
 # Small ones of every kind, with the shape of an input.
 SMALL: Mapping[str, tuple[str, Mapping[str, Any], tuple[int, ...]]] = {
