@@ -1,4 +1,4 @@
-"""What a client's privacy has cost so far, and what it may cost at most.
+"""The privacy budget of a client: what its answers have cost so far, and what they may cost at most.
 
 The cost of a sum with noise is its rho, of zero-concentrated differential privacy: rhos of several sums add
 up. They are counted as whole numbers in units of 2^-40 (see `noise.accounting.charge`), so that adding is
@@ -22,7 +22,7 @@ _FORGIVEN_BITS: Final = 20  # of a limit, at most its 2^-20th part is forgiven
 
 
 def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | None:
-    """What a sum over `roster` clients costs, if the promise of its noise is kept; None without noise."""
+    """Return the cost of a sum over `roster` clients with the planned noise; None without noise."""
     rho = sum_rho(spec, roster=roster, adjacency=adjacency)
     return None if rho is None else charge(rho)
 
@@ -44,7 +44,7 @@ class Spend:
     `charge`     of the sums with noise, in units of 2^-40 rho.
     `noised`     how many those were.
     `unnoised`   how many others there were.
-    `adjacency`  what the charge is about: that of the first sum with noise.
+    `adjacency`  the adjacency of the charge: that of the first sum with noise.
     """
 
     charge: int = 0
@@ -54,7 +54,7 @@ class Spend:
 
     @property
     def rho(self) -> float:
-        """Of all sums with noise together."""
+        """The rho of all sums with noise together."""
         return rho_of(self.charge)
 
     @property
@@ -62,9 +62,9 @@ class Spend:
         return self.noised + self.unnoised
 
     def plus(self, charge: int | None, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Spend:
-        """After one more sum; None is the charge of a sum without noise.
+        """Return the spend after one more sum; None is the charge of a sum without noise.
 
-        Raises `ParameterError` if the charge is about another adjacency, whose costs are another unit.
+        Raises `ParameterError` if the charge is for another adjacency, whose costs are another unit.
         """
         if charge is None:
             return Spend(self.charge, self.noised, self.unnoised + 1, self.adjacency)

@@ -21,7 +21,7 @@ from secagg import errors, events, refusals
 from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.budget import check_priced
-from secagg.cohort import Circle, invitation_digest, pack_neighbours
+from secagg.cohort import CohortView, invitation_digest, pack_neighbours
 from secagg.errors import SERVER
 from secagg.events import ClientStep
 from secagg.groups import GroupBook
@@ -243,7 +243,7 @@ class ClientMachine(OneTime):
             self._policy, self._registry, self._form, self._invitation, self._context, self._advert
         )
 
-    def _enter_cohort(self, cohort: Circle) -> ClientStep:
+    def _enter_cohort(self, cohort: CohortView) -> ClientStep:
         """Enter the session of a list of keys, and deal shares."""
         refusals.check_new_session(cohort.session, self._memory)
         self._memory.remember_session(cohort.session)

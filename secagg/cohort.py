@@ -92,10 +92,10 @@ class Neighbourhood:
         return {member: position for position, member in self.ids.items()}
 
 
-Circle: TypeAlias = Cohort | Neighbourhood  # what one party knows of a cohort
+CohortView: TypeAlias = Cohort | Neighbourhood  # what one party knows of a cohort
 
 
-def pack_neighbours(cohort: Circle, positions: Iterable[int]) -> bytes:
+def pack_neighbours(cohort: CohortView, positions: Iterable[int]) -> bytes:
     """Return a bitmap over the neighbourhood, with a bit set for each of `positions`."""
     around = cohort.neighbourhood
     return pack_positions((bisect_left(around, position) for position in positions), len(around))

@@ -1,4 +1,4 @@
-"""What machines tell their owners. Events are plain facts; none holds a secret."""
+"""The events that machines return to their callers. None holds a secret."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Joined:
 
 @dataclass(frozen=True)
 class EnvelopeLost:
-    """An envelope did not open. We hold no share for `peer`; the session goes on."""
+    """An envelope did not open. This client holds no share for `peer`; the session goes on."""
 
     peer: int
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query passed every check: compute the values and call `answer`, or call `decline`."""
+    """A query passed all checks: compute the values and call `answer`, or call `decline`."""
 
     sum_index: int
     round: int
@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class SatOut:
-    """We do not know who was in this group's last sum, so we take no part in its next."""
+    """This client declined: it does not know the survivors of this group's last sum."""
 
     sum_index: int
     kind: str
@@ -96,7 +96,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Late:
-    """A message for a stage that is over. It was ignored; the client is still welcome."""
+    """A message for a stage that is over. It was ignored; the client stays in the session."""
 
     peer: int
 
@@ -145,7 +145,7 @@ class SumReleased:
 
 @dataclass(frozen=True)
 class SumAborted:
-    """Nothing was released. The session lives on."""
+    """Nothing was released. The session continues."""
 
     sum_index: int
     error: SumFailed

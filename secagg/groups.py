@@ -52,7 +52,7 @@ class GroupBook:
         return group if group is not None and group.round_number == round_number else None
 
     def _last_round(self, name: str) -> int:
-        """The latest round of this session's groups, which a close without an answer may have set."""
+        """Return the latest round of this session's groups; a close without an answer may have set it."""
         return self._groups[name].round_number if name in self._groups else NEVER
 
     def continues(self, kind: str, round_number: int) -> bool:
@@ -60,7 +60,7 @@ class GroupBook:
         return self._current(kind, round_number) is not None
 
     def missed_confirmation(self, kind: str, round_number: int) -> bool:
-        """Whether we answered a sum of this group and never learned who was in it."""
+        """Whether this client answered a sum of this group and never learned its survivors."""
         group = self._current(kind, round_number)
         return group is not None and not group.closed and group.confirmed is None
 
@@ -69,7 +69,7 @@ class GroupBook:
         return group is not None and group.closed
 
     def confirmed(self, kind: str, round_number: int) -> PositionSet | None:
-        """The survivors of this group's last sum, if they are known."""
+        """Return the survivors of this group's last sum, if they are known."""
         group = self._current(kind, round_number)
         return group.confirmed if group is not None else None
 
@@ -92,7 +92,7 @@ class GroupBook:
             raise GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
 
     def answer(self, kind: str, round_number: int) -> None:
-        """An answer is about to leave; until it is confirmed, the group is in the dark."""
+        """Note an answer that is about to leave; until it is confirmed, its survivors are unknown."""
         name = self._table.group_of(kind)
         group = self._current(kind, round_number) or _Group(round_number)
         group.answered[kind] += 1
@@ -105,7 +105,7 @@ class GroupBook:
         group.confirmed = survivors
 
     def close(self, kind: str, round_number: int) -> None:
-        """No further sum of this group in this round."""
+        """Refuse further sums of this group in this round."""
         name = self._table.group_of(kind)
         group = self._current(kind, round_number) or _Group(round_number)
         group.closed = True
@@ -113,7 +113,7 @@ class GroupBook:
 
 
 class Agenda:
-    """The sums of one session, asked and left."""
+    """The sums of one session: those asked, and how many are left."""
 
     def __init__(self, table: Table, sums: int) -> None:
         self._table = table
@@ -146,11 +146,11 @@ class Agenda:
             raise StateError(error.why) from None
 
     def later_roster(self, kind: str, round_number: int) -> PositionSet | None:
-        """Whom a later sum of its group must be asked of; None for the first one."""
+        """Return the clients of which a later sum of a group must be asked; None for the first sum."""
         return self._groups.confirmed(kind, round_number)
 
     def note(self, query: Query) -> None:
-        """This is about to be asked."""
+        """Note a query that is about to be sent."""
         entry = AnswerEntry(
             group=self._table.group_of(query.kind),
             round_number=query.round,
@@ -162,11 +162,11 @@ class Agenda:
         self.next_sum += 1
 
     def confirm(self, query: Query, survivors: PositionSet, *, revealed: set[int]) -> None:
-        """A total was released. A client that did not reveal would sit the next sum of the group out."""
+        """Note a released total. A client that did not reveal would decline the next sum of the group."""
         self._groups.confirm(query.kind, query.round, survivors)
         if revealed != survivors:
             self._groups.close(query.kind, query.round)
 
     def close(self, kind: str, round_number: int) -> None:
-        """No further sum of this group in this round."""
+        """Refuse further sums of this group in this round."""
         self._groups.close(kind, round_number)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from secagg import refusals
-from secagg.cohort import Circle, Cohort, Neighbourhood, ring_session_id, session_id
+from secagg.cohort import Cohort, CohortView, Neighbourhood, ring_session_id, session_id
 from secagg.finder import least_connected
 from secagg.messages import KeyList, Neighbours
 from secagg.policy import Policy
@@ -58,7 +58,7 @@ class Introduction:
                 refusals.check_advert_signature(advert, self.registry, self.context)
 
 
-def fewest_contributors(cohort: Circle, policy: Policy) -> int:
+def fewest_contributors(cohort: CohortView, policy: Policy) -> int:
     """The least survivors of a sum: a ring must also hold together without those who dropped out."""
     least = max(cohort.threshold, policy.min_contributors)
     if isinstance(cohort, Cohort):

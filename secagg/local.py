@@ -1,6 +1,6 @@
 """A whole session in one process: real machines, frames handed over in memory.
 
-For simulations, for tests, and for anyone who wants a sum and no network.
+It is for simulations, for tests, and for sums that need no network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from secagg.transitions import ClientState, ServerState
 
 
 class Stage(Enum):
-    """Where a client can go missing: it neither hears nor answers this stage's message.
+    """A stage in which a client can be absent: it neither receives nor answers the message.
 
     >>> [stage.value for stage in Stage]
     ['advertise', 'share', 'mask', 'confirm', 'reveal']
@@ -231,7 +231,7 @@ class LocalSession:
         self._raise_failure()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """One sum. Raises `SumFailed` if no total was released."""
+        """Run one sum. Raises `SumFailed` if no total was released."""
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         self._refusal = None
@@ -269,14 +269,14 @@ class LocalSession:
         self._send(step.outgoing)
 
     def _note(self, events: Iterable[ServerEvent]) -> None:
-        """Written down, where there is a ledger, before anybody can act on it."""
+        """Write events to the ledger, if there is one, before the caller can act on them."""
         for event in events:
             if self._ledger is not None:
                 self._ledger.note(event)
             self.events.append(event)
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
-        """Hand frames to clients and their replies to the server; who is asked for values answers last."""
+        """Hand frames to clients and their replies to the server; clients asked for values answer last."""
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         asked: dict[int, Asked] = {}
         for packet in outgoing:
@@ -286,7 +286,7 @@ class LocalSession:
                 if not self._absent(member, stage, self._sum_index):
                     self.bytes_down[stage] += len(packet.frame)
                     self.frames_down[stage] += 1
-                    self._forward(member, self._hear(member, packet.frame, asked), stage)
+                    self._forward(member, self._receive(member, packet.frame, asked), stage)
         if asked and self._prepare is not None:
             self._prepare(asked)
         for member, each in asked.items():
@@ -300,20 +300,20 @@ class LocalSession:
                 self._observer(member, frame)
             self._note(self._server.receive(member, frame))
 
-    def _hear(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
-        """One client's replies to one frame; what it is asked for is noted in `asked`."""
+    def _receive(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
+        """Return one client's replies to one frame; add what it is asked for to `asked`."""
         try:
             step: ClientStep = self._clients[member].receive(frame)
         except PeerError as error:
             return self._refuse(member, error)
-        self._tell(member, step.events)
+        self._report(member, step.events)
         for event in step.events:
             if isinstance(event, Asked):
                 asked[member] = event
         return step.frames
 
     def _reply(self, member: int, asked: Asked) -> tuple[bytes, ...]:
-        """One client's values."""
+        """Return one client's masked values, or its decline."""
         client = self._clients[member]
         try:
             values = self._answer(member, asked)
@@ -332,13 +332,13 @@ class LocalSession:
         self.refusals[member] = self._refusal = error
         return (self._clients[member].leave(),)
 
-    def _tell(self, member: int, events: Iterable[ClientEvent]) -> None:
+    def _report(self, member: int, events: Iterable[ClientEvent]) -> None:
         if self._listener is not None:
             for event in events:
                 self._listener(member, event)
 
     def _raise_failure(self) -> None:
-        """The last failure of this stage's events, if there was one."""
+        """Raise the last failure of this stage's events, if there was one."""
         for event in reversed(self.events):
             if isinstance(event, SumReleased):
                 return

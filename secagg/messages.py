@@ -1,4 +1,4 @@
-"""The messages of the protocol. One that exists is well-formed; `decode` is the only way in.
+"""The messages of the protocol. Each instance is well-formed; only `decode` makes one from bytes.
 
 Every frame is an array `[version, type, context, field, ...]`. The context is empty in the invitation, the
 invitation's digest until the session has an id and in the farewell, and the session id otherwise.
@@ -68,7 +68,7 @@ _NAMES: Final[dict[type, tuple[str, ...]]] = {}
 
 @dataclass(frozen=True)
 class Message:
-    """Common to all: the context, and the schema of what follows it."""
+    """The base of all messages: the context, and the schema of the fields after it."""
 
     TYPE: ClassVar[int]
     SCHEMA: ClassVar[tuple[Field, ...]]
@@ -149,7 +149,7 @@ class Query(Message):
 
 @dataclass(frozen=True, repr=False)
 class Survivors(Message):
-    """Whose masked inputs arrived."""
+    """The set of clients whose masked inputs arrived."""
 
     TYPE = 5
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -191,7 +191,7 @@ class Farewell(Message):
 class Neighbours(Message):
     """On a ring, in place of the key list: the adverts of one client and its neighbours.
 
-    Each client has another list, so each is told the size of the cohort and the digest of all its keys.
+    Each client has another list, so each receives the size of the cohort and the digest of all its keys.
     """
 
     TYPE = 9
@@ -251,7 +251,7 @@ class Confirmation(Message):
 
 @dataclass(frozen=True, repr=False)
 class Reveal(Message):
-    """Shares: of the self mask of each survivor, of the mask key of everyone else in the roster."""
+    """Shares: of the self mask of each survivor, of the mask key of the others in the roster."""
 
     TYPE = 20
     SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
@@ -263,7 +263,7 @@ class Reveal(Message):
 
 @dataclass(frozen=True, repr=False)
 class Decline(Message):
-    """Sits this sum out."""
+    """Declines this sum."""
 
     TYPE = 21
     SCHEMA = (_DIGEST, _SUM)
@@ -305,7 +305,7 @@ def frame_bytes(*blobs: int) -> int:
 
 
 def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
-    """The message in `frame`, from a sender of either kind; raises typed errors on all else.
+    """Return the message in `frame`, from a sender of either kind. Raises `PeerError` if there is none.
 
     `limit` bounds the frame, and the memory used is a small multiple of the frame.
     """
@@ -321,7 +321,7 @@ def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
 
 
 def message_type(frame: bytes, *, sender: Peer) -> type[Message]:
-    """What `frame` says it is. Its fields have not been looked at."""
+    """Return the type that `frame` claims. Its fields are not checked."""
     return _open(frame, sender)[0]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from secagg.bitmap import PositionSet, pack_positions
-from secagg.cohort import Circle
+from secagg.cohort import CohortView
 from secagg.encoding import Encoding
 from secagg.hashing import digest
 from secagg.keys import hkdf, mask_context, noise_info
@@ -30,7 +30,7 @@ def query_digest(frame: bytes) -> bytes:
 class Question:
     """A query to a cohort, and the digest of its frame."""
 
-    cohort: Circle
+    cohort: CohortView
     spec: SumSpec
     query: Query
     digest: bytes

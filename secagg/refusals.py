@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 from secagg import errors as e
 from secagg.budget import sum_charge
-from secagg.cohort import Circle
+from secagg.cohort import CohortView
 from secagg.errors import SERVER
 from secagg.finder import few_corrupt_neighbours, stays_connected
 from secagg.keys import check_public_key, verify
@@ -130,20 +130,20 @@ def check_new_session(session: bytes, memory: Memory) -> None:
 # --- the delivery -----------------------------------------------------------------------------------
 
 
-def check_parcel_sender(parcel: Parcel, cohort: Circle, own: int) -> None:
+def check_parcel_sender(parcel: Parcel, cohort: CohortView, own: int) -> None:
     if parcel.sender not in cohort.position:
         raise e.UnknownPeer(parcel.sender, "delivered shares, but is no neighbour in the cohort")
     if parcel.sender == own:
         raise e.BadRoster(SERVER, "delivered this client an envelope of its own")
 
 
-def check_parcel_signature(parcel: Parcel, cohort: Circle, registry: Registry) -> None:
+def check_parcel_signature(parcel: Parcel, cohort: CohortView, registry: Registry) -> None:
     """Check that the sender signed this very key list, and so has seen the same keys."""
     key = registry.members[parcel.sender]
     verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
 
 
-def check_sharers(sharers: Collection[int], cohort: Circle, least: int) -> None:
+def check_sharers(sharers: Collection[int], cohort: CohortView, least: int) -> None:
     if len(cohort.neighbourhood) < cohort.size:
         least = cohort.threshold  # on a ring, sharers are the neighbours that dealt shares
     if len(sharers) < least:
@@ -177,7 +177,7 @@ def check_query_is_new(content: bytes, memory: Memory) -> None:
 
 
 def check_roster(
-    roster: Collection[int], sharers: Collection[int], own: int, cohort: Circle, least: int
+    roster: Collection[int], sharers: Collection[int], own: int, cohort: CohortView, least: int
 ) -> None:
     if own not in roster:
         raise e.BadRoster(SERVER, "the roster lacks this client")
@@ -200,7 +200,7 @@ def check_noise_roster(size: int, spec: SumSpec) -> None:
         raise e.LargeCohort(SERVER, f"a roster of {size}; the noise is planned for {promise.clients} clients")
 
 
-def check_around(around: Collection[int], cohort: Circle) -> None:
+def check_around(around: Collection[int], cohort: CohortView) -> None:
     """Check that a threshold of our neighbourhood is there: its shares open our secrets."""
     if len(around) < cohort.threshold:
         raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
@@ -226,7 +226,7 @@ def check_survivors(survivors: AbstractSet[int], roster: AbstractSet[int], own: 
         raise e.BadSurvivors(SERVER, "a survivor who was not in the roster")
 
 
-def check_contributors(survivors: Collection[int], cohort: Circle, least: int) -> None:
+def check_contributors(survivors: Collection[int], cohort: CohortView, least: int) -> None:
     if len(survivors) < least:
         raise e.FewContributors(SERVER, f"{len(survivors)} survivors; this client needs {least}")
     check_around([position for position in cohort.neighbourhood if position in survivors], cohort)
@@ -252,7 +252,7 @@ def check_confirmations(
     fields: tuple[bytes, ...],
     *,
     survivors: Collection[int],
-    cohort: Circle,
+    cohort: CohortView,
     registry: Registry,
 ) -> None:
     """Check that at least a threshold of survivors signed exactly what this client signed."""

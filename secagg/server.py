@@ -33,7 +33,7 @@ from secagg.registry import Registry
 from secagg.spec import Table
 from secagg.tally import Tally
 from secagg.thresholds import MAX_COMPLETE, Trust, liars_around
-from secagg.transitions import COLLECTED, ServerState, check_turn, is_late
+from secagg.transitions import COLLECTED, ServerState, check_collected, is_late
 
 NONCE_BYTES: Final = 32
 _OVERHEAD: Final = 256
@@ -160,7 +160,7 @@ class ServerMachine:
                 return self._take_report(sender, message)
             if is_late(self._state, self._current_sum, message):
                 return (events.Late(sender),)
-            check_turn(self._state, self._current_sum, message, sender=sender)
+            check_collected(self._state, self._current_sum, message, sender=sender)
             self._attendance.check(sender, self._state.value)
             self._collect(sender, message)
         except errors.PeerError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from secagg import refusals
-from secagg.cohort import Circle
+from secagg.cohort import CohortView
 from secagg.keys import EnvelopeCipher
 from secagg.records import Format, Parcel, parse_parcels
 from secagg.registry import Registry
@@ -18,7 +18,7 @@ class ShareExchange:
     """One client in the exchange of shares with its neighbourhood."""
 
     member: int
-    cohort: Circle
+    cohort: CohortView
     vault: Vault = field(repr=False)
     form: Format
     registry: Registry | None

@@ -1,8 +1,8 @@
-"""The legal moves of both machines. What is not in these tables is refused.
+"""The transitions of both state machines. A message that these tables do not list is refused.
 
-A client's move is (state, message) -> state; the tables differ by trust level only in the consistency
-round and the ring. `answer` and `decline` are the client's own moves. A server's stage names the one
-message it collects.
+A client's transition is (state, message) -> state; the tables differ by trust level only in the consistency
+round and the ring. `answer` and `decline` are transitions by call. A server's stage names the one message
+that it collects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from secagg.thresholds import Trust
 
 
 class ClientState(Enum):
-    """Where a client stands. The value is what the docs call it."""
+    """The state of a client. The value is its name in the docs."""
 
     NEW = "new"
     ADVERTISED = "advertised"  # keys sent, waiting for those of the others
@@ -31,7 +31,7 @@ class ClientState(Enum):
 
 
 class ServerState(Enum):
-    """Which stage a server is in."""
+    """The stage of a server."""
 
     INVITING = "inviting"
     SHARING = "sharing"
@@ -96,7 +96,7 @@ _ORDER: Final = list(COLLECTED)
 
 
 def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientState:
-    """Where `message` takes a client in `state`; raises `OutOfOrder` where it must not come."""
+    """Return the state after `message` arrives in `state`. Raises `OutOfOrder` if it is not allowed."""
     move = CLIENT_MOVES[trust].get((state, type(message)))
     if move is None:
         raise OutOfOrder(SERVER, f"{type(message).__name__} to a client that is {state.value}")
@@ -113,7 +113,7 @@ def is_late(state: ServerState, current_sum: int, message: m.Message) -> bool:
     return index < current_sum or (index == current_sum and closed)
 
 
-def check_turn(state: ServerState, current_sum: int, message: m.Message, *, sender: int) -> None:
+def check_collected(state: ServerState, current_sum: int, message: m.Message, *, sender: int) -> None:
     """Refuse a client's message that is not what a server in `state` collects."""
     index = getattr(message, "sum_index", current_sum)
     if _STAGE_OF.get(type(message)) is not state or index != current_sum:

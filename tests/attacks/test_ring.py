@@ -9,7 +9,7 @@ import pytest
 
 from secagg import client, introduction, question, refusals
 from secagg import messages as m
-from secagg.cohort import Circle, ring_session_id
+from secagg.cohort import CohortView, ring_session_id
 from secagg.errors import (
     BadRoster,
     CorruptTotal,
@@ -178,7 +178,7 @@ def test_a_ring_of_another_size_is_refused(size: int, error: type[PeerError]) ->
 # --- rings that fall apart --------------------------------------------------------------------------
 
 
-def without_the_ring(cohort: Circle, policy: Policy) -> int:
+def without_the_ring(cohort: CohortView, policy: Policy) -> int:
     """The fewest contributors of a client that takes a ring for a complete graph."""
     return max(cohort.threshold, policy.min_contributors)
 

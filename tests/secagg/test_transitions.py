@@ -14,7 +14,7 @@ from secagg.transitions import (
     COLLECTED,
     ClientState,
     ServerState,
-    check_turn,
+    check_collected,
     is_late,
     next_state,
 )
@@ -114,10 +114,10 @@ def test_a_clients_message_is_in_turn_late_or_refused(
     numbered = hasattr(message, "sum_index")
     in_turn = stage is state and not (numbered and index != 2)
     if in_turn:
-        check_turn(state, 2, message, sender=4)
+        check_collected(state, 2, message, sender=4)
     else:
         with pytest.raises(OutOfOrder, match=f"client 4: {kind.__name__} while {state.value}"):
-            check_turn(state, 2, message, sender=4)
+            check_collected(state, 2, message, sender=4)
     assert is_late(state, 2, message) == late(state, stage, index if numbered else 2)
     assert not (in_turn and is_late(state, 2, message))
 
