@@ -360,7 +360,8 @@ class ServerMachine:
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
-                if isinstance(dealer.peer, int) and stage_checks.is_excluded(dealer, error, self._params):
+                excluded = dealer.proven or stage_checks.few_suspects(error, self._params)
+                if isinstance(dealer.peer, int) and excluded:
                     happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()
         return ServerStep((self._to(question.roster, closed),), tuple(happened))

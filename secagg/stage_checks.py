@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from secagg.bitmap import PositionSet
 from secagg.budget import check_priced
-from secagg.errors import CohortChanged, CorruptDealer, ParameterError, TooFewClients, Unrecoverable
+from secagg.errors import CohortChanged, ParameterError, TooFewClients, Unrecoverable
 from secagg.keys import Random
 from secagg.params import SessionParams
 from secagg.registry import Registry
@@ -67,9 +67,6 @@ def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) ->
         )
 
 
-def is_excluded(dealer: CorruptDealer, error: Unrecoverable, params: SessionParams) -> bool:
-    """Whether the session goes on without `dealer`: it is proven corrupt, or suspects are few enough.
-
-    Where there are no more suspects than corrupt clients, the session does without all of them.
-    """
-    return dealer.proven or len(error.dealers) <= params.corrupt
+def few_suspects(error: Unrecoverable, params: SessionParams) -> bool:
+    """Whether there are no more suspects than corrupt clients: then the session goes on without them."""
+    return len(error.dealers) <= params.corrupt

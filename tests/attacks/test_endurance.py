@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from secagg import messages as m
+from secagg import stage_checks
 from secagg.cohort import invitation_digest
 from secagg.errors import LargeCohort, SecretReused, Unrecoverable
 from secagg.events import Excluded, Late
@@ -68,7 +69,7 @@ def test_one_dealer_stops_one_sum_only(clients: int, corrupt: int) -> None:
 
 
 def test_without_suspending_the_suspect_every_sum_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServerMachine, "_few_enough_to_leave_out", lambda *_: False)
+    monkeypatch.setattr(stage_checks, "few_suspects", lambda *_: False)
     _, session = scattered(Trust.MALICIOUS, 12, 3)
     for k in range(4):
         with pytest.raises(Unrecoverable):
