@@ -34,7 +34,6 @@ from secagg.hashing import digest
 from secagg.local import Absent, AnswerFunction, Stage
 from secagg.server import ServerMachine
 from secagg.spec import Total
-from secagg.testing.share_log import ShareLog
 from secagg.transitions import ClientState, ServerState
 
 # --- packets and their faults ---------------------------------------------------------------
@@ -77,6 +76,7 @@ DUPLICATE: Final = PacketDelivery(copies=2)
 OVERTAKE: Final = PacketDelivery(overtakes=True)
 
 Schedule: TypeAlias = Callable[[Packet], PacketDelivery]
+FrameObserver: TypeAlias = Callable[[int, Peer, bytes], None]  # (client, sender, frame)
 
 
 def faultless(_packet: Packet) -> PacketDelivery:
@@ -166,8 +166,9 @@ class Wire:
     `sent`        packets as their senders meant them, by number.
     `waiting`     packets that are under way, in the order in which they will arrive.
     `transcript`  packets that were delivered, as they arrived.
-    `shares`      the log of all shares that clients released.
     `failures`    the first error of every client that failed.
+
+    `observe` is called with every frame that a client accepted or is about to send.
     """
 
     def __init__(
@@ -177,18 +178,19 @@ class Wire:
         answer: AnswerFunction,
         *,
         schedule: Schedule = faultless,
+        observe: FrameObserver = lambda *_: None,
     ) -> None:
         self.server = server
         self.clients = dict(clients)
         self._answer = answer
         self._schedule = schedule
+        self._observe = observe
         self._sum_index = SET_UP
         self._stage = Stage.ADVERTISE
         self._delayed: list[tuple[int, Packet]] = []  # stages still to be closed, and the packet
         self.sent: list[Packet] = []
         self.waiting: list[Packet] = []
         self.transcript: list[Packet] = []
-        self.shares = ShareLog()
         self.failures: dict[int, PeerError] = {}
         self.server_events: list[ServerEvent] = []
         self.client_events: list[tuple[int, ClientEvent]] = []
@@ -296,12 +298,12 @@ class Wire:
             if not gone:
                 self.send(member, SERVER, client.leave())
             return
-        self.shares.accepted(member, frame)
+        self._observe(member, SERVER, frame)
         self.client_events += [(member, event) for event in step.events]
         asked = [event for event in step.events if isinstance(event, Asked)]
         answers = [client.answer(event.sum_index, self._answer(member, event)).frame for event in asked]
         for reply in (*step.frames, *answers):
-            self.shares.sent(member, reply)
+            self._observe(member, member, reply)
             self.send(member, SERVER, reply)
 
     def _take(self, step: ServerStep) -> None:

@@ -21,11 +21,11 @@ from secagg.seeded import SeededRandom
 from secagg.server import NONCE_BYTES
 from secagg.spec import SumSpec, Table
 from secagg.testing import wire as schedules
-from secagg.testing.share_log import Kind
-from secagg.testing.wire import SET_UP, Packet, Schedule, Wire, faultless
+from secagg.testing.wire import SET_UP, Packet, Schedule, faultless
 from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
 from secagg.topology import RingGraph
 from tests.attacks.rig import residue_table
+from tests.secagg.share_log import Kind, LoggedWire
 from tests.secagg.truth import Question, Truth, check_exact, decoded, mixed_parts, seeded_machines
 
 Result: TypeAlias = frozenset[int] | type[SumFailed]  # the contributors, or why there are none
@@ -273,16 +273,16 @@ class RingSession:
         self.truth = Truth(self.ring.members, self.table, size)
         self.circle = self.ring.around(self.ring.members)
 
-    def wire(self, schedule: Schedule = faultless) -> Wire:
+    def wire(self, schedule: Schedule = faultless) -> LoggedWire:
         server, clients = self.ring.machines(self.table, sums=self.sums)
-        return Wire(server, clients, self.truth.answer, schedule=schedule)
+        return LoggedWire(server, clients, self.truth.answer, schedule=schedule)
 
-    def opened(self, schedule: Schedule = faultless) -> Wire:
+    def opened(self, schedule: Schedule = faultless) -> LoggedWire:
         wire = self.wire(schedule)
         wire.open()
         return wire
 
-    def ask(self, wire: Wire, payload: bytes, *, round_number: int) -> set[int]:
+    def ask(self, wire: LoggedWire, payload: bytes, *, round_number: int) -> set[int]:
         """The contributors of an exact total."""
         total = wire.ask("sum", payload, round_number=round_number)
         released = [event for event in wire.server_events if isinstance(event, SumReleased)][-1]

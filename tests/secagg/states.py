@@ -12,9 +12,10 @@ from secagg.errors import PeerError
 from secagg.records import Format
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.wire import Packet, Wire
+from secagg.testing.wire import Packet
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
+from tests.secagg.share_log import LoggedWire
 from tests.secagg.snapshots import insecure_copy
 from tests.secagg.truth import Truth, decoded, seeded_machines
 
@@ -80,7 +81,7 @@ class Recording:
         self.deserted[0].close_stage()
         self.deserted[1].end()
         self.frames.append(m.Lost(invitation_digest(server.invitation), b"\x01").encode())
-        wire = Wire(server, clients, truth.answer)
+        wire = LoggedWire(server, clients, truth.answer)
         self._keep(wire)
         wire.invite()
         self._finish(wire)
@@ -90,14 +91,14 @@ class Recording:
         self._other_moves(wire)
         self.frames += dict.fromkeys(packet.frame for packet in wire.sent)
 
-    def _finish(self, wire: Wire) -> None:
+    def _finish(self, wire: LoggedWire) -> None:
         self._drain(wire)
         while wire.server.state not in (ServerState.READY, ServerState.FAILED):
             wire.close_stage()
             self._keep(wire)
             self._drain(wire)
 
-    def _drain(self, wire: Wire) -> None:
+    def _drain(self, wire: LoggedWire) -> None:
         """All frames of the server first, so that a stage fills slowly."""
         while wire.waiting:
             packet = min(wire.waiting, key=lambda waiting: (waiting.receiver == "server", waiting.number))
@@ -106,7 +107,7 @@ class Recording:
             wire.deliver(packet)
             self._keep(wire)
 
-    def _note(self, wire: Wire, packet: Packet) -> None:
+    def _note(self, wire: LoggedWire, packet: Packet) -> None:
         message = decoded(packet.frame)
         assert message is not None
         if packet.receiver == TARGET:
@@ -119,14 +120,14 @@ class Recording:
         elif isinstance(packet.sender, int):
             self.to_server[wire.server.state, type(message)] = packet.sender, packet.frame
 
-    def _keep(self, wire: Wire) -> None:
+    def _keep(self, wire: LoggedWire) -> None:
         client, server = wire.clients[TARGET], wire.server
         if client.state not in self.clients:
             self.clients[client.state] = insecure_copy(client)
         if len(server._attendance.answered) <= 2:
             self.servers[server.state] = insecure_copy(server)
 
-    def _other_moves(self, wire: Wire) -> None:
+    def _other_moves(self, wire: LoggedWire) -> None:
         """States and moves that an honest session in which nobody drops does not come to."""
         self.clients[ClientState.ENDED] = insecure_copy(wire.clients[TARGET])
         self.clients[ClientState.ENDED].leave()

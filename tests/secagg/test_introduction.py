@@ -31,10 +31,10 @@ from secagg.finder import least_connected
 from secagg.introduction import fewest_contributors
 from secagg.policy import Policy
 from secagg.records import Advert, Format, Parcel, encode_neighbours, parse_neighbours, parse_parcels
-from secagg.testing.wire import Wire
 from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import ClientState
 from tests.secagg.rings import HALF, LEAST, SMALL, THRESHOLD, RingSession
+from tests.secagg.share_log import LoggedWire
 from tests.secagg.snapshots import insecure_copy
 from tests.secagg.truth import decoded
 
@@ -65,7 +65,7 @@ class Newcomer:
         return {**self.rows, position: replace(self.rows[position], **changes)}
 
 
-def set_up() -> tuple[Wire, Newcomer]:
+def set_up() -> tuple[LoggedWire, Newcomer]:
     """Everybody has advertised keys; the lists of neighbours are under way."""
     session = RingSession()
     wire = session.wire()
@@ -268,7 +268,7 @@ def test_everything_that_neighbours_share_names_the_session(
 # --- what only its neighbourhood can tell it ---------------------------------------------------------
 
 
-def delivered(wire: Wire, member: int) -> m.Delivery:
+def delivered(wire: LoggedWire, member: int) -> m.Delivery:
     (packet,) = (packet for packet in wire.waiting if packet.receiver == member)
     message = decoded(packet.frame)
     assert isinstance(message, m.Delivery)

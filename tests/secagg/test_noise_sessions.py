@@ -25,11 +25,11 @@ from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.server import ServerMachine
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.testing import wire as schedules
-from secagg.testing.share_log import Kind
-from secagg.testing.wire import SET_UP, Wire, losing
+from secagg.testing.wire import SET_UP, losing
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.noisy import Witness, same
+from tests.secagg.share_log import Kind, LoggedWire
 from tests.secagg.truth import Question, check_share_log, seeded_machines, session_of
 
 BOTH = pytest.mark.parametrize("trust", list(Trust))
@@ -243,7 +243,7 @@ def run_plan(plan: Plan) -> int:
     with pytest.MonkeyPatch.context() as patch:
         witness = Witness(patch)
         server, clients = plan.machines()
-        wire = Wire(server, clients, answer, schedule=losing(schedules.explicit(*plan.absences)))
+        wire = LoggedWire(server, clients, answer, schedule=losing(schedules.explicit(*plan.absences)))
         try:
             wire.open()
         except TooFewClients:
@@ -255,7 +255,7 @@ def run_plan(plan: Plan) -> int:
     return released
 
 
-def ask_and_compare(wire: Wire, witness: Witness, model: Model, question: Question) -> bool:
+def ask_and_compare(wire: LoggedWire, witness: Witness, model: Model, question: Question) -> bool:
     index, result = model.next_sum, model.ask(question)
     spec = model.plan.table[question.kind]
     if isinstance(result, frozenset):
@@ -289,7 +289,7 @@ def check_enough_stays(spec: SumSpec, roster: int, survivors: int) -> None:
     assert (survivors - promise.colluders) * kept >= 1
 
 
-def check_shares(wire: Wire, witness: Witness, model: Model, index: int) -> None:
+def check_shares(wire: LoggedWire, witness: Witness, model: Model, index: int) -> None:
     """Whoever revealed let go of one share of every secret that is due, and of no other."""
     check_share_log(wire)
     session, position = session_of(wire), model.server._cohort.position
@@ -423,7 +423,7 @@ def test_only_shares_of_masks_leave_where_noise_stays(trust: Trust) -> None:
             Witness(patch)
             server, clients = plan.machines()
             absent = schedules.explicit(*away(Stage.MASK, 0, dropped))
-            wire = Wire(server, clients, answer, schedule=losing(absent))
+            wire = LoggedWire(server, clients, answer, schedule=losing(absent))
             wire.open()
             wire.ask("noisy", b"0")
             kinds = {entry.kind for entry in wire.shares.entries}

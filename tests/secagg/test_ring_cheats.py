@@ -12,23 +12,23 @@ from secagg.errors import BadShare, CorruptDealer, MalformedMessage, OutOfOrder,
 from secagg.events import EnvelopeLost, Excluded, SumReleased, WrongShares
 from secagg.memory import VolatileMemory
 from secagg.shamir import PRIME, SHARE_BYTES
-from secagg.testing.wire import Wire
 from tests.attacks.attackers.bad_clients import ForgingDealer, LyingHolder, ScatteringDealer, UnreadableDealer
 from tests.secagg.rings import HALF, SMALL, THRESHOLD, RingSession, neighbourhoods
+from tests.secagg.share_log import LoggedWire
 from tests.secagg.truth import decoded, session_of
 
 Bad = TypeVar("Bad", bound=ClientMachine)
 PLACES = (0, 3, 11, 19)
 
 
-def replace_client(wire: Wire, member: int, bad: type[Bad]) -> Bad:
+def replace_client(wire: LoggedWire, member: int, bad: type[Bad]) -> Bad:
     """Put a bad client in a good one's place."""
     policy, table = wire.clients[member]._policy, wire.clients[member]._table
     wire.clients[member] = client = bad(member=member, table=table, policy=policy, memory=VolatileMemory())
     return client
 
 
-def excluded(wire: Wire) -> dict[int, PeerError]:
+def excluded(wire: LoggedWire) -> dict[int, PeerError]:
     return {event.peer: event.error for event in wire.server_events if isinstance(event, Excluded)}
 
 

@@ -14,12 +14,12 @@ from secagg.finder import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.params import SessionParams
 from secagg.testing import wire as schedules
-from secagg.testing.share_log import Kind
-from secagg.testing.wire import SET_UP, Schedule, Wire, losing
+from secagg.testing.wire import SET_UP, Schedule, losing
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 from tests.attacks.rig import residue_table
 from tests.secagg.rings import HALF, LEAST, SMALL, THRESHOLD, RingSession
+from tests.secagg.share_log import Kind, LoggedWire
 from tests.secagg.truth import check_share_log, session_of
 
 CENTRE = 7
@@ -37,7 +37,7 @@ def missing(session: RingSession, places: tuple[int, ...], stage: Stage, sum_ind
     return losing(schedules.explicit(*((member, stage, sum_index) for member in session.at(*places))))
 
 
-def leave(wire: Wire, members: list[int]) -> None:
+def leave(wire: LoggedWire, members: list[int]) -> None:
     for member in members:
         wire.send(member, SERVER, wire.clients[member].leave())
     wire.run()

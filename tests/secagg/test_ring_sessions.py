@@ -19,9 +19,10 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.events import SessionReady, Stranded, SumReleased
 from secagg.local import LocalSession, Stage
 from secagg.server import ServerMachine
-from secagg.testing.wire import SET_UP, Wire, losing
+from secagg.testing.wire import SET_UP, losing
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.rings import Arc, Ring, RingModel, RingPlan, neighbourhoods
+from tests.secagg.share_log import LoggedWire
 from tests.secagg.truth import Question, Truth, check_exact, check_share_log, session_of
 
 QUICK = settings(deadline=None, derandomize=True, database=None)
@@ -119,7 +120,7 @@ def run_plan(plan: RingPlan) -> None:
     """The machines do what the model says, and release nothing else."""
     truth, model = Truth(plan.ring.members, plan.table, len(plan.cohort)), RingModel(plan)
     server, clients = plan.ring.machines(plan.table, sums=plan.sums)
-    wire = Wire(server, clients, truth.answer, schedule=losing(plan.absent))
+    wire = LoggedWire(server, clients, truth.answer, schedule=losing(plan.absent))
     if not model.set_up():
         with pytest.raises(TooFewClients):
             wire.open()
@@ -140,7 +141,7 @@ def run_plan(plan: RingPlan) -> None:
     assert wire.server.members == tuple(sorted(model.members))
 
 
-def check_set_up(wire: Wire, model: RingModel) -> None:
+def check_set_up(wire: LoggedWire, model: RingModel) -> None:
     """The neighbours are a symmetric relation of the right degree, and only the stranded are left out."""
     hoods = neighbourhoods(wire.sent, model.plan.sums)
     assert hoods.keys() == model.plan.cohort
@@ -156,7 +157,7 @@ def check_set_up(wire: Wire, model: RingModel) -> None:
     )
 
 
-def ask_and_compare(wire: Wire, truth: Truth, model: RingModel, question: Question) -> None:
+def ask_and_compare(wire: LoggedWire, truth: Truth, model: RingModel, question: Question) -> None:
     index, result = model.next_sum, model.ask(question)
     if isinstance(result, frozenset):
         total = wire.ask(question.kind, question.payload, round_number=question.round_number)
@@ -175,7 +176,7 @@ def ask_and_compare(wire: Wire, truth: Truth, model: RingModel, question: Questi
     assert wire.server.state is ServerState.READY
 
 
-def check_shares(wire: Wire, model: RingModel, index: int, *, released: bool) -> None:
+def check_shares(wire: LoggedWire, model: RingModel, index: int, *, released: bool) -> None:
     """Exactly the shares that the model expects got out, of one kind for each dealer.
 
     Without a total, there is somebody whose mask cannot be removed.

@@ -31,12 +31,12 @@ from secagg.testing import wire as schedules
 from secagg.testing.wire import (
     SET_UP,
     Packet,
-    Wire,
     losing,
 )
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
 from tests.attacks.rig import Rig, residue_table
+from tests.secagg.share_log import LoggedWire
 from tests.secagg.truth import (
     GROUPED,
     MEMBERS,
@@ -190,7 +190,7 @@ def plans(draw: st.DrawFn, *, most_bits: int = 4) -> Plan:
 # --- running a plan ----------------------------------------------------------------------------------
 
 
-def wire_for(plan: Plan, truth: Truth) -> Wire:
+def wire_for(plan: Plan, truth: Truth) -> LoggedWire:
     server, clients = seeded_machines(
         members=plan.members,
         table=plan.table,
@@ -199,7 +199,7 @@ def wire_for(plan: Plan, truth: Truth) -> Wire:
         dropout=DROPOUT,
         sums=plan.sums,
     )
-    return Wire(server, clients, truth.answer, schedule=losing(plan.absent))
+    return LoggedWire(server, clients, truth.answer, schedule=losing(plan.absent))
 
 
 def run_plan(plan: Plan) -> None:
@@ -220,7 +220,7 @@ def run_plan(plan: Plan) -> None:
     assert wire.server.members == tuple(sorted(model.members))
 
 
-def ask_and_compare(wire: Wire, truth: Truth, model: Model, question: Question) -> None:
+def ask_and_compare(wire: LoggedWire, truth: Truth, model: Model, question: Question) -> None:
     index, result = model.next_sum, model.ask(question)
     if isinstance(result, frozenset):
         total = wire.ask(question.kind, question.payload, round_number=question.round_number)
@@ -238,7 +238,7 @@ def ask_and_compare(wire: Wire, truth: Truth, model: Model, question: Question) 
     assert wire.server.state is ServerState.READY
 
 
-def check_nothing_released(wire: Wire, model: Model, index: int) -> None:
+def check_nothing_released(wire: LoggedWire, model: Model, index: int) -> None:
     assert all(event.sum_index < index for event in wire.server_events if isinstance(event, SumReleased))
     session = session_of(wire)
     assert wire.shares.most_shares(session, index) < model.threshold

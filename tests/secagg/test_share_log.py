@@ -14,15 +14,15 @@ from secagg.local import Stage
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Count, Part, SumSpec, Table
-from secagg.testing.share_log import Kind, Released
-from secagg.testing.wire import Packet, Wire
+from secagg.testing.wire import Packet
 from secagg.thresholds import Trust
 from tests.secagg.noisy import Witness
 from tests.secagg.rings import RingSession, neighbourhoods
+from tests.secagg.share_log import Kind, LoggedWire, Released
 from tests.secagg.truth import MEMBERS, Session, decoded, seeded_machines, session_of
 
 
-def masked(ring: bool) -> tuple[Wire, dict[int, frozenset[int]]]:
+def masked(ring: bool) -> tuple[LoggedWire, dict[int, frozenset[int]]]:
     """Everybody's masked input is in; and whose shares each client holds."""
     wire = RingSession().opened() if ring else Session(Trust.CURIOUS).opened()
     wire.begin("sum", b"0", round_number=0)
@@ -31,7 +31,7 @@ def masked(ring: bool) -> tuple[Wire, dict[int, frozenset[int]]]:
     return wire, neighbourhoods(wire.sent, 4) if ring else dict.fromkeys(everybody, everybody)
 
 
-def show(wire: Wire, member: int, *, dead: int | None) -> None:
+def show(wire: LoggedWire, member: int, *, dead: int | None) -> None:
     """Tell one client that everybody survived but one."""
     ids = sorted(wire.clients)
     survivors = PositionSet(k for k, survivor in enumerate(ids) if survivor != dead)
@@ -98,12 +98,12 @@ def test_frames_of_other_kinds_are_no_shares(ring: bool) -> None:
 PROMISE = NoiseAssumptions(clients=5, dropouts=2, colluders=0, removable=True)
 
 
-def noisy() -> tuple[Wire, Witness]:
+def noisy() -> tuple[LoggedWire, Witness]:
     """Everybody's masked input is in, with noise on it."""
     part = Part(name="x", size=1, bits=24, bound=Count(1), noise=Noise(scale=64, variance=Fraction(10**5)))
     table = Table({"sum": SumSpec(parts=(part,), promise=PROMISE)})
     server, clients = seeded_machines(members=MEMBERS, table=table, trust=Trust.CURIOUS, dropout=0.4)
-    wire = Wire(server, clients, lambda _, __: {"x": [1]})
+    wire = LoggedWire(server, clients, lambda _, __: {"x": [1]})
     with pytest.MonkeyPatch.context() as patch:
         witness = Witness(patch)
         wire.open()

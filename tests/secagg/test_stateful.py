@@ -33,10 +33,11 @@ from secagg.events import Abandoned, Asked, Excluded, Late, SatOut, SumAborted, 
 from secagg.memory import VolatileMemory
 from secagg.records import Format, parse_neighbours
 from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.wire import Packet, Wire
+from secagg.testing.wire import Packet
 from secagg.thresholds import MAX_COMPLETE, Trust
 from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
 from tests.secagg.frame_mutations import Mutator
+from tests.secagg.share_log import LoggedWire
 from tests.secagg.snapshots import insecure_copy
 from tests.secagg.states import (
     KINDS_OF_SESSION,
@@ -63,7 +64,7 @@ SUMS = 3
 # --- at random ---------------------------------------------------------------------------------------
 
 
-class CheckedWire(Wire):
+class CheckedWire(LoggedWire):
     """A wire that checks every step a client takes."""
 
     trust: Trust

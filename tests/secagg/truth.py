@@ -26,9 +26,10 @@ from secagg.policy import Policy
 from secagg.seeded import seeded_identity, seeded_registry
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
-from secagg.testing.wire import Packet, Schedule, Wire, faultless
+from secagg.testing.wire import Packet, Schedule, faultless
 from secagg.thresholds import Trust
 from tests.attacks.rig import residue_table
+from tests.secagg.share_log import LoggedWire
 
 NO_LIMIT = 1 << 32
 
@@ -106,7 +107,7 @@ class Truth:
         }
 
 
-def tampering(wire: Wire, released: SumReleased, spec: SumSpec) -> list[NDArray[np.uint64]]:
+def tampering(wire: LoggedWire, released: SumReleased, spec: SumSpec) -> list[NDArray[np.uint64]]:
     """What the wire itself added to a total: bits changed in masked inputs on their way, by part.
 
     Masked inputs are not signed: a damaged one is the same as a client that lies about its input.
@@ -227,7 +228,7 @@ def check_exact(total: Total, truth: Truth, question: Question, contributors: Co
     assert total.count == len(contributors)
 
 
-def check_total(wire: Wire, truth: Truth, question: Question, total: Total) -> None:
+def check_total(wire: LoggedWire, truth: Truth, question: Question, total: Total) -> None:
     """A total that went over a hostile wire: exact, but for what the wire did to inputs on their way."""
     event = [event for event in wire.server_events if isinstance(event, SumReleased)][-1]
     spec = truth.table[question.kind]
@@ -238,12 +239,12 @@ def check_total(wire: Wire, truth: Truth, question: Question, total: Total) -> N
     assert total.count == len(event.contributors)
 
 
-def check_share_log(wire: Wire) -> None:
+def check_share_log(wire: LoggedWire) -> None:
     assert wire.shares.both_kinds() == set()
     assert wire.shares.repeated() == set()
 
 
-def session_of(wire: Wire) -> bytes:
+def session_of(wire: LoggedWire) -> bytes:
     return next(event.session for event in wire.server_events if isinstance(event, SessionReady))
 
 
@@ -260,19 +261,19 @@ class Session:
     table: Table = RESIDUES
     sums: int = 4
 
-    def wire(self, schedule: Schedule = faultless) -> Wire:
+    def wire(self, schedule: Schedule = faultless) -> LoggedWire:
         self.truth = Truth(MEMBERS, self.table, len(MEMBERS))
         server, clients = seeded_machines(
             members=MEMBERS, table=self.table, trust=self.trust, dropout=0.2, sums=self.sums
         )
-        return Wire(server, clients, self.truth.answer, schedule=schedule)
+        return LoggedWire(server, clients, self.truth.answer, schedule=schedule)
 
-    def opened(self, schedule: Schedule = faultless) -> Wire:
+    def opened(self, schedule: Schedule = faultless) -> LoggedWire:
         wire = self.wire(schedule)
         wire.open()
         return wire
 
-    def ask(self, wire: Wire, payload: bytes, *, round_number: int) -> tuple[int, ...]:
+    def ask(self, wire: LoggedWire, payload: bytes, *, round_number: int) -> tuple[int, ...]:
         """The contributors of an exact total."""
         total = wire.ask("sum", payload, round_number=round_number)
         released = [event for event in wire.server_events if isinstance(event, SumReleased)][-1]

@@ -9,17 +9,21 @@ its noise; of which layers, only a party that knows the dealer's secrets can tel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from secagg import messages as m
 from secagg.bitmap import PositionSet, unpack_positions
+from secagg.client import ClientMachine
 from secagg.cohort import ring_session_id, session_id
-from secagg.errors import SERVER
+from secagg.errors import SERVER, Peer
 from secagg.hashing import DIGEST_BYTES
+from secagg.local import AnswerFunction
 from secagg.records import Format, parse_adverts, parse_neighbours
+from secagg.server import ServerMachine
 from secagg.shamir import SHARE_BYTES
+from secagg.testing.wire import Schedule, Wire, faultless
 from secagg.thresholds import MAX_COMPLETE
 
 _NO_LIMIT = 1 << 32
@@ -63,6 +67,13 @@ class ShareLog:
     def __init__(self) -> None:
         self.entries: list[Released] = []
         self._views: dict[int, _View] = {}
+
+    def observe(self, member: int, sender: Peer, frame: bytes) -> None:
+        """Take note of a frame that `member` accepted or sent."""
+        if sender == SERVER:
+            self.accepted(member, frame)
+        else:
+            self.sent(member, frame)
 
     def accepted(self, member: int, frame: bytes) -> None:
         """`member` took this frame from the server without refusing it."""
@@ -150,3 +161,18 @@ def _with_seeds(form: Format, advert_bytes: int) -> Format:
     """The format in which an advert has this length: a client with removable noise commits to its seeds."""
     seeds = (advert_bytes - form.advert_bytes) // (form.sums * DIGEST_BYTES)
     return replace(form, seeds=seeds)
+
+
+class LoggedWire(Wire):
+    """A wire with the log of all shares that its clients released."""
+
+    def __init__(
+        self,
+        server: ServerMachine,
+        clients: Mapping[int, ClientMachine],
+        answer: AnswerFunction,
+        *,
+        schedule: Schedule = faultless,
+    ) -> None:
+        self.shares = ShareLog()
+        super().__init__(server, clients, answer, schedule=schedule, observe=self.shares.observe)
