@@ -86,7 +86,7 @@ class Encoding:
         return self._codes[self.spec.parts.index(part)].scale
 
     def noise(self) -> Layers:
-        """The noise that everyone in the roster adds."""
+        """Return the noise that each client of the roster adds."""
         return Layers(self.spec, roster=self._roster)
 
     # --- the client's side ---
@@ -116,11 +116,11 @@ class Encoding:
     # --- the server's side ---
 
     def zeros(self) -> tuple[Residues, ...]:
-        """An empty accumulator."""
+        """Return an empty accumulator."""
         return tuple(np.zeros(size, ring.dtype_for(bits)) for size, bits in self._layout)
 
     def pack(self, residues: Sequence[Residues]) -> bytes:
-        """Residues modulo 2^b as the bytes of a masked input; reduces them in place."""
+        """Return residues modulo 2^b as the bytes of a masked input; reduce them in place."""
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
             ring.reduce(part, bits)
@@ -146,7 +146,7 @@ class Encoding:
         return residues
 
     def _cut(self, data: bytes) -> Iterator[memoryview]:
-        """The bytes of each part."""
+        """Return the bytes of each part."""
         view, start = memoryview(data), 0
         for size, bits in self._layout:
             stop = start + ring.packed_bytes(size, bits)
@@ -154,7 +154,7 @@ class Encoding:
             start = stop
 
     def room(self) -> list[Values]:
-        """Memory for the numbers of a total."""
+        """Allocate memory for the numbers of a total."""
         return [code.room() for code in self._codes]
 
     def decode(
@@ -165,7 +165,7 @@ class Encoding:
         invited: int,
         room: Sequence[Values] | None = None,
     ) -> Total:
-        """The total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
+        """Return the total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
         parts: dict[str, Values] = {}

@@ -1,4 +1,4 @@
-"""How a client gets to know its cohort: by the key list of a complete graph, or its neighbours on a ring."""
+"""How a client learns and checks its cohort: the key list of a complete graph, or ring neighbours."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Introduction:
     own: Advert
 
     def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
-        """The keys of all clients. Raises what `refusals` raise."""
+        """Return the cohort with the keys of all clients. Raises what `refusals` raise."""
         policy = self.policy
         adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
         refusals.check_cohort_size(len(adverts), policy)
@@ -37,7 +37,7 @@ class Introduction:
         return Cohort(session_id(self.invitation, frame), message.threshold, adverts)
 
     def by_neighbours(self, message: Neighbours) -> Neighbourhood:
-        """The neighbours' keys. The table of moves admits this message under `curious_server` only."""
+        """Return the neighbours' keys. The transitions admit this message under `curious_server` only."""
         size, threshold = message.size, message.threshold
         refusals.check_ring_size(size, self.policy)
         adverts = parse_neighbours(message.adverts, self.form, size=size, most=MAX_COMPLETE)
@@ -59,7 +59,7 @@ class Introduction:
 
 
 def fewest_contributors(cohort: CohortView, policy: Policy) -> int:
-    """The least survivors of a sum: a ring must also hold together without those who dropped out."""
+    """Return the least survivors of a sum: a ring must also stay connected without the drop-outs."""
     least = max(cohort.threshold, policy.min_contributors)
     if isinstance(cohort, Cohort):
         return least

@@ -188,8 +188,7 @@ def envelope_bytes(sums: int, seeds: int = 0) -> int:
 class EnvelopeCipher(OneTime):
     """One client's end of its sealed channels to all others within a session.
 
-    Both directions of a channel rest on one shared point: who seals and opens with the same object pays for
-    it once.
+    Both directions of a channel use one shared point, which the object computes once.
     """
 
     def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
@@ -203,7 +202,7 @@ class EnvelopeCipher(OneTime):
         return AESGCM(key).encrypt(_NONCE, plaintext, self._session + info)
 
     def open(self, envelope: bytes, *, sender: int, sender_key: bytes) -> bytes | None:
-        """The plaintext, or None where the envelope was not sealed by `sender` for us in this session."""
+        """Return the plaintext, or None if `sender` did not seal the envelope for us in this session."""
         info = envelope_info(sender, self._owner)
         key = self._agreement.derive(sender_key, salt=self._session, info=info)
         try:

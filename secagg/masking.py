@@ -34,7 +34,7 @@ class SelfMask:
 
 @dataclass(frozen=True)
 class PairMasks:
-    """The masks that survivors agreed with one who then sent nothing."""
+    """The masks that survivors agreed with a client that then sent nothing."""
 
     mask_key: bytes = field(repr=False)
     pairs: tuple[Pair, ...]
@@ -67,18 +67,18 @@ def put_on(
 
 
 def own_mask(question: Question, *, position: int, secret: bytes) -> SelfMask:
-    """What a survivor's secret takes off the total."""
+    """Return the mask that a survivor's secret removes from the total."""
     return SelfMask(secret, _self_info(question, position))
 
 
 def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: Iterable[int]) -> PairMasks:
-    """What the key of one who sent nothing takes off the total; `survivors` are its neighbours'."""
+    """Return the masks that the key of a dropped client removes; `survivors` are among its neighbours."""
     pairs = (_pair(question, dropped, peer, added=peer > dropped) for peer in survivors)
     return PairMasks(mask_key, tuple(pairs))
 
 
 def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> tuple[list[bytes], list[bytes]]:
-    """The seeds of all masks to add to the total, and of all to subtract from it."""
+    """Return the seeds of all masks to add to the total, and of all to subtract from it."""
     plus: list[bytes] = []
     minus: list[bytes] = []
     for removal in removals:
@@ -89,7 +89,7 @@ def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> tuple[list[bytes], 
 
 
 def take_off(residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
-    """Work removals off a total, in place."""
+    """Remove masks from a total, in place."""
     plus, minus = seeds_of(removals, salt=salt)
     apply_masks(residues, plus=plus, minus=minus)
 

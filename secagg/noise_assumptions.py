@@ -59,7 +59,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseAssumptions:
-    """For whom noise is planned.
+    """The numbers of clients, drop-outs and colluders for which noise is planned.
 
     `clients`    most clients in the roster of a sum.
     `dropouts`   most of the roster that may send nothing; beyond it, nothing is released.
@@ -113,7 +113,7 @@ class NoiseAssumptions:
     # --- with a roster ---
 
     def components(self, roster: int) -> tuple[Fraction, ...]:
-        """What everyone adds, as parts of the target: the component that stays, then the removable ones."""
+        """Return what each client adds, as parts of the target: what stays, then the removable components."""
         whole = Fraction(1, roster - self.dropouts - self.colluders)
         if not self.seeds:
             return (whole,)
@@ -121,7 +121,7 @@ class NoiseAssumptions:
         return (self._kept(roster, 0), unit, *(unit * (1 << level) for level in range(self.levels)))
 
     def surplus(self, roster: int, survivors: int) -> tuple[int, ...]:
-        """Which components are removed from what survivors added; component 0 never is.
+        """Return the components that are removed from what survivors added; component 0 never is.
 
         Of a total that fewer contribute to than was planned for, nothing is removed; nor is it released.
         """
@@ -135,13 +135,13 @@ class NoiseAssumptions:
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
     def left(self, roster: int) -> Fraction:
-        """What everyone's noise leaves in the total when no client drops out, as a part of the target."""
+        """Return the noise of a total without drop-outs, as a part of the target."""
         removed = self.surplus(roster, roster)
         shares = enumerate(self.components(roster))
         return sum((share for index, share in shares if index not in removed), Fraction(0))
 
     def _kept(self, roster: int, dropped: int) -> Fraction:
-        """What everyone who stays must have added at least, if `dropped` others do not."""
+        """Return what each survivor must have added at least, if `dropped` clients drop out."""
         honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
         return honest / (roster - dropped)
 

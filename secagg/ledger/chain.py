@@ -19,13 +19,13 @@ Body: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """How many rows there are, and the hash of the last one. With it, an older copy can be recognised."""
+    """The number of rows, and the hash of the last one. With it, an older copy can be recognised."""
 
     rows: int
     hash: bytes
 
     def after(self, text: bytes) -> Head:
-        """The head once a row with this text is appended."""
+        """Return the head after a row with this text is appended."""
         number = self.rows.to_bytes(8, "big")
         return Head(self.rows + 1, digest("ledger row", self.hash, number, text))
 
@@ -42,7 +42,7 @@ class Row:
 
 
 def text_of(body: Body) -> bytes:
-    """The one text of a body: JSON, because people read ledgers too."""
+    """Return the canonical text of a body: JSON, because people read ledgers too."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
@@ -52,7 +52,7 @@ def body_of(text: bytes) -> Body:
 
 
 def describe(spec: SumSpec) -> dict[str, Any]:
-    """Parts with their bounds and noise, and for whom that noise was promised."""
+    """Describe parts with their bounds and noise, and the assumptions of that noise."""
     promise = spec.promise
     return {
         "parts": [_part(part) for part in spec.parts],

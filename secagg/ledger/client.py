@@ -42,12 +42,12 @@ class ClientLedger(Ledger):
 
     @classmethod
     def create(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """A new ledger for a new identity. Raises `LedgerError` if there is one, or was one, at `path`."""
+        """Create a ledger for a new identity. Raises `LedgerError` if there is one, or was one, at `path`."""
         return cls._create(path, Owner.client(member, identity))
 
     @classmethod
     def open(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """The ledger of `member`, verified from the first row to the last."""
+        """Open the ledger of `member`, verified from the first row to the last."""
         return cls(path, Owner.client(member, identity))
 
     # --- rows in ---
@@ -115,7 +115,7 @@ class ClientLedger(Ledger):
         return self._now.spend
 
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None:
-        """Charge for the answer, at once for all processes. The charge is never taken back."""
+        """Charge for the answer, at once for all processes. The charge is never removed."""
         self._file.append(lambda: self._charged(answer, budget))
 
     def _charged(self, answer: AnswerEntry, budget: Budget) -> Body:
@@ -137,7 +137,7 @@ class ClientLedger(Ledger):
         }
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """With whom an answer was summed. A ledger that cannot be written says so at the next charge."""
+        """Note how many clients are in the sum. If the ledger cannot be written, the next charge raises."""
         body = {
             "entry": "confirmed",
             "session": session.hex(),
@@ -160,14 +160,14 @@ class ClientLedger(Ledger):
     # --- the end ---
 
     def close(self) -> None:
-        """End the session and let go of the file."""
+        """End the session and close the file."""
         with self._file.mutex:
             self._session_live = False
             super().close()
 
 
 def _answer_of(body: Body) -> AnswerEntry:
-    """What memory needs of a row; the rest is for readers."""
+    """Return what memory needs of a row; the rest is for readers."""
     return AnswerEntry(
         group=body["group"],
         round_number=body["round"],

@@ -56,7 +56,7 @@ Apply = Callable[[Row], None]
 
 
 def create_file(path: Path, body: Body) -> None:
-    """A new ledger with one row. It appears under its name when it is complete, and replaces nothing."""
+    """Create a ledger with one row. It appears under its name when it is complete, and replaces nothing."""
     try:
         with _directory(path.parent) as handle:
             _check_unused(path)
@@ -80,7 +80,7 @@ def _directory(directory: Path) -> Iterator[int]:
 
 
 def _check_unused(path: Path) -> None:
-    """Nothing may show that there is, or was, a ledger. An empty log and its index are but dust."""
+    """Raise if any file shows that there is, or was, a ledger. An empty log and its index do not."""
     log = log_path(path)
     for left in (path, seal_path(path), log):
         if left.exists() and not (left == log and log.stat().st_size == 0):
@@ -123,7 +123,7 @@ def _insert(connection: sqlite3.Connection, before: Head, text: bytes, after: He
 
 
 def _connect(path: Path, access: str) -> sqlite3.Connection:
-    """Transactions are begun by hand, and texts come back as the bytes they are."""
+    """Connect. Transactions are begun explicitly, and texts are returned as bytes."""
     uri = f"{path.as_uri()}?{access}"
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, timeout=_PATIENCE / 1000, check_same_thread=False
@@ -190,18 +190,18 @@ class LedgerFile:
             raise self._damaged()
 
     def _check_place(self) -> None:
-        """A charge to a file that is not found again charges nothing."""
+        """Check that the file is still under its name: a charge to a lost file would charge nothing."""
         self._place.check()
         self._open_seal.place.check()
 
     def _pages(self) -> bytes:
-        """A hash of the whole file, and of what is still in its log, as this transaction sees them."""
+        """Return a hash of the whole file and of what is still in its log, as this transaction sees them."""
         return digest("ledger pages", self._live.serialize())
 
     # --- reading ---
 
     def catch_up(self) -> None:
-        """Take the rows that other processes have appended."""
+        """Apply the rows that other processes have appended."""
         with self.mutex:
             if self._connection is None:
                 raise LedgerError(f"{self._path} was closed; open it again, or look at it with read_ledger")
@@ -255,7 +255,7 @@ class LedgerFile:
         self._open_seal.write(sealed, sync=not emptied)
 
     def _empty_log(self) -> bool:
-        """Whether everything is in the file now. It is not if another process uses it for longer."""
+        """Empty the log into the file. Return False if another process keeps it in use."""
         self._live.execute(f"PRAGMA busy_timeout = {_MOMENT}")
         try:
             busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -266,7 +266,7 @@ class LedgerFile:
     # --- a live session ---
 
     def lock(self) -> bool:
-        """Whether this is the only session; it is until `unlock`, or until the process ends."""
+        """Return whether this is the only session. It stays so until `unlock` or the end of the process."""
         with self.mutex:
             self.catch_up()
             if not self._open_seal.lock():
@@ -280,7 +280,7 @@ class LedgerFile:
             return True
 
     def unlock(self) -> None:
-        """No harm in a file that was closed, which ended the session too."""
+        """Unlock. It does nothing if the file was closed, which ended the session too."""
         with self.mutex:
             if self._seal is not None:
                 self._seal.unlock()
@@ -329,7 +329,7 @@ class LedgerFile:
         return self._connection is not None
 
     def close(self) -> None:
-        """Let go of the file. Later writes fail, and so nothing is answered."""
+        """Close the file. Later writes fail, and so nothing is answered."""
         with self.mutex:
             if self._seal is not None:
                 with suppress(LedgerError), self._clear_errors():

@@ -17,7 +17,7 @@ from secagg.noise.accounting import Adjacency
 
 
 class Ledger(ABC):
-    """An open ledger. What it knows is what its rows say; nothing is known before its row is on disk."""
+    """An open ledger. Its state derives from its rows, and changes only when a row is on disk."""
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._path = one_path(path)
@@ -43,11 +43,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def _take(self, body: Body) -> bool:
-        """Know what a row says. False: rows of its kind mean nothing here."""
+        """Apply a row. Return False if rows of its kind are unknown here."""
 
     @property
     def head(self) -> Head:
-        """To be kept elsewhere: it tells this ledger from any older copy of it."""
+        """The head, to be kept elsewhere: it distinguishes this ledger from any older copy."""
         self._file.catch_up()
         return self._file.head
 
@@ -56,7 +56,7 @@ class Ledger(ABC):
         return f"{type(self).__name__}(path={str(self._path)!r}, rows={self._file.head.rows}{end})"
 
     def close(self) -> None:
-        """Let go of the file. Later writes fail, and so nothing is answered."""
+        """Close the file. Later writes fail, and so nothing is answered."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -93,10 +93,11 @@ class Reading:
 
 
 def read_ledger(path: Path | str) -> Reading:
-    """Raises `LedgerError` as opening it would. It does not wait for long.
+    """Read a ledger. Raises `LedgerError` as opening it would. It does not wait for long.
 
-    Nothing is written to a ledger that rests, nor beside it. One that is in use, or has a log because its
-    last user was killed, can only be read together with that log: SQLite may leave the log's index beside it.
+    Nothing is written to a ledger that is not in use, nor beside it. One that is in use, or has a log because
+    its last user was killed, can only be read together with that log: SQLite may leave the log's index beside
+    it.
 
     Returns its owner, its rows and the head of their chain, all of them verified.
 
@@ -113,7 +114,7 @@ def read_ledger(path: Path | str) -> Reading:
 
 
 def _read_at_rest(path: Path) -> Reading | None:
-    """None if it does not rest, or another process began to use it meanwhile."""
+    """Return None if it is in use, or another process began to use it meanwhile."""
     before = resting(path)
     if before is None:
         return None

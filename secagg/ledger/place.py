@@ -22,7 +22,7 @@ _DRAFT_BYTES: Final = 8
 
 
 def one_path(path: Path | str) -> Path:
-    """The name of the file itself, whichever links lead to it."""
+    """Return the path of the file itself, after all symbolic links."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError) as error:  # links that lead back to themselves
@@ -30,22 +30,22 @@ def one_path(path: Path | str) -> Path:
 
 
 def log_path(path: Path) -> Path:
-    """Where SQLite keeps what is not in the file yet."""
+    """Return the path of SQLite's write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 
 def index_path(path: Path) -> Path:
-    """Where SQLite keeps what is where in the log, for those who have it open."""
+    """Return the path of the index of SQLite's log."""
     return path.with_name(path.name + "-shm")
 
 
 def draft_path(path: Path) -> Path:
-    """A name for a ledger that is not complete yet."""
+    """Return the path of a ledger that is not complete yet."""
     return path.with_name(f".{path.name}.{secrets.token_hex(_DRAFT_BYTES)}")
 
 
 def check_usable(path: Path, *, writing: bool) -> None:
-    """Say clearly what SQLite would call `unable to open database file`."""
+    """Raise a clear error where SQLite would report `unable to open database file`."""
     mode = _look(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "directory" if stat.S_ISDIR(mode) else "special file"
@@ -55,7 +55,7 @@ def check_usable(path: Path, *, writing: bool) -> None:
 
 
 def check_one_name(path: Path) -> None:
-    """Refuse hard links, but for the draft that a creator leaves behind who is killed at the last step."""
+    """Refuse hard links, except for the draft of a creator that was killed at the last step."""
     if _look(path).st_nlink == 1:
         return
     for draft in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _DRAFT_BYTES}"):
@@ -84,7 +84,7 @@ class Place:
 
     @classmethod
     def of_open(cls, path: Path, handle: int) -> Place:
-        """The file that `handle` has open, which ought to be at `path`."""
+        """Return the file that `handle` has open, which must be at `path`."""
         return cls._from(path, os.fstat(handle))
 
     @classmethod
@@ -105,7 +105,7 @@ class Place:
 
 
 def resting(path: Path) -> tuple[int, ...] | None:
-    """What shows from outside whether a ledger was written to; None while it is in use, or has a log."""
+    """Return what changes when a ledger is written to; None while it is in use or has a log."""
     found = _look(path)
     if log_path(path).exists():
         return None

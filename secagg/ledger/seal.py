@@ -42,7 +42,7 @@ def seal_path(path: Path) -> Path:
 
 
 def read_seal(path: Path) -> Sealed | None:
-    """What the seal of the ledger at `path` says; None if there is none, or it was never written."""
+    """Return the seal of the ledger at `path`; None if there is none, or it was never written."""
     try:
         data = seal_path(path).read_bytes()
     except FileNotFoundError:
@@ -78,7 +78,7 @@ class Seal:
         self.place = Place.of_open(self._path, self._file)
 
     def write(self, sealed: Sealed, *, sync: bool) -> None:
-        """Without `sync`, a seal lost with the power is an older one: it says less, and nothing wrong."""
+        """Write the seal. Without `sync`, a power failure may leave an older one: incomplete, never wrong."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
             if sync:
@@ -87,7 +87,7 @@ class Seal:
             raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
 
     def lock(self) -> bool:
-        """Whether no other process, and no other user in this one, has a session live."""
+        """Lock the seal. Return False if a session is live, in this process or another."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -57,14 +57,14 @@ class ServerLedger(Ledger):
 
     @property
     def spend(self) -> Spend:
-        """Of a client that was in every sum that was released."""
+        """The spend of a client that was in every released sum."""
         self._file.catch_up()
         return self._spend
 
     # --- what happens ---
 
     def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
-        """A query is about to be sent; `frame` is the one that all its receivers get.
+        """Note a query that is about to be sent; all its receivers get the same `frame`.
 
         Raises `ParameterError` if its cost could not be added to that of earlier sums: see `Spend.plus`.
         """
@@ -98,7 +98,7 @@ class ServerLedger(Ledger):
         return self._spend.plus(asked["charge"], Adjacency(asked["adjacency"]))
 
     def note(self, event: events.ServerEvent) -> None:
-        """What is worth a row gets one, before this returns. So call it before a total is handed on."""
+        """Write a row for an event that needs one. Call it before a total is handed on."""
         match event:
             case events.SessionReady():
                 self._session = event.session.hex()
