@@ -13,29 +13,15 @@ from tests.papers.stand_in_data import write_all, write_models
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "papers" / "scenarios"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.toml"))
-# These train long even for two rounds.
-LONG = {"fedbc-cifar", "rfa-unipen", "splitting-cifar"}
-# These sweep over other values of what a scenario beside them runs.
-ALIKE = {
-    "fedplus-long",
-    "fedplus-regression-validation",
-    "fedplus-validation",
-    "lpproj-clipped",
-    "lpproj-forged",
-    "lpproj-pull",
-    "lpproj-secure",
-    "lpproj-unipen-validation",
-    "lpproj-validation",
-    "partial-pretrain",
-    "partial-secure",
-    "splitting-heterogeneity",
-    "splitting-logistic-final",
-    "splitting-logistic-schedules",
-    "splitting-logistic-steps",
-    "splitting-mnist-accelerated",
-    "splitting-mnist-steps",
-    "splitting-squares-schedules",
-    "splitting-squares-steps",
+# One scenario of each paper; the others vary its settings.
+ONE_OF_EACH = {
+    "fedbc",
+    "fedplus",
+    "lpproj-synthetic",
+    "partial",
+    "rfa-mnist",
+    "simplicial",
+    "splitting-squares",
 }
 
 
@@ -53,7 +39,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG | ALIKE else []) for each in NAMES]
+    "name", [pytest.param(each, marks=[] if each in ONE_OF_EACH else [pytest.mark.slow]) for each in NAMES]
 )
 def test_it_runs_quickly(name: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(SCENARIOS / f"{name}.toml")
