@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sims.cli.options import fraction
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, UserError, user_errors
 
 if TYPE_CHECKING:
     from sims.audit.audit_result import Audit
@@ -58,30 +58,17 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
+    from sims.audit.audit_run import audit_run
+    from sims.records import find_runs
 
     if not args.compare and len(args.runs) > 1:
         raise UserError("secagg audit: give one run, or --compare to put several beside each other")
     key = None if args.server_key is None else _key(args.server_key)
-    try:
-        paths = _paths(args)
-        audits = [_audited(path, key, args.delta) for path in paths]
-    except LocalError as error:
-        raise UserError("\n".join(f"secagg audit: {line}" for line in str(error).splitlines())) from None
+    with user_errors("audit", LocalError):
+        paths = [run.path for path in args.runs for run in find_runs(path)]  # of a sweep, all its runs
+        audits = [audit_run(path, server_key=key, delta=args.delta) for path in paths]
     (_compare if args.compare or len(paths) > 1 else _show)(args, audits)
     return 0 if all(audit.sound for audit in audits) else WRONG
-
-
-def _paths(args: argparse.Namespace) -> list[Path]:
-    """Of a sweep, all its runs."""
-    from sims.records import find_runs
-
-    return [run.path for path in args.runs for run in find_runs(path)]
-
-
-def _audited(path: Path, key: bytes | None, delta: float | None) -> "Audit":
-    from sims.audit.audit_run import audit_run
-
-    return audit_run(path, server_key=key, delta=delta)
 
 
 def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
@@ -141,7 +128,5 @@ def _of_certificate(path: Path) -> bytes:
     from secagg.net.files import read_certificate
     from secagg.net.tls import certificate_key
 
-    try:
+    with user_errors("audit: --server-key", SecaggError):
         return certificate_key(read_certificate(path))
-    except SecaggError as error:
-        raise UserError(f"secagg audit: --server-key: {error}") from None

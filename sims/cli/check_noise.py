@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
-from sims.cli.registry import Subparsers
+from sims.cli.registry import Subparsers, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -81,15 +81,11 @@ def _delta(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
-    from sims.cli.registry import UserError
     from sims.console import bar
     from sims.noise_audit.trial import run_trial
 
-    try:
-        with bar() as progress:
-            outcome = run_trial(_trial(args), progress)
-    except LocalError as error:
-        raise UserError(f"secagg check-noise: {error}") from None
+    with user_errors("check-noise", LocalError), bar() as progress:
+        outcome = run_trial(_trial(args), progress)
     print(json.dumps(_as_json(outcome), indent=2) if args.json else "\n".join(_lines(outcome)))
     return 0 if outcome.holds else 1
 

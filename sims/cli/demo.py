@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from sims.cli.options import WholeNumberOption, add_trust
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
 
 BROKEN_PROMISE = 1
 SUMS, LEARNING = "sums", "learning"
@@ -60,10 +60,8 @@ def _sums(args: argparse.Namespace) -> int:
 
     console = Console()
     setting = DemoSetting(args.clients, args.dim, args.sums, Trust.parse(args.trust), args.seed)
-    try:
+    with user_errors("demo", LocalError):
         result = watch(setting, console)
-    except LocalError as error:
-        raise UserError(f"secagg demo: {error}") from None
     show(result, console)
     return 0 if result.as_promised else BROKEN_PROMISE
 
@@ -89,11 +87,9 @@ def _learning(args: argparse.Namespace) -> int:
         status = cli.main(["simulate", SCENARIO, "--out", str(out), *(["--quick"] if args.quick else [])])
     if status:
         return status
-    try:
+    with user_errors("demo", LocalError):
         directory = out / (f"{SCENARIO}-quick" if args.quick else SCENARIO)
         runs = runs_in(directory)
         report = write_report(directory)
         show(console, TrainingSetting.of(runs[0]), [outcome(run) for run in runs], report)
-    except LocalError as error:
-        raise UserError(f"secagg demo: {error}") from None
     return 0

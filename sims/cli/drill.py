@@ -4,7 +4,7 @@ import argparse
 import json
 
 from sims.cli.options import WholeNumberOption, add_trust, proportion
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
 
 BROKEN_PROMISE = 1
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from sims.workers import WorkerStartError
 
     console = Console(stderr=args.json)
-    try:
+    with user_errors("drill", LocalError, WorkerStartError):
         setting = DrillConfig(
             clients=args.clients,
             dim=args.dim,
@@ -71,8 +71,6 @@ def run(args: argparse.Namespace) -> int:
             tls=not args.insecure_plain_tcp,
         )
         report = run_with_progress(setting, console)
-    except (LocalError, WorkerStartError) as error:
-        raise UserError(f"secagg drill: {error}") from None
     if args.json:
         print(json.dumps(report.as_json(), indent=2))
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.options import whole
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, UserError, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -81,14 +81,10 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
 
-    try:
+    with user_errors("enrol", LocalError):
         enrolled = _show(args) if args.show else _enrol(args)
-    except LocalError as error:
-        raise UserError(f"secagg enrol: {error}") from None
-    if args.json:
-        print(json.dumps(_as_json(enrolled, args.registry), indent=2))
-    else:
-        print("\n".join(_lines(enrolled, args)))
+    found = _as_json(enrolled, args.registry)
+    print(json.dumps(found, indent=2) if args.json else "\n".join(_lines(found, enrolled, args)))
     return 0
 
 
@@ -148,8 +144,7 @@ def _row(enrolled: "Enrolled", member: int) -> dict[str, Any]:
     return {"id": member, "key": key.hex(), "certificate_expires": end}
 
 
-def _lines(enrolled: "Enrolled", args: argparse.Namespace) -> list[str]:
-    about = _as_json(enrolled, args.registry)
+def _lines(about: dict[str, Any], enrolled: "Enrolled", args: argparse.Namespace) -> list[str]:
     unchanged = "" if args.show or enrolled.changed else " (unchanged)"
     rows = {
         "registry": f"{about['registry']}, version {about['version']}{unchanged}",

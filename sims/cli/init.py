@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from sims.cli.options import add_choice
 from sims.cli.registry import Subparsers, UserError
 
 CHANNELS = ("plain", "secure", "processes")
@@ -23,12 +24,7 @@ def add(subparsers: Subparsers) -> None:
         metavar="NAME",
         help="the algorithm; secagg plan lists all (default fedavg)",
     )
-    parser.add_argument(
-        "--channel",
-        choices=CHANNELS,
-        default="secure",
-        help="how sums are made (default secure)",
-    )
+    add_choice(parser, "--channel", CHANNELS, default="secure", text="how sums are made")
     parser.set_defaults(run=run, extra="sims")
 
 

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from sims.cli.options import WholeNumberOption
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
+from sims.cli.serve import add_alternatives
 
 
 def add(subparsers: Subparsers) -> None:
@@ -19,13 +20,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as join.toml")
     WholeNumberOption("--sessions", 0, 1 << 31, 0, "leave after this many sessions; 0: never").add(parser)
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="verify everything and exit, without connecting")
-    only.add_argument(
-        "--new-ledger",
-        action="store_true",
-        help="make the ledger and exit: once, for a new client; restore a lost ledger from a backup",
-    )
+    add_alternatives(parser, "connecting", "client")
     parser.set_defaults(run=run, extra="deploy")
 
 
@@ -33,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
     from sims.deploy.join import join, load_client_setup, new_ledger
 
-    try:
+    with user_errors("join", SecaggError):
         if args.check:
             load_client_setup(args.config)
             print(f"{args.config}: everything is in order")
@@ -41,6 +36,4 @@ def run(args: argparse.Namespace) -> int:
             print(f"ledger  {new_ledger(args.config)}")
         else:
             join(args.config, sessions=args.sessions)
-    except SecaggError as error:
-        raise UserError("\n".join(f"secagg join: {line}" for line in str(error).splitlines())) from None
     return 0

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from sims.cli.options import WholeNumberOption
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -38,15 +38,13 @@ def run(args: argparse.Namespace) -> int:
     key_file, certificate_file = (args.directory / f"{args.name}.{ending}" for ending in ("key", "pem"))
     identity = Identity.generate()
     certificate = make_certificate(identity, now=int(time.time()), days=args.days)
-    try:
+    with user_errors("keygen", KeyFileError):
         write_key(key_file, identity)
         try:
             write_certificate(certificate_file, certificate)
         except KeyFileError:
             key_file.unlink()  # unused, and useless without its certificate
             raise
-    except KeyFileError as error:
-        raise UserError(f"secagg keygen: {error}") from None
     print(f"private key  {key_file} (keep it secret)")
     print(f"certificate  {certificate_file}")
     print(f"public key   {identity.public.hex()}")

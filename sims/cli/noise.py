@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +40,9 @@ def add(subparsers: Subparsers) -> None:
     WholeNumberOption("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(
         parser
     )
-    _Real("--clip", Fraction(1), "bound of a vector's Euclidean norm, above 0").add(parser)
-    _Real("--epsilon", Fraction(1), "privacy loss of all sums together, 1e-9 to 1e6").add(parser)
-    _Real("--delta", Fraction(1, 100_000), "probability that it is exceeded, above 0 and below 1").add(parser)
+    _add_real(parser, "--clip", Fraction(1), "bound of a vector's Euclidean norm, above 0")
+    _add_real(parser, "--epsilon", Fraction(1), "privacy loss of all sums together, 1e-9 to 1e6")
+    _add_real(parser, "--delta", Fraction(1, 100_000), "probability that it is exceeded, above 0 and below 1")
     parser.add_argument(
         "--bits",
         type=_bits,
@@ -53,7 +52,7 @@ def add(subparsers: Subparsers) -> None:
         "which rounding adds at most 2 %% to a vector's norm and every component of the noise has a standard "
         f"deviation of at least 4 grid points (default {AUTO})",
     )
-    _Real("--stddevs", Fraction(6), "standard deviations that the ring holds, 1e-3 to 1e18").add(parser)
+    _add_real(parser, "--stddevs", Fraction(6), "standard deviations that the ring holds, 1e-3 to 1e18")
     _add_client_options(parser)
     add_choice(
         parser, "--adjacency", ADJACENCIES, default="zero-out", text="which inputs cannot be distinguished"
@@ -81,22 +80,10 @@ def _add_client_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Real:
-    """An option for a real number above zero, read exactly."""
-
-    name: str
-    default: Fraction
-    text: str
-
-    def add(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            self.name,
-            type=_positive,
-            default=self.default,
-            metavar="NUMBER",
-            help=f"{self.text} (default {self.default})",
-        )
+def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, text: str) -> None:
+    """Add an option for a real number above zero, read exactly."""
+    text = f"{text} (default {default})"
+    parser.add_argument(name, type=_positive, default=default, metavar="NUMBER", help=text)
 
 
 def _positive(text: str) -> Fraction:
@@ -123,10 +110,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(_problem(error), indent=2))
         raise UserError(f"secagg noise: {error}") from None
-    if args.json:
-        print(json.dumps(_as_json(plan, args), indent=2))
-    else:
-        print("\n".join(_lines(plan, args)))
+    print(json.dumps(_as_json(plan, args), indent=2) if args.json else "\n".join(_lines(plan, args)))
     return 0
 
 

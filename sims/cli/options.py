@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 
 TRUST_LEVELS = ("curious_server", "malicious_server")
 
@@ -43,6 +44,23 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         default="malicious_server",
         text="what clients guard against: a server that only reads along, or one that also lies",
     )
+
+
+def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: str) -> None:
+    """Add the number or the part of clients that collude with the server."""
+    parser.add_argument(
+        "--corrupt",
+        type=number_or_proportion,
+        default=default,
+        metavar="PART",
+        help=f"most clients that collude with the server: a whole number{text} (default {default})",
+    )
+
+
+def colluders(args: argparse.Namespace) -> int:
+    """Return how many clients `--corrupt` stands for. A part of all is rounded down."""
+    corrupt: int | Fraction = args.corrupt
+    return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
 
 
 _MOST_DIGITS = 1000

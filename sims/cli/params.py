@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sims.cli.options import WholeNumberOption, add_choice, number_or_proportion, proportion
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.options import WholeNumberOption, add_choice, add_corrupt, proportion
+from sims.cli.registry import Subparsers, UserError, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -32,14 +32,7 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if parameters were found, and 2 if not or if an argument is wrong.",
     )
     WholeNumberOption("--clients", 2, MAX_CLIENTS, 1000, "size of the cohort").add(parser)
-    parser.add_argument(
-        "--corrupt",
-        type=number_or_proportion,
-        default=Fraction(1, 20),
-        metavar="PART",
-        help="most clients that collude with the server: a whole number from 0, or a part of all from 0 "
-        "to below 1 such as 0.05 or 1/20 (default 1/20)",
-    )
+    add_corrupt(parser, Fraction(1, 20), " from 0, or a part of all from 0 to below 1 such as 0.05 or 1/20")
     parser.add_argument(
         "--dropout",
         type=proportion,
@@ -107,10 +100,8 @@ class _Given(argparse.Action):
 def run(args: argparse.Namespace) -> int:
     case = _Case.of(args)
     found = _find(case, args)
-    if args.json:
-        print(json.dumps(_as_json(found, case, args), indent=2))
-    else:
-        print("\n".join(_lines(found, case, args)))
+    shown = json.dumps(_as_json(found, case, args), indent=2) if args.json else _lines(found, case, args)
+    print(shown)
     return 0
 
 
@@ -145,7 +136,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
             f"secagg params: {args.clients} clients have at most {args.clients - 1} neighbours each: "
             "lower --neighbours"
         )
-    try:
+    with user_errors("params", ParameterError):
         return graph_parameters(
             args.clients,
             corrupt=case.corrupt,
@@ -157,8 +148,6 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
             eta=args.eta,
             min_neighbours=args.neighbours,
         )
-    except ParameterError as error:
-        raise UserError(f"secagg params: {error}") from None
 
 
 def _graph(args: argparse.Namespace) -> str:
@@ -189,7 +178,7 @@ def _as_json(found: "GraphParameters", case: _Case, args: argparse.Namespace) ->
     }
 
 
-def _lines(found: "GraphParameters", case: _Case, args: argparse.Namespace) -> list[str]:
+def _lines(found: "GraphParameters", case: _Case, args: argparse.Namespace) -> str:
     rows = {
         "clients": f"{args.clients:,}, of whom {case.corrupt:,} may collude with a {args.trust}",
         "drop-out": f"{case.dropped:,} may be missing after {counted(args.sums, 'sum')}",
@@ -199,7 +188,7 @@ def _lines(found: "GraphParameters", case: _Case, args: argparse.Namespace) -> l
         "disconnected": f"{_chance(found.log2_disconnected)} that the honest fall apart into several sums",
         "unrecoverable": f"{_chance(found.log2_unrecoverable)} that some client keeps too few neighbours",
     }
-    return [f"{name:<15}{text}" for name, text in rows.items()]
+    return "\n".join(f"{name:<15}{text}" for name, text in rows.items())
 
 
 def _chance(log2: float | None) -> str:

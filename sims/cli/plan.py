@@ -10,12 +10,13 @@ from sims.cli.options import (
     TRUST_LEVELS,
     WholeNumberOption,
     add_choice,
+    add_corrupt,
+    colluders,
     fraction,
-    number_or_proportion,
     proportion,
     whole,
 )
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, UserError, user_errors
 
 if TYPE_CHECKING:
     from secagg.errors import LocalError
@@ -53,13 +54,7 @@ def add(subparsers: Subparsers) -> None:
             metavar="PART",
             help=f"the probability that a client is lost {when}, from 0 to below 1 (default 0)",
         )
-    parser.add_argument(
-        "--corrupt",
-        type=number_or_proportion,
-        default=0,
-        metavar="PART",
-        help="most clients that collude with the server: a whole number, or a part of all (default 0)",
-    )
+    add_corrupt(parser, 0, ", or a part of all")
     add_choice(
         parser,
         "--trust",
@@ -110,10 +105,8 @@ def run(args: argparse.Namespace) -> int:
     from sims.plan.cost_plan import as_json
 
     plan = _cost_plan(args)
-    if args.json:
-        print(json.dumps({"algorithm": args.algorithm, **as_json(plan)}, indent=2))
-    else:
-        print("\n".join(lines(args.algorithm, plan)))
+    found = {"algorithm": args.algorithm, **as_json(plan)}
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(args.algorithm, plan)))
     return 0
 
 
@@ -135,14 +128,10 @@ def _list_parameters(args: argparse.Namespace) -> int:
     from secagg.errors import ParameterError
     from sims.cli.plan_text import parameter_lines, parameters_as_json
 
-    try:
+    with user_errors("plan", ParameterError):
         settings = find(args.algorithm).settings
-    except ParameterError as error:
-        raise UserError(f"secagg plan: {error}") from None
-    if args.json:
-        print(json.dumps(parameters_as_json(settings), indent=2))
-    else:
-        print("\n".join(parameter_lines(args.algorithm, settings)))
+    found, lines = parameters_as_json(settings), parameter_lines(args.algorithm, settings)
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines))
     return 0
 
 
@@ -151,7 +140,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
     from secagg.errors import LocalError
     from secagg.params import SessionParams
     from secagg.thresholds import Trust
-    from sims.cli.plan_settings import build, colluders
+    from sims.cli.plan_settings import build
     from sims.plan.cost_plan import Conditions, plan_costs
 
     name = ""

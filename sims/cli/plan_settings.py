@@ -3,9 +3,9 @@
 import argparse
 import ast
 from fractions import Fraction
-from math import floor
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.options import colluders
 from sims.cli.registry import UserError
 
 if TYPE_CHECKING:
@@ -50,11 +50,6 @@ def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
             pass
         raise
     return _made(entry, args, settings)
-
-
-def colluders(args: argparse.Namespace) -> int:
-    corrupt: int | Fraction = args.corrupt
-    return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
 
 
 def _settings(entry: "CatalogueEntry", args: argparse.Namespace) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from sims.cli.options import (
     WholeNumberOption,
     add_choice,
+    add_corrupt,
     add_trust,
+    colluders,
     fraction,
-    number_or_proportion,
     proportion,
 )
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, UserError, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -36,14 +37,7 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if the session can work, and 2 if it cannot or an argument is wrong.",
     )
     WholeNumberOption("--clients", 1, 1 << 20, 50, "size of the cohort").add(parser)
-    parser.add_argument(
-        "--corrupt",
-        type=number_or_proportion,
-        default=5,
-        metavar="PART",
-        help="most clients that collude with the server: a whole number from 0, or a part of all from 0 "
-        "to below 1 such as 0.1 or 1/10 (default 5)",
-    )
+    add_corrupt(parser, 5, " from 0, or a part of all from 0 to below 1 such as 0.1 or 1/10")
     parser.add_argument(
         "--dropout",
         type=proportion,
@@ -78,10 +72,7 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     report = _preflight(args)
-    if args.json:
-        print(json.dumps(_as_json(report, args), indent=2))
-    else:
-        print("\n".join(_lines(report, args)))
+    print(json.dumps(_as_json(report, args), indent=2) if args.json else "\n".join(_lines(report, args)))
     return 0 if report.ok else PROBLEMS
 
 
@@ -89,27 +80,19 @@ def _preflight(args: argparse.Namespace) -> "Preflight":
     from secagg import Part, SessionParams, SumSpec, Table, Trust, preflight
     from secagg.errors import LocalError
 
-    try:
+    with user_errors("preflight", LocalError):
         part = Part(name=PART, size=args.dim, bits=args.bits, bound=_bound(args.norm, args.bound))
         return preflight(
             Table({KIND: SumSpec(parts=(part,))}),
             args.clients,
             SessionParams(
                 trust=Trust.parse(args.trust),
-                corrupt=_colluders(args),
+                corrupt=colluders(args),
                 dropout=args.dropout,
                 sums=args.sums,
                 graph=args.graph,
             ),
         )
-    except LocalError as error:
-        raise UserError(f"secagg preflight: {error}") from None
-
-
-def _colluders(args: argparse.Namespace) -> int:
-    """Return how many clients may collude. A part of all is rounded down."""
-    corrupt: int | Fraction = args.corrupt
-    return floor(corrupt * args.clients) if isinstance(corrupt, Fraction) else corrupt
 
 
 def _bound(norm: str, bound: Fraction) -> "Bound":
@@ -129,7 +112,7 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
     (part,) = report.parts
     return {
         "clients": report.clients,
-        "corrupt": _colluders(args),
+        "corrupt": colluders(args),
         "dropout": str(args.dropout),
         "trust": str(report.trust),
         "sums": args.sums,
@@ -153,7 +136,7 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
 def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     (part,) = report.parts
     rows = {
-        "clients": f"{report.clients}, of whom {_colluders(args)} may collude with a {report.trust}",
+        "clients": f"{report.clients}, of whom {colluders(args)} may collude with a {report.trust}",
         "graph": _graph(report),
         "threshold": _threshold(report),
         "quorum": f"{counted(report.quorum, 'client')} must stay to the end of every sum",

@@ -19,6 +19,8 @@ import argparse
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -46,6 +48,16 @@ def add_all(subparsers: Subparsers) -> None:
 
 class UserError(Exception):
     """Something the user can put right: its text is the one sentence that the user sees."""
+
+
+@contextmanager
+def user_errors(command: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn each of `errors` into a `UserError` whose lines begin with the command."""
+    try:
+        yield
+    except errors as error:
+        lines = str(error).splitlines() or [""]
+        raise UserError("\n".join(f"secagg {command}: {line}" for line in lines)) from None
 
 
 # The modules that each extra of pyproject.toml brings.

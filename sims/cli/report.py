@@ -5,7 +5,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
 
 
 def add(subparsers: Subparsers) -> None:
@@ -37,10 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
     from sims.report import write_report
 
-    try:
+    with user_errors("report", LocalError):
         path = write_report(args.directory, args.output)
-    except LocalError as error:
-        raise UserError("\n".join(f"secagg report: {line}" for line in str(error).splitlines())) from None
     print(path)
     if args.open and not webbrowser.open(path.resolve().as_uri()):
         print(f"secagg report: there is no browser to show {path} in", file=sys.stderr)

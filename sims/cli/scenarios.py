@@ -6,7 +6,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
+from sims.text_format import counted
 
 if TYPE_CHECKING:
     from sims.scenario.shipped import Shipped
@@ -30,10 +31,8 @@ def run(args: argparse.Namespace) -> int:
     from sims.config_problems import ConfigError
     from sims.scenario.shipped import all_described, described
 
-    try:
+    with user_errors("scenarios", ConfigError):
         chosen = all_described() if args.name is None else [described(args.name)]
-    except ConfigError as error:
-        raise UserError(f"secagg scenarios: {error}") from None
     if args.json:
         print(json.dumps(_as_json(chosen, whole=args.name is not None), indent=2))
     elif args.name is not None:
@@ -55,7 +54,7 @@ def _show(chosen: "list[Shipped]") -> None:
         _draw(chosen)
         return
     for each in chosen:
-        print(f"{each.name}; {_cells(each)}; {_channels(each)}; {_data(each)}; {each.purpose}")
+        print(f"{each.name}; {counted(each.cells, 'cell')}; {_channels(each)}; {_data(each)}; {each.purpose}")
 
 
 def _draw(chosen: "list[Shipped]") -> None:
@@ -69,10 +68,6 @@ def _draw(chosen: "list[Shipped]") -> None:
     for each in chosen:
         drawn.add_row(each.name, str(each.cells), _channels(each), _data(each), each.purpose)
     Console().print(drawn)
-
-
-def _cells(each: "Shipped") -> str:
-    return "1 cell" if each.cells == 1 else f"{each.cells} cells"
 
 
 def _channels(each: "Shipped") -> str:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sims.cli.registry import Subparsers, UserError
+from sims.cli.registry import Subparsers, user_errors
 
 
 def add(subparsers: Subparsers) -> None:
@@ -17,21 +17,26 @@ def add(subparsers: Subparsers) -> None:
         "configuration. The exit status is 2 after an error that only an operator can repair.",
     )
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as serve.toml")
+    add_alternatives(parser, "listening", "server")
+    parser.set_defaults(run=run, extra="deploy")
+
+
+def add_alternatives(parser: argparse.ArgumentParser, action: str, role: str) -> None:
+    """Add the options with which `serve` or `join` makes no connection."""
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="verify everything and exit, without listening")
+    only.add_argument("--check", action="store_true", help=f"verify everything and exit, without {action}")
     only.add_argument(
         "--new-ledger",
         action="store_true",
-        help="make the ledger and exit: once, for a new server; restore a lost ledger from a backup",
+        help=f"make the ledger and exit: once, for a new {role}; restore a lost ledger from a backup",
     )
-    parser.set_defaults(run=run, extra="deploy")
 
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
     from sims.deploy.serve import load_server_setup, new_ledger, serve
 
-    try:
+    with user_errors("serve", SecaggError):
         if args.check:
             load_server_setup(args.config)
             print(f"{args.config}: everything is in order")
@@ -39,6 +44,4 @@ def run(args: argparse.Namespace) -> int:
             print(f"ledger  {new_ledger(args.config)}")
         else:
             serve(args.config)
-    except SecaggError as error:
-        raise UserError("\n".join(f"secagg serve: {line}" for line in str(error).splitlines())) from None
     return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sims.cli import INTERRUPTED
 from sims.cli.options import WholeNumberOption
-from sims.cli.registry import Subparsers, UserError, require
+from sims.cli.registry import Subparsers, UserError, require, user_errors
 from sims.records.run_paths import REPORT
 
 if TYPE_CHECKING:
@@ -99,12 +99,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.prune and args.set:
         raise UserError("secagg simulate: --prune needs the scenario as it is in its file: remove --set")
-    try:
+    with user_errors("simulate", LocalError):
         scenario, results = _prepared(args)
         tasks = _planned(args, scenario, results)
         summary = _swept(args, scenario, results, tasks)
-    except LocalError as error:
-        raise UserError("\n".join(f"secagg simulate: {line}" for line in str(error).splitlines())) from None
     if summary.stopped:
         return _say_stopped(args, summary, tasks)
     _show(args, scenario, results, summary)
