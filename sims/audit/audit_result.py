@@ -40,24 +40,16 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Integrity:
-    """Whether the records are unaltered.
+    """Whether the records are unaltered."""
 
-    `rows`, `head`   of the ledger's chain; None where there is no ledger.
-    `key`            that signed the head, and `fingerprint` the short form that people compare.
-    `expected`       whether it is the key that the auditor expects; None if none was given.
-    `problems`       what is wrong, one sentence each. Empty if everything fits together.
-    `remarks`        what cannot be checked, and why.
-    `lost`           sums that the ledger alone knows, of rounds that were cut off.
-    """
-
-    rows: int | None
+    rows: int | None  # of the ledger's chain, as `head`; None where there is no ledger
     head: str | None
-    key: str | None
-    fingerprint: str | None
-    expected: bool | None
-    problems: tuple[str, ...]
-    remarks: tuple[str, ...]
-    lost: int = 0
+    key: str | None  # that signed the head
+    fingerprint: str | None  # the short form of the key, which people compare
+    expected: bool | None  # whether it is the key that the auditor expects; None if none was given
+    problems: tuple[str, ...]  # what is wrong, one sentence each; empty if everything fits together
+    remarks: tuple[str, ...]  # what cannot be checked, and why
+    lost: int = 0  # sums that the ledger alone knows, of rounds that were cut off
 
     @property
     def intact(self) -> bool:
@@ -77,19 +69,15 @@ class SumPart:
 
 @dataclass(frozen=True, kw_only=True)
 class SumKind:
-    """One kind of sum: what it reveals, in words, and with which noise.
-
-    `group`  the kinds with the same one are sums of the same private vectors.
-    `extra`  whether it is no part of the algorithm, such as the histogram of [tail].
-    """
+    """One kind of sum: what it reveals, in words, and with which noise."""
 
     kind: str
-    group: str
+    group: str  # the kinds with the same one are sums of the same private vectors
     times: int | None
     parts: tuple[SumPart, ...]
     reveals: str
     private: bool
-    extra: bool = False
+    extra: bool = False  # whether it is no part of the algorithm, such as the histogram of [tail]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,26 +131,18 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """The privacy cost of the algorithm's sums, by whose ledger counts it. Epsilons are at `delta`.
-
-    `server`         of a client that was in every released sum.
-    `most`, `least`  of the clients' own ledgers; None where there is no record of them.
-    `larger`         "server", "clients" or "equal", and `why` in a sentence.
-    `of_budgets`     what each budget comes to by itself: "algorithm", and, if there is one, "tail" at a delta
-                     of its own; then also "together".
-    `most_of_tail`   as `most`, of extra sums.
-    """
+    """The privacy cost of the algorithm's sums, by whose ledger counts it. Epsilons are at `delta`."""
 
     adjacency: str
     delta: float
-    server: Spent
-    most: Spent | None
+    server: Spent  # of a client that was in every released sum
+    most: Spent | None  # of the clients' own ledgers, as `least`; None where there is no record of them
     least: Spent | None
-    larger: str
+    larger: str  # "server", "clients" or "equal", and `why` in a sentence
     why: str
     max_rho: float | None
-    of_budgets: Mapping[str, Spent]
-    most_of_tail: Spent | None = None
+    of_budgets: Mapping[str, Spent]  # "algorithm"; if there is a "tail", it at its own delta, and "together"
+    most_of_tail: Spent | None = None  # as `most`, of extra sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,45 +241,33 @@ class ByteGrowth:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteTraffic:
-    """Measured bytes, beside what the protocol predicts.
-
-    `sums`, `exact`     sums and sessions that were compared, and those that agree to the byte.
-    `differences`       the others, one sentence each.
-    `wrong`             how many of them contradict the protocol; the rest cannot be predicted.
-    `up_per_client`, `down_per_client`  of a whole run: all bytes over the clients of a round.
-    `fedavg_up`, `fedavg_down`          the same of plain federated averaging, 4 bytes for each parameter.
-    `growth`            how bytes grow with the cohort, where the run has cohorts of several sizes.
-    """
+    """Measured bytes, beside what the protocol predicts."""
 
     stages: tuple[StageBytes, ...]
-    sums: int
+    sums: int  # sums and sessions that were compared; `exact` of them agree to the byte
     exact: int
-    differences: tuple[str, ...]
+    differences: tuple[str, ...]  # the others, one sentence each
     up: int
     down: int
-    up_per_client: float
+    up_per_client: float  # of a whole run, as `down_per_client`: all bytes over the clients of a round
     down_per_client: float
-    fedavg_up: float
+    fedavg_up: float  # the same of plain federated averaging, as `fedavg_down`: 4 bytes for each parameter
     fedavg_down: float
-    growth: ByteGrowth | None
-    wrong: int = 0
+    growth: ByteGrowth | None  # with the cohort, where the run has cohorts of several sizes
+    wrong: int = 0  # differences that contradict the protocol; the rest cannot be predicted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """An empirical lower bound on the epsilon of one sum of a kind, beside what is claimed for it.
-
-    `bound`               if the noise is Gaussian, which makes it tight; `bound_of_any_noise` without that.
-    `holds`               whether the noise is what was promised, and the bound no more than what is claimed.
-    """
+    """An empirical lower bound on the epsilon of one sum of a kind, beside what is claimed for it."""
 
     kind: str
     runs: int
-    bound: float
+    bound: float  # if the noise is Gaussian, which makes it tight; `bound_of_any_noise` without that
     claimed: float | None
     delta: float
     confidence: float | None
-    holds: bool
+    holds: bool  # whether the noise is what was promised, and the bound no more than what is claimed
     bound_of_any_noise: float | None = None
 
 

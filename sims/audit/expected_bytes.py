@@ -235,21 +235,15 @@ def variance_of(part: Mapping[str, Any]) -> Fraction | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Lengths of the frames of one session.
-
-    `members`     n, clients that advertised keys.
-    `neighbours`  d, of each of them; n - 1 on the complete graph.
-    `sums`        L, most sums of the session.
-    `seeds`       R, removable components of noise of any of its sums.
-    """
+    """Lengths of the frames of one session."""
 
     trust: str
     signed: bool
-    members: int
-    neighbours: int
+    members: int  # n, clients that advertised keys
+    neighbours: int  # d, of each of them; n - 1 on the complete graph
     threshold: int
-    sums: int
-    seeds: int = 0
+    sums: int  # L, most sums of the session
+    seeds: int = 0  # R, removable components of noise of any of its sums
 
     # --- records ---
 

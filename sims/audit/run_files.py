@@ -19,21 +19,17 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Evidence:
-    """All files that an audit reads, except the ledger.
-
-    `resumed`  where the run was resumed, and which rows of the ledger are after the checkpoint.
-    `missing`  expected files that do not exist.
-    """
+    """All files that an audit reads, except the ledger."""
 
     directory: RunDirectory
     run: Row
     sessions: tuple[SessionRecord, ...]
     sums: tuple[SumRecord, ...]
-    resumed: tuple[ResumeRecord, ...]
+    resumed: tuple[ResumeRecord, ...]  # where, and which rows of the ledger are after the checkpoint
     metrics: tuple[Row, ...]
     spend: Row | None
     canaries: Row | None
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # expected files that do not exist
 
     @classmethod
     def of(cls, path: Path) -> Evidence:

@@ -22,19 +22,15 @@ _BITS: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class DrillConfig:
-    """Parameters of a drill. `kill` is the fraction of clients killed over the whole session.
-
-    `workers`     processes that host all clients; 0: one per client.
-    `neighbours`  least neighbours on a ring; 0: the complete graph.
-    """
+    """Parameters of a drill. `kill` is the fraction of clients killed over the whole session."""
 
     clients: int
     dim: int
     kill: Fraction
     params: SessionParams  # trust, corrupt and sums; the rest follows from the other settings
     seed: int
-    workers: int = 0
-    neighbours: int = 0
+    workers: int = 0  # processes that host all clients; 0: one per client
+    neighbours: int = 0  # least neighbours on a ring; 0: the complete graph
     tls: bool = True
 
     def __post_init__(self) -> None:

@@ -45,13 +45,7 @@ class SumOutcome:
 
 @dataclass(kw_only=True)
 class DrillReport:
-    """The result of a drill.
-
-    `kills`    clients scheduled to be killed, and during which sum; -1 is the set-up.
-    `refused`  clients that left, were dismissed or lost their session without being killed.
-    `hung`     sums and clients that did not end.
-    `orphans`  processes that remained.
-    """
+    """The result of a drill."""
 
     setting: DrillConfig
     sums: list[SumOutcome] = field(default_factory=list)
@@ -59,10 +53,10 @@ class DrillReport:
     threshold: int = 0
     killed: int = 0  # clients whose process was killed
     crashed: int = 0  # clients whose process ended in any other way
-    refused: int = 0
-    kills: Mapping[int, int] = field(default_factory=dict)
-    hung: int = 0
-    orphans: int = 0
+    refused: int = 0  # clients that left, were dismissed or lost their session without being killed
+    kills: Mapping[int, int] = field(default_factory=dict)  # sum of each scheduled kill; -1: set-up
+    hung: int = 0  # sums and clients that did not end
+    orphans: int = 0  # processes that remained
     released_after_abort: int = 0
     start_seconds: float = 0.0  # until all processes were connected
     setup_seconds: float = 0.0  # for keys and shares

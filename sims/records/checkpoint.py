@@ -38,18 +38,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `done` rounds of the run with that `digest`.
-
-    `lines`        how many there are in each of its files of lines.
-    `ledger_rows`  how many there are in its ledger; None where there is none.
-    """
+    """After `done` rounds of the run with that `digest`."""
 
     digest: str
     done: int
     training: Side
     tail: Side | None
-    lines: Mapping[str, int]
-    ledger_rows: int | None
+    lines: Mapping[str, int]  # how many there are in each of its files of lines
+    ledger_rows: int | None  # how many there are in its ledger; None where there is none
     seconds: Mapping[str, float]
 
     def write(self, run: RunDirectory) -> None:

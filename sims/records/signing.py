@@ -63,14 +63,10 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the signatures on a ledger say.
+    """What the signatures on a ledger say."""
 
-    `keys`      who signed, in order; the last one signed last.
-    `unsigned`  rows that came after the last signature.
-    """
-
-    keys: tuple[bytes, ...]
-    unsigned: int
+    keys: tuple[bytes, ...]  # who signed, in order; the last one signed last
+    unsigned: int  # rows that came after the last signature
 
 
 def write_head(run: RunDirectory, signed: SignedHead) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict
 
 from secagg.errors import SecaggError
@@ -65,48 +65,26 @@ class TrafficCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRecord(TrafficCounts):
-    """One session that was set up, or that failed to be.
+    """One session that was set up, or that failed to be."""
 
-    `session`         its number, counted from 0.
-    `id`              its identifier in the ledger.
-    `graph`           "complete" or "ring". If set-up failed, this, `id`, `neighbours`, `threshold` are None.
-    `sums`            the most sums of the session.
-    `seeds`           removable noise components of each sum.
-    `failure`         why set-up failed, or None.
-    `part`            the part of the run that the session serves.
-    `training_round`  the round of the training, from 1, as `SumHistory` numbers it. It is not in the file.
-    """
-
-    session: int
+    session: int  # its number, counted from 0
     round: int
     members: int
-    id: str | None = None
-    graph: str | None = None
-    neighbours: int | None
-    threshold: int | None
-    sums: int = 0
-    seeds: int = 0
-    failure: str | None
-    part: str = TRAINING
-    training_round: int = 0
+    id: str | None = None  # its identifier in the ledger; None if set-up failed
+    graph: str | None = None  # "complete" or "ring"; None if set-up failed
+    neighbours: int | None  # None if set-up failed
+    threshold: int | None  # None if set-up failed
+    sums: int = 0  # the most sums of the session
+    seeds: int = 0  # removable noise components of each sum
+    failure: str | None  # why set-up failed, or None
+    part: str = TRAINING  # the part of the run that the session serves
+    training_round: int = 0  # from 1, as `SumHistory` numbers it; it is not in the file
 
     def to_json(self) -> dict[str, Any]:
         """Return the line of the file of sums."""
-        return {
-            "entry": "session",
-            "session": self.session,
-            "round": self.round,
-            "members": self.members,
-            "id": self.id,
-            "graph": self.graph,
-            "neighbours": self.neighbours,
-            "threshold": self.threshold,
-            "sums": self.sums,
-            "seeds": self.seeds,
-            "failure": self.failure,
-            **self.counts(),
-            "part": self.part,
-        }
+        about = _values(self, ("session", "round", "members", "id", "graph", "neighbours", "threshold"))
+        limits = _values(self, ("sums", "seeds", "failure"))
+        return {"entry": "session", **about, **limits, **self.counts(), "part": self.part}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
@@ -120,46 +98,33 @@ class SessionRecord(TrafficCounts):
 class SumRecord(TrafficCounts):
     """One sum, once it is over.
 
-    `session`         the number of its session.
-    `index`           its index in the session; None if it failed before any client was asked.
-    `invited`, `masked`, `revealed`  how many clients were asked, sent a masked input, and revealed shares.
-    `count`           how many clients the total is over; None if none was released.
-    `around`          rows (asked, survived, clients): how many revealing clients had that many neighbours
-                      asked and that many surviving. Empty where nothing is sent.
-    `failure`         why no total was released, or None.
-    `refusals`        the clients that refused, and why.
-    `part`, `training_round`  as in `SessionRecord`.
+    `around` has rows (asked, survived, clients): how many revealing clients had that many neighbours asked
+    and that many surviving. It is empty where nothing is sent.
     """
 
-    session: int
+    session: int  # the number of its session
     round: int
     kind: str
-    count: int | None
-    failure: str | None
+    count: int | None  # how many clients the total is over; None if none was released
+    failure: str | None  # why no total was released, or None
     seconds: float = 0.0
-    index: int | None
-    invited: int
-    masked: int
-    revealed: int
+    index: int | None  # its index in the session; None if it failed before any client was asked
+    invited: int  # clients that were asked
+    masked: int  # clients that sent a masked input
+    revealed: int  # clients that revealed shares
     around: tuple[tuple[int, ...], ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    part: str = TRAINING
-    training_round: int = 0
+    refusals: tuple[Refusal, ...] = ()  # the clients that refused, and why
+    part: str = TRAINING  # as in `SessionRecord`
+    training_round: int = 0  # as in `SessionRecord`
 
     def to_json(self) -> dict[str, Any]:
         """Return the line of the file of sums."""
         return {
             "entry": "sum",
-            "session": self.session,
-            "round": self.round,
-            "kind": self.kind,
-            "count": self.count,
-            "failure": self.failure,
+            **_values(self, ("session", "round", "kind", "count", "failure")),
             "seconds": round(self.seconds, 6),
             "sum": self.index,
-            "invited": self.invited,
-            "masked": self.masked,
-            "revealed": self.revealed,
+            **_values(self, ("invited", "masked", "revealed")),
             "around": [list(row) for row in self.around],
             "refusals": [list(row) for row in self.refusals],
             **self.counts(),
@@ -194,14 +159,7 @@ class ResumeRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line of the file of sums."""
-        return {
-            "entry": "resumed",
-            "round": self.round,
-            "ledger_rows": self.ledger_rows,
-            "checkpoint_rows": self.checkpoint_rows,
-            "cut_off": self.cut_off,
-            "repeats": self.repeats,
-        }
+        return {"entry": "resumed", **asdict(self)}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
@@ -273,6 +231,10 @@ class SumHistory:
             except ConfigError as error:
                 raise ConfigError(f"{where} is damaged: {error}") from None
         return cls(tuple(sessions), tuple(sums), tuple(resumed))
+
+
+def _values(record: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _chosen(line: Mapping[str, Any], names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:

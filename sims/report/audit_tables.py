@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from sims import text_format
-from sims.audit.audit_result import Audit, Release, Spent, SumKind
-from sims.report import html_tables
-from sims.report.html_tables import ReportTable, TableCell
+from sims.audit.audit_result import Audit, Canary, GroupSteps, Release, Spent, StageBytes, SumKind
+from sims.report.html_tables import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
 from sims.report.reported_run import MEASURES, ReportedRun, judged
 from sims.report.traffic_plots import STAGES
 from sims.text_format import counted, sentence_of
 
 _SET_UP: Final = "set-up"
+_NO_NOISE: Final = TableCell("no noise", tone="bad")
+_CANARY_COLUMNS: Final = ("Kind", "Runs", "Lower bound", "Without assuming its law", "Claimed", "Delta")
 
 
 def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
@@ -29,11 +30,18 @@ def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, 
         _stages(audit),
         _canaries(audit),
     )
-    return tuple(_prefixed(table, prefix) for table in made if table.rows)
+    return tuple(replace(table, key=f"{prefix}{table.key}") for table in made if table.rows)
 
 
-def _prefixed(table: ReportTable, prefix: str) -> ReportTable:
-    return replace(table, key=f"{prefix}{table.key}")
+def _cells(*values: TableCell | str | float | None) -> tuple[TableCell, ...]:
+    """Return a row of texts and numbers. A missing value is a missing number."""
+    return tuple(_cell(value) for value in values)
+
+
+def _cell(value: TableCell | str | float | None) -> TableCell:
+    if isinstance(value, TableCell):
+        return value
+    return TableCell(value) if isinstance(value, str) else number_cell(value)
 
 
 # --- released sums ---
@@ -51,13 +59,7 @@ def _kinds(audit: Audit) -> ReportTable:
 def _kind(kind: SumKind) -> tuple[TableCell, ...]:
     parts = "; ".join(f"{part.name}: {part.size:,} of {part.bits} bits, {part.bound}" for part in kind.parts)
     noise = TableCell("on every part", tone="good") if kind.private else TableCell("no", tone="bad")
-    return (
-        TableCell(kind.kind),
-        TableCell(kind.reveals),
-        TableCell(parts),
-        html_tables.text_cell(kind.group or None),
-        noise,
-    )
+    return _cells(kind.kind, kind.reveals, parts, text_cell(kind.group or None), noise)
 
 
 def _releases(audit: Audit, rows: int) -> ReportTable:
@@ -66,17 +68,7 @@ def _releases(audit: Audit, rows: int) -> ReportTable:
     return ReportTable(
         key="releases",
         caption="Every sum that was released, in order",
-        columns=(
-            "Sum",
-            "Round",
-            "SumKind",
-            "Elements",
-            "Bits",
-            "Invited",
-            "Contributors",
-            "Epsilon",
-            "So far",
-        ),
+        columns=("Sum", "Round", "Kind", "Elements", "Bits", "Invited", "Contributors", "Epsilon", "So far"),
         rows=tuple(_release(each, audit) for each in shown),
         note=f"{left:,} further sums are left out here; secagg audit --json has them." if left else "",
         folded=True,
@@ -88,18 +80,9 @@ def _release(each: Release, audit: Audit) -> tuple[TableCell, ...]:
     kind = next((kind for kind in audit.kinds if kind.kind == each.kind), None)
     elements = None if kind is None else sum(part.size for part in kind.parts)
     bits = None if kind is None else sum(part.size * part.bits for part in kind.parts)
-    none = TableCell("no noise", tone="bad")
-    return (
-        html_tables.number_cell(each.number),
-        html_tables.number_cell(each.round),
-        TableCell(each.kind),
-        html_tables.number_cell(elements),
-        html_tables.number_cell(bits),
-        html_tables.number_cell(each.invited),
-        html_tables.number_cell(each.contributors),
-        none if each.rho is None else html_tables.number_cell(each.epsilon),
-        html_tables.number_cell(each.epsilon_so_far if each.rho_so_far else None),
-    )
+    about = _cells(each.number, each.round, each.kind, elements, bits, each.invited, each.contributors)
+    epsilon = _NO_NOISE if each.rho is None else each.epsilon
+    return (*about, *_cells(epsilon, each.epsilon_so_far if each.rho_so_far else None))
 
 
 # --- privacy cost ---
@@ -124,15 +107,8 @@ def _spending(audit: Audit) -> ReportTable:
 
 
 def _spent(name: str, spent: Spent) -> tuple[TableCell, ...]:
-    epsilon = TableCell("no noise", tone="bad") if not spent.rho else html_tables.number_cell(spent.epsilon)
-    delta = html_tables.number_cell(spent.delta if spent.rho else None)
-    return (
-        TableCell(name),
-        html_tables.number_cell(spent.rho),
-        epsilon,
-        delta,
-        html_tables.number_cell(spent.unnoised),
-    )
+    epsilon, delta = (spent.epsilon, spent.delta) if spent.rho else (_NO_NOISE, None)
+    return _cells(name, spent.rho, epsilon, delta, spent.unnoised)
 
 
 def _budget(name: str) -> str:
@@ -144,28 +120,14 @@ def _canaries(audit: Audit) -> ReportTable:
     return ReportTable(
         key="canaries",
         caption="Epsilon as canaries measured it: a lower bound",
-        columns=(
-            "Kind",
-            "Runs",
-            "Lower bound",
-            "Without assuming its law",
-            "Claimed",
-            "Delta",
-            "As promised",
-        ),
-        rows=tuple(
-            (
-                TableCell(each.kind),
-                html_tables.number_cell(each.runs),
-                html_tables.number_cell(each.bound),
-                html_tables.number_cell(each.bound_of_any_noise),
-                html_tables.number_cell(each.claimed),
-                html_tables.number_cell(each.delta),
-                TableCell("yes", tone="good") if each.holds else TableCell("no", tone="bad"),
-            )
-            for each in audit.canaries
-        ),
+        columns=(*_CANARY_COLUMNS, "As promised"),
+        rows=tuple(_canary(each) for each in audit.canaries),
     )
+
+
+def _canary(each: Canary) -> tuple[TableCell, ...]:
+    holds = TableCell("yes", tone="good") if each.holds else TableCell("no", tone="bad")
+    return _cells(each.kind, each.runs, each.bound, each.bound_of_any_noise, each.claimed, each.delta, holds)
 
 
 # --- drop-outs ---
@@ -176,72 +138,39 @@ def _groups(audit: Audit) -> ReportTable:
         key="groups",
         caption="Groups: sums of the same private vectors, round by round",
         columns=("Group", "Planned steps", "Mean", "Rounds by steps achieved", "Cut short"),
-        rows=tuple(
-            (
-                TableCell(each.group),
-                html_tables.number_cell(each.planned),
-                html_tables.number_cell(each.mean),
-                TableCell(
-                    ", ".join(
-                        f"{steps}: {counted(often, 'round')}" for steps, often in sorted(each.rounds.items())
-                    )
-                ),
-                html_tables.number_cell(len(each.cut_short)),
-            )
-            for each in audit.groups
-        ),
+        rows=tuple(_group(each) for each in audit.groups),
     )
+
+
+def _group(each: GroupSteps) -> tuple[TableCell, ...]:
+    often = (f"{steps}: {counted(rounds, 'round')}" for steps, rounds in sorted(each.rounds.items()))
+    return _cells(each.group, each.planned, each.mean, ", ".join(often), len(each.cut_short))
 
 
 def _losses(audit: Audit, rows: int) -> Iterable[ReportTable]:
     losses = audit.losses
-    yield ReportTable(
-        key="missed",
-        caption="Clients that dropped out",
-        columns=("Round", "SumKind", "Stage", "Clients"),
-        rows=tuple(
-            (
-                html_tables.number_cell(each.round),
-                TableCell(each.kind or _SET_UP),
-                TableCell(_stage(each.stage)),
-                html_tables.number_cell(each.clients),
-            )
-            for each in losses.missed[:rows]
-        ),
-        note=_left(len(losses.missed), rows),
-        folded=True,
-        noun="drop-outs",
-    )
-    yield ReportTable(
-        key="refused",
-        caption="Clients that refused",
-        columns=("Round", "SumKind", "Client", "Error", "What it said"),
-        rows=tuple(
-            (
-                html_tables.number_cell(each.round),
-                TableCell(each.kind or _SET_UP),
-                html_tables.number_cell(each.member),
-                TableCell(each.error),
-                TableCell(each.sentence),
-            )
-            for each in losses.refused[:rows]
-        ),
-        note=_left(len(losses.refused), rows),
-        folded=True,
-        noun="refusals",
-    )
-    yield ReportTable(
-        key="failed",
-        caption="Sums of which nothing was released",
-        columns=("Round", "SumKind", "Why"),
-        rows=tuple(
-            (html_tables.number_cell(each.round), TableCell(each.kind or _SET_UP), TableCell(each.why))
-            for each in losses.failed[:rows]
-        ),
-        note=_left(len(losses.failed), rows),
-        folded=True,
-        noun="sums",
-    )
+    missed = [
+        _cells(each.round, each.kind or _SET_UP, _stage(each.stage), each.clients) for each in losses.missed
+    ]
+    refused = [
+        _cells(each.round, each.kind or _SET_UP, each.member, each.error, each.sentence)
+        for each in losses.refused
+    ]
+    failed = [_cells(each.round, each.kind or _SET_UP, each.why) for each in losses.failed]
+    for key, caption, columns, found, noun in (
+        ("missed", "Clients that dropped out", ("Stage", "Clients"), missed, "drop-outs"),
+        ("refused", "Clients that refused", ("Client", "Error", "What it said"), refused, "refusals"),
+        ("failed", "Sums of which nothing was released", ("Why",), failed, "sums"),
+    ):
+        yield ReportTable(
+            key=key,
+            caption=caption,
+            columns=("Round", "Kind", *columns),
+            rows=tuple(found[:rows]),
+            note=_left(len(found), rows),
+            folded=True,
+            noun=noun,
+        )
 
 
 def _left(count: int, rows: int) -> str:
@@ -257,29 +186,18 @@ def _stage(name: str) -> str:
 
 def _stages(audit: Audit) -> ReportTable:
     sent = audit.traffic
-    rows = (
-        ()
-        if sent is None
-        else tuple(
-            (
-                TableCell(_stage(each.stage)),
-                html_tables.number_cell(each.up),
-                html_tables.number_cell(each.expected_up),
-                html_tables.number_cell(each.down),
-                html_tables.number_cell(each.expected_down),
-                html_tables.number_cell(each.frames_up),
-                html_tables.number_cell(each.frames_down),
-            )
-            for each in sent.stages
-        )
-    )
     return ReportTable(
         key="stages",
         caption="Bytes of all clients together, measured and as the closed form says",
         columns=("Stage", "Up", "Up, closed form", "Down", "Down, closed form", "Frames up", "Frames down"),
-        rows=rows,
+        rows=() if sent is None else tuple(_stage_bytes(each) for each in sent.stages),
         note=_agreement(audit),
     )
+
+
+def _stage_bytes(each: StageBytes) -> tuple[TableCell, ...]:
+    measured = (each.up, each.expected_up, each.down, each.expected_down, each.frames_up, each.frames_down)
+    return _cells(_stage(each.stage), *measured)
 
 
 def _agreement(audit: Audit) -> str:
@@ -302,43 +220,30 @@ def _agreement(audit: Audit) -> str:
 
 def compared(runs: Sequence[ReportedRun]) -> ReportTable:
     """Return the comparison, with one column for each run."""
+    subjects = [each.audit.subject for each in runs]
     lines: list[tuple[str, list[TableCell]]] = [
         ("Algorithm", [TableCell(each.algorithm) for each in runs]),
-        (
-            "Channel",
-            [TableCell(f"{each.audit.subject.channel}, {each.audit.subject.trust}") for each in runs],
-        ),
+        ("Channel", [TableCell(f"{each.channel}, {each.trust}") for each in subjects]),
         ("Status", [_status(each) for each in runs]),
         ("Rounds completed", [_completed(each) for each in runs]),
         *_accuracies(runs),
-        (
-            "90th percentile of errors",
-            [html_tables.percent_cell(each.final("error_90")) for each in runs],
-        ),
-        (
-            "Accuracy of the worst tenth",
-            [html_tables.percent_cell(each.final("worst_tenth")) for each in runs],
-        ),
-        ("Loss", [html_tables.number_cell(each.final("pooled_loss")) for each in runs]),
-        ("Sums released", [html_tables.number_cell(len(each.audit.releases)) for each in runs]),
-        (
-            "Sums without noise",
-            [html_tables.number_cell(each.audit.spending.server.unnoised) for each in runs],
-        ),
+        ("90th percentile of errors", [percent_cell(each.final("error_90")) for each in runs]),
+        ("Accuracy of the worst tenth", [percent_cell(each.final("worst_tenth")) for each in runs]),
+        ("Loss", [number_cell(each.final("pooled_loss")) for each in runs]),
+        ("Sums released", [number_cell(len(each.audit.releases)) for each in runs]),
+        ("Sums without noise", [number_cell(each.audit.spending.server.unnoised) for each in runs]),
         *_epsilons(runs),
         ("Sent by a client", [_sent(each.audit) for each in runs]),
         ("Received by a client", [_sent(each.audit, down=True) for each in runs]),
-        ("Time", [TableCell(text_format.duration(each.audit.subject.seconds)) for each in runs]),
+        ("Time", [TableCell(text_format.duration(each.seconds)) for each in subjects]),
         ("Records", [_intact(each.audit) for each in runs]),
     ]
-    shown = [
-        (name, cells) for name, cells in lines if any(cell.text != text_format.MISSING for cell in cells)
-    ]
+    known = (line for line in lines if any(cell.text != text_format.MISSING for cell in line[1]))
     return ReportTable(
         key="compared",
         caption="The runs beside each other",
         columns=("What", *(each.title for each in runs)),
-        rows=tuple((TableCell(name), *cells) for name, cells in shown),
+        rows=tuple((TableCell(name), *cells) for name, cells in known),
         sortable=False,
     )
 
@@ -346,7 +251,7 @@ def compared(runs: Sequence[ReportedRun]) -> ReportTable:
 def _accuracies(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCell]]]:
     for measure in judged(runs):
         name = MEASURES.get(measure, measure)
-        cells = [html_tables.percent_cell(each.final("mean_accuracy", measure)) for each in runs]
+        cells = [percent_cell(each.final("mean_accuracy", measure)) for each in runs]
         yield f"Accuracy: {name[:1].lower()}{name[1:]}", cells
 
 
@@ -366,13 +271,13 @@ def _epsilons(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCell
 
 
 def _epsilon(spent: Spent | None) -> TableCell:
-    return TableCell("no noise", tone="bad") if spent is None else html_tables.number_cell(spent.epsilon)
+    return _NO_NOISE if spent is None else number_cell(spent.epsilon)
 
 
 def _sent(audit: Audit, *, down: bool = False) -> TableCell:
     if audit.traffic is None or not audit.traffic.up:
-        return html_tables.text_cell(None)
-    return html_tables.size_cell(audit.traffic.down_per_client if down else audit.traffic.up_per_client)
+        return text_cell(None)
+    return size_cell(audit.traffic.down_per_client if down else audit.traffic.up_per_client)
 
 
 def _intact(audit: Audit) -> TableCell:

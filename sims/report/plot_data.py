@@ -42,33 +42,23 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot over an axis of numbers.
+    """A plot over an axis of numbers."""
 
-    `key`    its id in the page, and `title` and `note` what it shows.
-    `x`, `y` what the axes measure.
-    `place`  a place in words, such as "Round 3"; `names` are used instead where they are given.
-    `form`   a value in words; the number that it begins with has the unit of the axis.
-    `least`, `most`  values that the axis reaches in any case.
-    `whole`  whether values are counts.
-    `ticks`  of the axis of places, where they are not to be chosen from the places.
-    `empty`  why there is nothing to draw.
-    """
-
-    key: str
+    key: str  # its id in the page; `title` and `note` say what it shows
     title: str
     note: str
-    x: str
+    x: str  # what the axes measure, as `y`
     y: str
     places: tuple[float, ...]
     series: tuple[Series, ...]
-    place: str = "{}"
-    names: tuple[str, ...] = ()
-    form: Form = text_format.plain
-    least: float | None = None
+    place: str = "{}"  # a place in words, such as "Round 3"
+    names: tuple[str, ...] = ()  # used instead of `place` where they are given
+    form: Form = text_format.plain  # a value in words, which begins with a number in the unit of the axis
+    least: float | None = None  # values that the axis reaches in any case, as `most`
     most: float | None = None
-    whole: bool = False
-    ticks: tuple[float, ...] = ()
-    empty: str = ""
+    whole: bool = False  # whether values are counts
+    ticks: tuple[float, ...] = ()  # of the axis of places, where they are not to be chosen from the places
+    empty: str = ""  # why there is nothing to draw
 
     @property
     def drawn(self) -> bool:

@@ -38,23 +38,16 @@ def algorithm_label(name: str) -> str:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run of a report. `title` distinguishes it from the other runs of the page.
+    """One run of a report."""
 
-    `cell`      the swept keys, with their values in this run.
-    `metrics`   one mapping for each round, as in the run's `metrics.jsonl`; `sums` one record for each sum.
-    `clients`   every client's numbers at the end, by what was measured: an observer's view.
-    `corrupt`   the clients that attacked.
-    `scenario`  its settings as TOML.
-    """
-
-    title: str
+    title: str  # distinguishes it from the other runs of the page
     audit: Audit
-    cell: Mapping[str, Any]
-    metrics: Sequence[Mapping[str, Any]]
+    cell: Mapping[str, Any]  # the swept keys, with their values in this run
+    metrics: Sequence[Mapping[str, Any]]  # one for each round, as in `metrics.jsonl`
     sums: Sequence[SumRecord]
-    clients: Mapping[str, Mapping[str, Sequence[Any]]]
-    corrupt: frozenset[int]
-    scenario: str
+    clients: Mapping[str, Mapping[str, Sequence[Any]]]  # at the end, by what was measured
+    corrupt: frozenset[int]  # the clients that attacked
+    scenario: str  # its settings as TOML
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property

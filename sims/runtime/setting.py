@@ -120,19 +120,14 @@ _BITS: Final = 64
 class DropoutLaw:
     """Probabilities that a client drops out.
 
-    `training`  in the first sum of a round.
-    `between`   in a later sum of a round that is the first of its group.
-    `group`     between two sums of one group, which ends that group.
-    `reveal`    after masking, and before revealing.
-
     Raises `ParameterError` for a probability that is not from 0 to below 1.
     """
 
     seed: bytes
-    training: float = 0.0
-    between: float = 0.0
-    group: float = 0.0
-    reveal: float = 0.0
+    training: float = 0.0  # in the first sum of a round
+    between: float = 0.0  # in a later sum of a round that is the first of its group
+    group: float = 0.0  # between two sums of one group, which ends that group
+    reveal: float = 0.0  # after masking, and before revealing
 
     def __post_init__(self) -> None:
         for name in ("training", "between", "group", "reveal"):

@@ -25,18 +25,13 @@ from secagg.spec import L2, Count, LInf, Part, Residue
 
 @dataclass(frozen=True)
 class Field:
-    """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits.
-
-    `most`   largest absolute value of an honest element, in grid points.
-    `norm`   largest Euclidean norm of an honest vector; None if there is no such bound.
-    `total`  largest sum of the elements; None if there is no such bound.
-    """
+    """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits."""
 
     name: str
     bits: int
-    most: int
-    norm: int | None = None
-    total: int | None = None
+    most: int  # largest absolute value of an honest element, in grid points
+    norm: int | None = None  # largest Euclidean norm of an honest vector; None if there is no such bound
+    total: int | None = None  # largest sum of the elements; None if there is no such bound
 
 
 # (kind of the sum, own residues of every part, the parts) -> the residues to send instead.

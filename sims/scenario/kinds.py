@@ -27,16 +27,12 @@ _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIO
 
 @dataclass(frozen=True)
 class KindTable:
-    """The kinds that a table may have, each with the function behind it.
-
-    `given`   parameters that a simulation provides by itself.
-    `likely`  those that it provides unless they are set.
-    """
+    """The kinds that a table may have, each with the function behind it."""
 
     table: str
     kinds: Callable[[], Mapping[str, Maker]]
-    given: frozenset[str]
-    likely: frozenset[str] = frozenset()
+    given: frozenset[str]  # parameters that a simulation provides by itself
+    likely: frozenset[str] = frozenset()  # those that it provides unless they are set
 
     def has(self, kind: str) -> bool:
         return kind.replace("_", "-") in self._dashed()

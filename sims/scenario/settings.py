@@ -127,14 +127,10 @@ class PrivacySection(OpenSection):
 
 
 class CohortSection(Section):
-    """Who takes part in a round.
+    """Who takes part in a round."""
 
-    `per_round`   how many are drawn, uniformly and without replacement; by default, all.
-    `stragglers`  part of them that has time for some of the local steps only.
-    """
-
-    per_round: Count | None = None
-    stragglers: Share = 0.0
+    per_round: Count | None = None  # how many are drawn, uniformly and without replacement; by default, all
+    stragglers: Share = 0.0  # part of them that has time for some of the local steps only
 
 
 class AttackSection(OpenSection):
@@ -154,14 +150,10 @@ class AttackSection(OpenSection):
 
 @dataclass(frozen=True)
 class ObserverKind:
-    """What an observer needs; the observers themselves are in `sims.simulation.observers`.
+    """What an observer needs; the observers themselves are in `sims.simulation.observers`."""
 
-    `reads_clients`  it reads the memory of clients, which must run in this process.
-    `needs_optimum`  it measures the distance to the best model, which is known for linear models only.
-    """
-
-    reads_clients: bool = False
-    needs_optimum: bool = False
+    reads_clients: bool = False  # the memory of clients, which must run in this process
+    needs_optimum: bool = False  # the best model, which is known for linear models only
 
 
 # The names that `evaluation.observe` may list.
@@ -179,19 +171,13 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """What is measured with full knowledge of all clients, every `every` rounds and at the end.
-
-    `what`      the common model, every client's own one, or both.
-    `part`      the samples that they are measured on.
-    `held_out`  whether clients that never train are measured, too.
-    `observe`   names of further observations, which see every round.
-    """
+    """What is measured with full knowledge of all clients, every `every` rounds and at the end."""
 
     every: Count = 10
-    what: Literal["common", "personal", "both"] = "common"
-    part: Literal["train", "validation", "test"] = "test"
-    held_out: bool = False
-    observe: list[str] = []
+    what: Literal["common", "personal", "both"] = "common"  # the common model, or every client's own
+    part: Literal["train", "validation", "test"] = "test"  # the samples that they are measured on
+    held_out: bool = False  # whether clients that never train are measured, too
+    observe: list[str] = []  # names of further observations, which see every round
 
 
 # The names of channels; the channels themselves are in `sims.simulation.setup`.
@@ -237,18 +223,12 @@ class ChannelSection(Section):
 
 
 class DropoutSection(Section):
-    """Who goes missing, and when: drawn for every client and round from the seed, the same over all channels.
+    """Who goes missing, and when: drawn for each client and round from the seed, alike over all channels."""
 
-    `training`  part of the invited whose masked input never comes in the sum that begins a round.
-    `between`   chance to be missing from a later sum of the round that is in no group with an earlier one.
-    `group`     chance to leave between two sums of one group, which closes it.
-    `reveal`    chance to go after masking and before revealing.
-    """
-
-    training: PartOfAll = 0.0
-    between: PartOfAll = 0.0
-    group: PartOfAll = 0.0
-    reveal: PartOfAll = 0.0
+    training: PartOfAll = 0.0  # part of the invited whose masked input never comes in a round's first sum
+    between: PartOfAll = 0.0  # chance to be missing from a later sum that is in no group with an earlier one
+    group: PartOfAll = 0.0  # chance to leave between two sums of one group, which closes it
+    reveal: PartOfAll = 0.0  # chance to go after masking and before revealing
 
     @property
     def happens(self) -> bool:
@@ -274,15 +254,12 @@ class AuditSection(Section):
 
 
 class TailSection(Section):
-    """A private histogram of clients' errors, over the same channel and with a budget of its own.
-
-    `every`  number of rounds; 0 is at the end only. All histograms of a run share the budget.
-    """
+    """A private histogram of clients' errors, over the same channel and with a budget of its own."""
 
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=1)]
     bins: Annotated[int, Field(ge=2, le=1024)] = 16
-    every: Whole = 0
+    every: Whole = 0  # number of rounds; 0 is at the end only. All histograms of a run share the budget.
 
 
 class Settings(Section):

@@ -17,20 +17,14 @@ _ENDING: Final = ".toml"
 
 @dataclass(frozen=True)
 class Shipped:
-    """The description of a shipped scenario.
-
-    `purpose`  the first sentence of its file.
-    `cells`    the number of simulations of its sweep.
-    `data`     directories within --data that it reads; empty if its data is in the package or generated.
-    `table`    whether it is a table of a paper instead of an example.
-    """
+    """The description of a shipped scenario."""
 
     name: str
-    purpose: str
-    cells: int
-    data: tuple[str, ...]
+    purpose: str  # the first sentence of its file
+    cells: int  # the number of simulations of its sweep
+    data: tuple[str, ...]  # directories within --data that it reads; empty if it needs no files
     channels: tuple[str, ...]
-    table: bool
+    table: bool  # whether it is a table of a paper instead of an example
     path: Path
 
 

@@ -52,24 +52,18 @@ def no_log(_part: str, _algorithm: AnyAlgorithm) -> SumLogger:
 
 @dataclass(frozen=True, eq=False)
 class SimulationSetup:
-    """Everything that a simulation runs with.
-
-    `crowd`      the honest learners; the channel has them after attacks.
-    `strangers`  the clients that never train, or None.
-    `watched`    observers of the training clients that run in this process.
-    `tail`       requests a private histogram of errors, if the scenario has one.
-    """
+    """Everything that a simulation runs with."""
 
     settings: Settings
     federation: Federation
     corrupt: frozenset[int]
-    crowd: Crowd
-    strangers: Crowd | None
+    crowd: Crowd  # the honest learners; the channel has them after attacks
+    strangers: Crowd | None  # the clients that never train, or None
     algorithm: AnyAlgorithm
     channel: ObservedChannel
-    watched: Mapping[int, DivergenceObserver]
+    watched: Mapping[int, DivergenceObserver]  # of the training clients that run in this process
     run: Run[Any]
-    tail: PeriodicErrorHistogram | None = None
+    tail: PeriodicErrorHistogram | None = None  # requests a private histogram of errors
 
     @classmethod
     def of(

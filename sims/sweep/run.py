@@ -24,19 +24,14 @@ _INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What came of a sweep. `records` and `failures` are by the digests of cells.
-
-    `known`    number of cells that had results before.
-    `removed`  number of results of other cells that were removed; None without `prune`.
-    `stopped`  cells that were stopped and can be resumed; others may not have begun.
-    """
+    """What came of a sweep. `records` and `failures` are by the digests of cells."""
 
     cells: tuple[Variant, ...]
     records: Mapping[str, Record]
     failures: Mapping[str, str]
-    known: int
-    removed: int | None = None
-    stopped: tuple[Variant, ...] = ()
+    known: int  # number of cells that had results before
+    removed: int | None = None  # number of results of other cells that were removed; None without `prune`
+    stopped: tuple[Variant, ...] = ()  # cells that were stopped and can be resumed; others may not have begun
 
     @property
     def complete(self) -> bool:

@@ -27,16 +27,11 @@ from sims.runtime.tampering import Tamper
 
 @dataclass(frozen=True)
 class WorkerClients:
-    """The clients of a worker.
+    """The clients of a worker."""
 
-    `learners`     by client id.
-    `tamper`       the behaviour of clients that violate the protocol.
-    `begin_round`  is called with the number of every round.
-    """
-
-    learners: Mapping[int, Learner]
-    tamper: Mapping[int, Tamper] = field(default_factory=dict)
-    begin_round: Callable[[int], None] | None = None
+    learners: Mapping[int, Learner]  # by client id
+    tamper: Mapping[int, Tamper] = field(default_factory=dict)  # of clients that violate the protocol
+    begin_round: Callable[[int], None] | None = None  # is called with the number of every round
 
 
 # (data shared by all workers, data of each client): both are pickled.
@@ -45,17 +40,12 @@ MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 @dataclass(frozen=True)
 class ClientFactory:
-    """Makes the clients of a channel: `make(shared, owned)` returns those of one worker.
+    """Makes the clients of a channel: `make(shared, owned)` returns those of one worker."""
 
-    `make`     a function of an importable module; its name is pickled.
-    `owned`    the data of each client, such as its samples.
-    `preload`  modules to import before workers are forked.
-    """
-
-    make: MakeWorkerClients
+    make: MakeWorkerClients  # a function of an importable module; its name is pickled
     shared: Any
-    owned: Mapping[int, Any] = field(repr=False)
-    preload: tuple[str, ...] = ()
+    owned: Mapping[int, Any] = field(repr=False)  # the data of each client, such as its samples
+    preload: tuple[str, ...] = ()  # modules to import before workers are forked
 
 
 def pack_algorithm(algorithm: AnyAlgorithm) -> bytes:
