@@ -20,6 +20,7 @@ from typing import Final, Self, TypeVar
 import numpy as np
 
 from benchmarks.limits import Limit, Mask
+from benchmarks.memory_growth import MemoryGrowth
 from benchmarks.pipe_messages import Channel, Kind, Note
 from benchmarks.sum_setting import KIND, SumSetting, make_server
 from secagg import Registry
@@ -37,7 +38,6 @@ from secagg.expansion import Expander, OneProcess
 from secagg.masking import PairMasks, Removal
 from secagg.pool import ProcessPool
 from secagg.ring import Residues, reduce
-from sims.process_memory import MemoryGrowth
 
 Result = TypeVar("Result")
 _SAMPLES: Final = 2  # of the limit

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection as Pipe
 import pytest
 import trio
 
+from benchmarks.memory_growth import MemoryGrowth
 from secagg.errors import SecaggError
 from secagg.net import connection as packets
 from secagg.net import upload_slots
@@ -24,7 +25,6 @@ from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import certificate_key
 from secagg.registry import Registry
-from sims.process_memory import MemoryGrowth
 from tests.attacks.network import Attack, Diary, Scene, Site, in_packets, run_live
 
 MEGABYTE = 1 << 20

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import memory_growth
+from benchmarks.memory_growth import MemoryGrowth
 from benchmarks.pipe_messages import Channel, Kind, Note
 from benchmarks.remote_server import BenchmarkFailed, server_process
 from benchmarks.sum_setting import SumSetting
 from secagg import Trust
 from secagg.errors import ParameterError
 from sims import process_memory
-from sims.process_memory import MemoryGrowth
 
 needs_proc = pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak of this process cannot be reset"
@@ -62,7 +63,7 @@ def test_growth_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """There the peak is the system's, and what is resident at the start is not known any better."""
     peaks = iter([SimpleNamespace(ru_maxrss=100), SimpleNamespace(ru_maxrss=140)])
     monkeypatch.setattr(process_memory, "_STATUS", Path("/no/such/file"))
-    monkeypatch.setattr(process_memory, "_CLEAR", Path("/no/such/file"))
+    monkeypatch.setattr(memory_growth, "_CLEAR", Path("/no/such/file"))
     monkeypatch.setattr(resource, "getrusage", lambda _: next(peaks))
     monkeypatch.setattr(sys, "platform", "linux")
 
