@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, Self, TypeAlias
 
@@ -53,18 +53,8 @@ def body_of(text: bytes) -> Body:
 
 def describe(spec: SumSpec) -> dict[str, Any]:
     """Describe parts with their bounds and noise, and the assumptions of that noise."""
-    promise = spec.promise
-    return {
-        "parts": [_part(part) for part in spec.parts],
-        "promise": None
-        if promise is None
-        else {
-            "clients": promise.clients,
-            "dropouts": promise.dropouts,
-            "colluders": promise.colluders,
-            "removable": promise.removable,
-        },
-    }
+    promise = None if spec.promise is None else asdict(spec.promise)
+    return {"parts": [_part(part) for part in spec.parts], "promise": promise}
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -47,10 +47,6 @@ PUBLIC: Final = 0o644
 _OTHERS: Final = 0o077
 
 
-def _no_secret(_data: bytes) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class FileKind:
     """What a file is: `name` with its article, what to do if there is none, and the error that says so."""
@@ -59,7 +55,7 @@ class FileKind:
     remedy: str
     error: type[LocalError]
 
-    def read(self, path: Path, *, secret: Callable[[bytes], bool] = _no_secret) -> bytes:
+    def read(self, path: Path, *, secret: Callable[[bytes], bool] = lambda _: False) -> bytes:
         """All of the file. If `secret` finds one in it, the file must not be open to other users."""
         with self._clear_errors(path, "read"):
             # Without O_NONBLOCK, to open a pipe would wait for its writer.
@@ -88,7 +84,8 @@ class FileKind:
 
     def _check_regular(self, path: Path, mode: int) -> None:
         if not stat.S_ISREG(mode):
-            raise self.error(f"{path} is {_sort(mode)}, not {self.name}")
+            found = "a directory" if stat.S_ISDIR(mode) else "a special file"
+            raise self.error(f"{path} is {found}, not {self.name}")
 
     def _check_private(self, path: Path, mode: int) -> None:
         if mode & _OTHERS:
@@ -143,10 +140,6 @@ def _sync(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sort(mode: int) -> str:
-    return "a directory" if stat.S_ISDIR(mode) else "a special file"
 
 
 _KEY_REMEDY: Final = "make one with secagg keygen, or correct the path"

@@ -96,13 +96,11 @@ def certificate_pem(certificate: bytes) -> bytes:
 def check_dates(certificate: bytes, *, now: int) -> None:
     """Raise `CertificateError` unless the certificate is valid at `now`, in seconds of Unix time."""
     loaded, moment = _load(certificate), datetime.fromtimestamp(now, UTC)
-    if moment < loaded.not_valid_before_utc:
-        begin = loaded.not_valid_before_utc
+    begin, end = loaded.not_valid_before_utc, loaded.not_valid_after_utc
+    if moment < begin:
         raise CertificateError(f"a certificate that is not valid before {begin:%Y-%m-%d %H:%M} UTC")
-    if moment >= loaded.not_valid_after_utc:
-        raise CertificateError(
-            f"a certificate that expired at {loaded.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        )
+    if moment >= end:
+        raise CertificateError(f"a certificate that expired at {end:%Y-%m-%d %H:%M} UTC")
 
 
 def expiry(certificate: bytes) -> int:
@@ -190,17 +188,7 @@ def _serial(key: bytes, first: datetime, last: datetime) -> int:
 
 
 def _extensions(key: bytes) -> list[x509.Extension[x509.ExtensionType]]:
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = x509.KeyUsage(True, *[False] * 8)  # digital_signature, and none of the other uses
     ends = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     values: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=False, path_length=None), True),

@@ -31,10 +31,10 @@ from secagg.events import (
     SumReleased,
 )
 from secagg.hashing import digest
-from secagg.local import Absent, AnswerFunction, Stage
+from secagg.local import STAGE_OF, Absent, AnswerFunction, Stage
 from secagg.server import ServerMachine
 from secagg.spec import Total
-from secagg.transitions import ClientState, ServerState
+from secagg.transitions import ClientState
 
 # --- packets and their faults ---------------------------------------------------------------
 
@@ -151,14 +151,6 @@ def _fault(name: str, seed: bytes, packet: Packet) -> PacketDelivery:
 
 # --- the wire ---------------------------------------------------------------------------------------
 
-_STAGES: Final[Mapping[ServerState, Stage]] = {
-    ServerState.INVITING: Stage.ADVERTISE,
-    ServerState.SHARING: Stage.SHARE,
-    ServerState.MASKING: Stage.MASK,
-    ServerState.CONFIRMING: Stage.CONFIRM,
-    ServerState.UNMASKING: Stage.REVEAL,
-}
-
 
 class Wire:
     """Carries frames between machines, and records them.
@@ -212,7 +204,7 @@ class Wire:
     def finish(self) -> list[SumReleased]:
         """Close stages until the server has none to close. Return the totals that it released."""
         found = len(self.server_events)
-        while self.server.state in _STAGES:
+        while self.server.state in STAGE_OF:
             self.close_stage()
             self.run()
         new = self.server_events[found:]
@@ -260,7 +252,7 @@ class Wire:
 
     def send(self, sender: Peer, receiver: Peer, frame: bytes) -> None:
         """Send a frame, which is delivered as the schedule decides."""
-        self._stage = _STAGES.get(self.server.state, self._stage)
+        self._stage = STAGE_OF.get(self.server.state, self._stage)
         packet = Packet(len(self.sent), sender, receiver, frame, self._stage, self._sum_index)
         self.sent.append(packet)
         delivery = self._schedule(packet)
