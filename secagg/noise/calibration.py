@@ -36,8 +36,7 @@ MAX_BITS: Final = 64
 FINE_VARIANCE: Final = 16
 # Rounding makes vectors longer, and noise with them. A grid is fine if that is at most so much.
 _FINE_GROWTH: Final = 1.02
-_LEAST_STDDEVS: Final = 1e-3
-_MOST_STDDEVS: Final = 1e18
+_STDDEVS_RANGE: Final = (1e-3, 1e18)
 # More would not fit the arithmetic of a part; a larger ring is then left partly unused.
 _MOST_NORM2: Final = 2.0**60
 _NEGLIGIBLE: Final = 1e-15
@@ -68,8 +67,7 @@ def calibrate_vector(
     >>> plan.bits, round(plan.sigma_central, 2)
     (12, 1.02)
     """
-    check_plannable(promise, goal)
-    size, stddevs = checked_size(size), checked_stddevs(stddevs)
+    size, stddevs = checked_request(promise, goal, size, stddevs)
     bound = L2(checked_bound(clip, "the clip"))
     grid = _Grid(promise, goal, size, stddevs)
     bits = grid.fewest_bits() if bits is None else arguments.whole(bits, "bits", 1, MAX_BITS)
@@ -81,19 +79,14 @@ def calibrate_vector(
     )  # fmt: skip
 
 
-def check_plannable(promise: object, goal: object) -> None:
+def checked_request(promise: object, goal: object, size: object, stddevs: object) -> tuple[int, float]:
+    """Return `size` and `stddevs`. Raise `ParameterError` for what no plan can be made of."""
     if not isinstance(promise, NoiseAssumptions):
         raise ParameterError("the promise of a plan must be NoiseAssumptions")
     if not isinstance(goal, Goal):
         raise ParameterError("the goal of a plan must be a Goal")
-
-
-def checked_size(size: object) -> int:
-    return arguments.whole(size, "the number of elements", 1, MAX_ELEMENTS)
-
-
-def checked_stddevs(stddevs: object) -> float:
-    return arguments.real(stddevs, "the standard deviations of room", _LEAST_STDDEVS, _MOST_STDDEVS)
+    elements = arguments.whole(size, "the number of elements", 1, MAX_ELEMENTS)
+    return elements, arguments.real(stddevs, "the standard deviations of room", *_STDDEVS_RANGE)
 
 
 def checked_bound(limit: object, what: str) -> float:

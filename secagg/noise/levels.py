@@ -20,10 +20,8 @@ from secagg.noise.calibration import (
     FINE_VARIANCE,
     MAX_BITS,
     STDDEVS,
-    check_plannable,
     checked_bound,
-    checked_size,
-    checked_stddevs,
+    checked_request,
     rounded_up,
 )
 from secagg.noise.goal import Goal
@@ -60,8 +58,7 @@ def calibrate_counts(
     >>> round(plan.sigma_central, 2)
     1.0
     """
-    check_plannable(promise, goal)
-    bins, stddevs = checked_size(bins), checked_stddevs(stddevs)
+    bins, stddevs = checked_request(promise, goal, bins, stddevs)
     limit = arguments.whole(limit, "the limit", 1, _MOST_COUNT)
     if total is not None:
         total = arguments.whole(total, "the total", limit, _MOST_COUNT)
@@ -93,8 +90,7 @@ def calibrate_elements(
     >>> round(plan.sigma_central, 2)
     2.0
     """
-    check_plannable(promise, goal)
-    size, stddevs = checked_size(size), checked_stddevs(stddevs)
+    size, stddevs = checked_request(promise, goal, size, stddevs)
     bound = LInf(checked_bound(limit, "the limit"))
     levels = _levels(promise, goal, bound, size)
     _check_norm2(size, levels)
