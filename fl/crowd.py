@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from fl.samples import Array, Samples
 from fl.stacked_trainer import StackedTask, StackedTrainer
 from fl.trainer import Trainer, checked_mask, checked_rate
 from fl.training import Training
-from protocols.learner import NO_STEERING, Score, Steering
+from protocols.learner import NO_STEERING, Score, Steering, TrainOptions
 
 T = TypeVar("T")
 PARTS: Final = ("train", "validation", "test")
@@ -55,18 +55,10 @@ class Member(Trainer):
         self._batcher = batcher
         super().__init__(*args, **kwargs)
 
-    def train(
-        self,
-        start: Array,
-        steering: Steering = NO_STEERING,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Array | None = None,
-    ) -> Array:
+    def train(self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]) -> Array:
         if not self._batcher.inside:
-            return super().train(start, steering, steps=steps, rate=rate, only=only)
-        trained: Array = self._batcher.ask(self.task(start, steering, steps=steps, rate=rate, only=only))
+            return super().train(start, steering, **options)
+        trained: Array = self._batcher.ask(self.task(start, steering, **options))
         return trained
 
     def task(

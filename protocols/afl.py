@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
@@ -169,12 +169,7 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         return AFLClient(self, learner, memory)
 
 
-class AFLClient(ClientRound[MixtureWeight]):
-    def __init__(self, algorithm: AFL, learner: Learner, memory: MixtureWeight) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-
+class AFLClient(TrainingClient[AFL, MixtureWeight]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         if isinstance(query, Presence):
             return {PRESENT: np.ones(1, np.uint64)}
@@ -190,6 +185,3 @@ class AFLClient(ClientRound[MixtureWeight]):
         update = clipped(learner.train(query.model) - query.model, algorithm.averaging.limit)
         self._memory = MixtureWeight(raised)
         return {UPDATE: weight * update, WEIGHT: np.array([weight]), NEXT: np.array([raised])}
-
-    def memory(self) -> MixtureWeight:
-        return self._memory

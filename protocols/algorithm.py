@@ -27,6 +27,7 @@ from secagg.thresholds import Trust
 
 S = TypeVar("S")
 M = TypeVar("M")
+A = TypeVar("A")
 
 # The least weight that a client may give itself in a sum without noise, as a part of the largest one, where
 # the server may be malicious: with less, a value that the server chose could silence everyone but one.
@@ -96,6 +97,18 @@ class ClientRound(ABC, Generic[M]):
     def memory(self) -> M:
         """Return what to keep if the round completes and all answers are in its sums; nothing by default."""
         return cast(M, NoMemory())
+
+
+class TrainingClient(ClientRound[M], Generic[A, M]):
+    """A client of `algorithm` that trains with `learner`. It keeps `memory` unless it sets another."""
+
+    def __init__(self, algorithm: A, learner: Learner, memory: M) -> None:
+        self._algorithm = algorithm
+        self._learner = learner
+        self._memory = memory
+
+    def memory(self) -> M:
+        return self._memory
 
 
 @dataclass(frozen=True, kw_only=True)

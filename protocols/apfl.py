@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import ClientRound
+from protocols.algorithm import TrainingClient
 from protocols.checks import parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
@@ -65,12 +65,7 @@ class APFL(AveragingAlgorithm[Mixture]):
         return memory.mixed(model)
 
 
-class APFLClient(ClientRound[Mixture]):
-    def __init__(self, algorithm: APFL, learner: Learner, memory: Mixture) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-
+class APFLClient(TrainingClient[APFL, Mixture]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         learner, common = self._learner, query.model
@@ -90,6 +85,3 @@ class APFLClient(ClientRound[Mixture]):
         gradient = alpha * self._learner.gradient(own) + (1 - alpha) * self._learner.gradient(common)
         slope = float(np.dot(own - common, gradient)) + _SHRINKING * alpha
         return min(max(alpha - self._learner.rate * slope, 0.0), 1.0)
-
-    def memory(self) -> Mixture:
-        return self._memory

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from protocols.afl import AFL
+from protocols.algorithm import AnyAlgorithm
 from protocols.apfl import APFL
 from protocols.catalogue_entry import INITIAL, CatalogueEntry, describe_unknown_name
 from protocols.ditto import Ditto
@@ -30,301 +31,180 @@ from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from secagg.errors import ParameterError
 
-
-def _entries() -> tuple[CatalogueEntry, ...]:
-    clip = {"clip": 10.0}
-    losses = clip | {"loss_cap": 5.0}
-    adaptive = clip | {"server_rate": 0.01}
-    limits = clip | {"lambda_max": 1.0}
-    part = clip | {"personal_part": "-1:"}
-    space = {"subspace": 2}
-    return (
-        CatalogueEntry("fedavg", "FedAvg", FedAvg, "the mean of all updates", clip, {"mu": 0.0}),
-        CatalogueEntry(
-            "fedprox",
-            "FedProx",
-            partial(FedAvg, mu=1.0),
-            "the mean of updates pulled towards the common model",
-            clip,
-        ),
-        CatalogueEntry(
-            "fedavgm",
-            "FedAvgM",
-            partial(FedOpt, momentum=0.9),
-            "the mean of all updates, with momentum",
-            clip,
-            of_other_kinds("sgd"),
-        ),
-        CatalogueEntry(
-            "fedadam",
-            "FedAdam",
-            FedOpt,
-            "the mean of all updates, applied with Adam",
-            adaptive,
-            of_other_kinds("adam"),
-        ),
-        CatalogueEntry(
-            "fedyogi",
-            "FedYogi",
-            FedOpt,
-            "the mean of all updates, applied with Yogi",
-            adaptive,
-            of_other_kinds("yogi"),
-        ),
-        CatalogueEntry(
-            "local",
-            "Local training",
-            LocalTraining,
-            "each client trains alone, without sums",
-            {},
-            _OWN_START,
-        ),
-        CatalogueEntry("rfa", "RFA", RFA, "the geometric median of all models, by Weiszfeld's steps"),
-        CatalogueEntry(
-            "rfa-1",
-            "RFA (one step)",
-            RFA1,
-            "one Weiszfeld step towards the geometric median",
-            {},
-            {"steps": 1, "start_at": "model", "clip": None},
-        ),
-        CatalogueEntry(
-            "median",
-            "Median by counts",
-            MedianByCounts,
-            "the median in every coordinate, by bisection",
-            {"reach": 1.0},
-        ),
-        CatalogueEntry(
-            "trimmed-mean",
-            "Trimmed mean",
-            TrimmedMean,
-            "a mean without the extremes, by bisection",
-            {"reach": 1.0},
-        ),
-        CatalogueEntry(
-            "simplicial",
-            "Simplicial-FL",
-            SimplicialFL,
-            "the mean over the clients with the largest losses (the tail)",
-            clip | {"loss_bound": 5.0},
-        ),
-        CatalogueEntry(
-            "fedavg+", "FedAvg+", FedPlus, "personal models around a mean", clip, _plus("squared")
-        ),
-        CatalogueEntry(
-            "fedgeomed+",
-            "FedGeoMed+",
-            FedPlus,
-            "personal models around a geometric median",
-            {},
-            _plus("norm"),
-        ),
-        CatalogueEntry(
-            "fedcomed+",
-            "FedCoMed+",
-            FedPlus,
-            "personal models around a coordinate median",
-            {},
-            _plus("coordinates"),
-        ),
-        CatalogueEntry(
-            "fedbc", "FedBC", FedBC, "personal models within a distance of the common one", limits
-        ),
-        CatalogueEntry(
-            "per-fedbc",
-            "Per-FedBC",
-            PerFedBC,
-            "FedBC for models that each client adapts with one step",
-            limits,
-        ),
-        CatalogueEntry(
-            "qffl",
-            "q-FFL",
-            QFFL,
-            "losses to the power q + 1, for more equal losses among clients",
-            losses | {"rate": 0.1},
-        ),
-        CatalogueEntry("term", "TERM", TERM, "exponentially tilted losses", losses),
-        CatalogueEntry(
-            "afl", "AFL", AFL, "the mean over the mixture of clients with the largest loss", losses
-        ),
-        CatalogueEntry(
-            "scaffold",
-            "SCAFFOLD",
-            Scaffold,
-            "updates corrected by control variates",
-            clip | {"steps": 10, "rate": 0.1},
-        ),
-        CatalogueEntry(
-            "ditto",
-            "Ditto",
-            Ditto,
-            "federated averaging, and personal models pulled towards the average",
-            clip,
-        ),
-        CatalogueEntry("pfedme", "pFedMe", PFedMe, "personal models by Moreau envelopes", clip),
-        CatalogueEntry(
-            "per-fedavg", "Per-FedAvg", PerFedAvg, "a model that each client adapts with one step", clip
-        ),
-        CatalogueEntry("apfl", "APFL", APFL, "mixtures of a common and a personal model", clip),
-        CatalogueEntry(
-            "fedalt",
-            "FedAlt",
-            FedAlt,
-            "some parameters are personal and trained before the shared ones",
-            part,
-            _OWN_START,
-        ),
-        CatalogueEntry(
-            "fedsim",
-            "FedSim",
-            FedSim,
-            "some parameters are personal and trained together with the shared ones",
-            part,
-            _OWN_START,
-        ),
-        CatalogueEntry(
-            "lp-proj-1",
-            "lp-proj-1",
-            LpProj1,
-            "personal models that agree in a subspace, by signs",
-            space,
-            _OWN_START,
-        ),
-        CatalogueEntry(
-            "lp-proj-2",
-            "lp-proj-2",
-            LpProj2,
-            "personal models that agree in a subspace",
-            clip | space,
-            _OWN_START,
-        ),
-        CatalogueEntry(
-            "splitting",
-            "Operator splitting",
-            Splitting,
-            "operator splitting by any alpha, beta and gamma",
-            _STEP,
-        ),
-        *(
-            CatalogueEntry(name, label, Splitting, what, _STEP, fixed)
-            for name, label, what, fixed in _SCHEMES
-        ),
-        CatalogueEntry(
-            "rsa",
-            "RSA",
-            RSA,
-            "personal models, and a common model that moves by the signs of their differences",
-        ),
-        CatalogueEntry(
-            "lg-fedavg",
-            "LG-FedAvg",
-            LGFedAvg,
-            "a shared head on personal layers",
-            clip | {"shared_part": "-1:"},
-            _LG,
-        ),
-        CatalogueEntry(
-            "sketch",
-            "Sketched SGD",
-            SketchedSGD,
-            "a sketch of the sum selects the few coordinates to request",
-            clip,
-        ),
-        CatalogueEntry(
-            "quantised",
-            "Quantised FedAvg",
-            Quantised,
-            "updates rounded to a few levels on a common scale",
-            {"reach": 1.0},
-        ),
-    )
-
-
+_CLIP: Final = {"clip": 10.0}
+_LOSSES: Final = _CLIP | {"loss_cap": 5.0}
+_ADAPTIVE: Final = _CLIP | {"server_rate": 0.01}
+_LIMITS: Final = _CLIP | {"lambda_max": 1.0}
+_PART: Final = _CLIP | {"personal_part": "-1:"}
+_SPACE: Final = {"subspace": 2}
+_REACH: Final = {"reach": 1.0}
 # Every operator splitting needs a clip and a step size.
-_STEP: Final[Mapping[str, Any]] = MappingProxyType({"clip": 10.0, "eta": 0.1})
+_STEP: Final = _CLIP | {"eta": 0.1}
 # Gradient steps have nothing of what approaches a proximal point.
-_FORWARD: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "local_map": "gradient",
-        "rate": None,
-        "exact": True,
-        "start_at": "average",
-        "local_memory": 0,
-        "local_chunk": 1,
-    }
-)
-
-
-def _scheme(alpha: float, beta: float, gamma: float, **local: Any) -> Mapping[str, Any]:
-    """Return what makes an algorithm of the chapter one of the splitting family."""
-    return {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
-
-
-# The family of operator splittings: name, label, summary, and what makes it this one.
-_SCHEMES: Final[tuple[tuple[str, str, str, Mapping[str, Any]], ...]] = (
-    (
-        "fedsplit",
-        "FedSplit",
-        "reflected proximal maps and a reflected mean (Peaceman-Rachford)",
-        _scheme(2.0, 2.0, 1.0),
-    ),
-    (
-        "fedpi",
-        "FedPi",
-        "half a step of FedSplit: slower and more stable (Douglas-Rachford)",
-        _scheme(2.0, 2.0, 0.5),
-    ),
-    ("fedrp", "FedRP", "the mean of reflected proximal maps", _scheme(2.0, 1.0, 1.0)),
-    (
-        "splitting-fedprox",
-        "FedProx (splitting)",
-        "the mean of proximal maps, exact or by local steps",
-        _scheme(1.0, 1.0, 1.0),
-    ),
-    (
-        "splitting-fedavg",
-        "FedAvg (splitting)",
-        "the mean of some gradient steps",
-        _scheme(1.0, 1.0, 1.0, **_FORWARD),
-    ),
-    (
-        "reflected-fedprox",
-        "Reflected FedProx",
-        "proximal maps, and a reflected mean",
-        _scheme(1.0, 2.0, 1.0),
-    ),
-    (
-        "reflected-fedavg",
-        "Reflected FedAvg",
-        "gradient steps, and a reflected mean",
-        _scheme(1.0, 2.0, 1.0, **_FORWARD),
-    ),
-)
-
-
+_FORWARD: Final[Mapping[str, Any]] = {
+    "local_map": "gradient",
+    "rate": None,
+    "exact": True,
+    "start_at": "average",
+    "local_memory": 0,
+    "local_chunk": 1,
+}
 # Clients that are never sent a model begin with one that the caller of `build` provides.
-_OWN_START: Final[Mapping[str, Any]] = MappingProxyType({INITIAL: None})
+_OWN_START: Final = {INITIAL: None}
+_ONE_STEP: Final = {"steps": 1, "start_at": "model", "clip": None}
 # Of partial personalisation, what is neither shared nor set.
-_LG: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        **_OWN_START,
-        "personal_part": None,
-        "weigh_by": "samples",
-        "stateful": True,
-        "finetune": 0,
-        "finetune_rate": None,
-        "robust": False,
-        "median_steps": 3,
-        "nu": 1e-6,
-    }
-)
+_LG: Final = _OWN_START | {
+    "personal_part": None,
+    "weigh_by": "samples",
+    "stateful": True,
+    "finetune": 0,
+    "finetune_rate": None,
+    "robust": False,
+    "median_steps": 3,
+    "nu": 1e-6,
+}
+
+
+def _entry(
+    label: str, make: Callable[..., AnyAlgorithm], summary: str, *values: Any, name: str = ""
+) -> CatalogueEntry:
+    """Return an entry; `values` are its `example` and `fixed`. By default its name is read off the label."""
+    return CatalogueEntry(name or label.lower().replace(" ", "-"), label, make, summary, *values)
 
 
 def _plus(psi: str) -> Mapping[str, Any]:
     """Which of the family Fed+ it is. Groups of parameters with different ones need Python."""
     return {"psi": psi, "groups": ()}
+
+
+def _splitting(
+    label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
+) -> CatalogueEntry:
+    """Return an algorithm of the splitting family, which alpha, beta and gamma make this one."""
+    scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
+    return _entry(label, Splitting, summary, _STEP, scheme, name=name)
+
+
+_ENTRIES: Final = (
+    _entry("FedAvg", FedAvg, "the mean of all updates", _CLIP, {"mu": 0.0}),
+    _entry("FedProx", partial(FedAvg, mu=1.0), "the mean of updates pulled towards the common model", _CLIP),
+    _entry(
+        "FedAvgM",
+        partial(FedOpt, momentum=0.9),
+        "the mean of all updates, with momentum",
+        _CLIP,
+        of_other_kinds("sgd"),
+    ),
+    _entry(
+        "FedAdam", FedOpt, "the mean of all updates, applied with Adam", _ADAPTIVE, of_other_kinds("adam")
+    ),
+    _entry(
+        "FedYogi", FedOpt, "the mean of all updates, applied with Yogi", _ADAPTIVE, of_other_kinds("yogi")
+    ),
+    _entry(
+        "Local training",
+        LocalTraining,
+        "each client trains alone, without sums",
+        {},
+        _OWN_START,
+        name="local",
+    ),
+    _entry("RFA", RFA, "the geometric median of all models, by Weiszfeld's steps"),
+    _entry(
+        "RFA (one step)", RFA1, "one Weiszfeld step towards the geometric median", {}, _ONE_STEP, name="rfa-1"
+    ),
+    _entry(
+        "Median by counts",
+        MedianByCounts,
+        "the median in every coordinate, by bisection",
+        _REACH,
+        name="median",
+    ),
+    _entry("Trimmed mean", TrimmedMean, "a mean without the extremes, by bisection", _REACH),
+    _entry(
+        "Simplicial-FL",
+        SimplicialFL,
+        "the mean over the clients with the largest losses (the tail)",
+        _CLIP | {"loss_bound": 5.0},
+        name="simplicial",
+    ),
+    _entry("FedAvg+", FedPlus, "personal models around a mean", _CLIP, _plus("squared")),
+    _entry("FedGeoMed+", FedPlus, "personal models around a geometric median", {}, _plus("norm")),
+    _entry("FedCoMed+", FedPlus, "personal models around a coordinate median", {}, _plus("coordinates")),
+    _entry("FedBC", FedBC, "personal models within a distance of the common one", _LIMITS),
+    _entry("Per-FedBC", PerFedBC, "FedBC for models that each client adapts with one step", _LIMITS),
+    _entry(
+        "q-FFL",
+        QFFL,
+        "losses to the power q + 1, for more equal losses among clients",
+        _LOSSES | {"rate": 0.1},
+        name="qffl",
+    ),
+    _entry("TERM", TERM, "exponentially tilted losses", _LOSSES),
+    _entry("AFL", AFL, "the mean over the mixture of clients with the largest loss", _LOSSES),
+    _entry("SCAFFOLD", Scaffold, "updates corrected by control variates", _CLIP | {"steps": 10, "rate": 0.1}),
+    _entry("Ditto", Ditto, "federated averaging, and personal models pulled towards the average", _CLIP),
+    _entry("pFedMe", PFedMe, "personal models by Moreau envelopes", _CLIP),
+    _entry("Per-FedAvg", PerFedAvg, "a model that each client adapts with one step", _CLIP),
+    _entry("APFL", APFL, "mixtures of a common and a personal model", _CLIP),
+    _entry(
+        "FedAlt", FedAlt, "some parameters are personal and trained before the shared ones", _PART, _OWN_START
+    ),
+    _entry(
+        "FedSim",
+        FedSim,
+        "some parameters are personal and trained together with the shared ones",
+        _PART,
+        _OWN_START,
+    ),
+    _entry("lp-proj-1", LpProj1, "personal models that agree in a subspace, by signs", _SPACE, _OWN_START),
+    _entry("lp-proj-2", LpProj2, "personal models that agree in a subspace", _CLIP | _SPACE, _OWN_START),
+    _entry(
+        "Operator splitting",
+        Splitting,
+        "operator splitting by any alpha, beta and gamma",
+        _STEP,
+        name="splitting",
+    ),
+    _splitting("FedSplit", "reflected proximal maps and a reflected mean (Peaceman-Rachford)", 2.0, 2.0, 1.0),
+    _splitting("FedPi", "half a step of FedSplit: slower and more stable (Douglas-Rachford)", 2.0, 2.0, 0.5),
+    _splitting("FedRP", "the mean of reflected proximal maps", 2.0, 1.0, 1.0),
+    _splitting(
+        "FedProx (splitting)",
+        "the mean of proximal maps, exact or by local steps",
+        1.0,
+        1.0,
+        1.0,
+        name="splitting-fedprox",
+    ),
+    _splitting(
+        "FedAvg (splitting)",
+        "the mean of some gradient steps",
+        1.0,
+        1.0,
+        1.0,
+        name="splitting-fedavg",
+        **_FORWARD,
+    ),
+    _splitting("Reflected FedProx", "proximal maps, and a reflected mean", 1.0, 2.0, 1.0),
+    _splitting("Reflected FedAvg", "gradient steps, and a reflected mean", 1.0, 2.0, 1.0, **_FORWARD),
+    _entry("RSA", RSA, "personal models, and a common model that moves by the signs of their differences"),
+    _entry("LG-FedAvg", LGFedAvg, "a shared head on personal layers", _CLIP | {"shared_part": "-1:"}, _LG),
+    _entry(
+        "Sketched SGD",
+        SketchedSGD,
+        "a sketch of the sum selects the few coordinates to request",
+        _CLIP,
+        name="sketch",
+    ),
+    _entry(
+        "Quantised FedAvg",
+        Quantised,
+        "updates rounded to a few levels on a common scale",
+        _REACH,
+        name="quantised",
+    ),
+)
 
 
 _registered: Final[dict[str, CatalogueEntry]] = {}
@@ -343,8 +223,8 @@ def register(entry: CatalogueEntry) -> None:
     _registered[entry.name] = entry
 
 
-for _entry in _entries():
-    register(_entry)
+for _each in _ENTRIES:
+    register(_each)
 
 
 def find(name: str) -> CatalogueEntry:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import ClientRound, ModelState, Sum
+from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.fedavg import OwnModel
 from protocols.influence import GeometricMedian
@@ -91,12 +91,8 @@ class Ditto(AveragingAlgorithm[OwnModel]):
         return model if memory.model is None else memory.model
 
 
-class DittoClient(ClientRound[OwnModel]):
-    def __init__(self, algorithm: Ditto, learner: Learner, memory: OwnModel) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-        self._trained: Vector | None = None
+class DittoClient(TrainingClient[Ditto, OwnModel]):
+    _trained: Vector | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         algorithm, samples = self._algorithm, self._learner.samples
@@ -118,6 +114,3 @@ class DittoClient(ClientRound[OwnModel]):
         start = common if self._memory.model is None else self._memory.model
         steering = Steering(pull=self._algorithm.pull, anchor=common)
         return self._learner.train(start, steering, steps=self._algorithm.personal_steps)
-
-    def memory(self) -> OwnModel:
-        return self._memory

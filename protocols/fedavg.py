@@ -16,7 +16,7 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
@@ -34,15 +34,11 @@ class FedAvg(AveragingAlgorithm[NoMemory]):
         super().check()
         checks.real("mu", self.mu, 0)
 
-    def client(self, learner: Learner, memory: NoMemory) -> FedAvgClient:  # noqa: ARG002
-        return FedAvgClient(self, learner)
+    def client(self, learner: Learner, memory: NoMemory) -> FedAvgClient:
+        return FedAvgClient(self, learner, memory)
 
 
-class FedAvgClient(ClientRound[NoMemory]):
-    def __init__(self, algorithm: FedAvg, learner: Learner) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-
+class FedAvgClient(TrainingClient[FedAvg, NoMemory]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         steering = Steering(pull=self._algorithm.mu, anchor=query.model)
@@ -119,8 +115,8 @@ class PerFedAvg(AveragingAlgorithm[NoMemory]):
         if self.steps is not None:
             checks.whole("steps", self.steps, 1)
 
-    def client(self, learner: Learner, memory: NoMemory) -> PerFedAvgClient:  # noqa: ARG002
-        return PerFedAvgClient(self, learner)
+    def client(self, learner: Learner, memory: NoMemory) -> PerFedAvgClient:
+        return PerFedAvgClient(self, learner, memory)
 
     def personal(self, memory: NoMemory, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
         return self.adapted(model, learner)
@@ -130,11 +126,7 @@ class PerFedAvg(AveragingAlgorithm[NoMemory]):
         return model - self.alpha * learner.gradient(model)
 
 
-class PerFedAvgClient(ClientRound[NoMemory]):
-    def __init__(self, algorithm: PerFedAvg, learner: Learner) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-
+class PerFedAvgClient(TrainingClient[PerFedAvg, NoMemory]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         algorithm, learner, model = self._algorithm, self._learner, query.model

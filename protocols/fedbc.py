@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
@@ -173,23 +173,15 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         return ConstraintState(model, multiplier, gamma, rise, widening)
 
 
-class FedBCClient(ClientRound[ConstraintState]):
-    def __init__(self, algorithm: FedBC, learner: Learner, memory: ConstraintState) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._constraint = memory
-
+class FedBCClient(TrainingClient[FedBC, ConstraintState]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Deviations)
-        algorithm, common, before = self._algorithm, query.model, self._constraint
+        algorithm, common, before = self._algorithm, query.model, self._memory
         start = common if algorithm.from_common or before.model is None else before.model
         model = as_vector(algorithm.train(self._learner, start, common, before.multiplier))
-        self._constraint = algorithm.next_constraint(before, model, common)
-        weight = self._constraint.multiplier / algorithm.most
+        self._memory = algorithm.next_constraint(before, model, common)
+        weight = self._memory.multiplier / algorithm.most
         return {UPDATE: clipped(model - common, algorithm.limit) * weight, MULTIPLIER: [weight]}
-
-    def memory(self) -> ConstraintState:
-        return self._constraint
 
 
 fedbc_as_released = partial(FedBC, from_common=True, momentum=0.5)

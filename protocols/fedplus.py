@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
+from protocols.algorithm import Algorithm, ModelState, Sum, TrainingClient
 from protocols.checks import CAP_MEANING, parameter
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, NoisyInfluence
 from protocols.learner import Learner, Steering
@@ -234,14 +234,10 @@ def _made_private(layer: Layer, privacy: PublicStepBudget, sums: int) -> Layer:
     return replace(layer, influence=influence)
 
 
-class FedPlusClient(ClientRound[PersonalModel]):
+class FedPlusClient(TrainingClient[FedPlus, PersonalModel]):
     """Trains at the first query of a round, and compares what came out with the points of all of them."""
 
-    def __init__(self, algorithm: FedPlus, learner: Learner, memory: PersonalModel) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._before = memory
-        self._trained: Vector | None = None
+    _trained: Vector | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Residuals)
@@ -251,7 +247,7 @@ class FedPlusClient(ClientRound[PersonalModel]):
         return self._algorithm.aggregation.contribution(self._trained, query.point, share)
 
     def _train(self, common: Vector) -> Vector:
-        own = common if self._before.model is None else self._before.model
+        own = common if self._memory.model is None else self._memory.model
         target = common + self._algorithm.theta(own - common)
         mix = self._algorithm.start_mix
         start = (1 - mix) * own + mix * common

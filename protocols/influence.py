@@ -6,7 +6,6 @@ With the residual r = w - z between a client's vector and the common point, and 
     mean                      r                            weight 1           bounded by a clip
     geometric median          r / max(nu, |r|)             1 / max(nu, |r|)   norm 1
     coordinate median         the same per coordinate      per coordinate     1 per coordinate
-    sign consensus            sign(r), a public step       none               1 per coordinate, whole numbers
 
 so what a client can add is bounded by definition, except for the mean. With `nu` = delta, the medians are the
 delta-medians of Fed+ ("Robustness and Personalization in Federated Learning: A Unified Approach via
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.privacy_budget import PublicStepBudget
@@ -37,7 +36,7 @@ from secagg.codes import levels
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.noise.plan import Plan
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.spec import L2, Count, LInf, Part, Values, bits_for_cohort
+from secagg.spec import L2, LInf, Part, Values
 
 Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
 
@@ -202,34 +201,6 @@ class CoordinateMedian(Influence):
     def rounding(self, clients: int) -> float:
         """With an even number of clients, the sum between the two middle ones is zero but for rounding."""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignConsensus(Influence):
-    """Every client pulls each coordinate by the same `step`, up or down (RSA).
-
-    Signs are sent as 0, 1 or 2, so their total is exact and takes few bits.
-    """
-
-    reveals: ClassVar[str] = "in every coordinate, the number of clients above and the number below"
-
-    step: float = 1e-3
-
-    def check(self) -> None:
-        checks.positive("step", self.step)
-
-    def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
-        bits = bits_for_cohort(Count(2), clients)
-        return (Part(name=name, size=size, bits=bits, bound=Count(2)),)
-
-    def contribution(self, residual: Vector, share: float) -> Contribution:  # noqa: ARG002
-        if not np.isfinite(residual).all():
-            return (residual,)  # the participant sees that, and declines
-        signs: NDArray[np.int64] = np.sign(residual).astype(np.int64) + 1
-        return (signs.astype(np.uint64),)
-
-    def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float]:
-        return totals[0].astype(np.float64) - count, 1 / self.step
 
 
 def positive_weight(total: Values) -> float:

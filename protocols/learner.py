@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,19 @@ class Score:
     loss: float
 
 
+class TrainOptions(TypedDict, total=False):
+    """Options of one training; what is None or left out is the learner's own.
+
+    `steps`  local steps.
+    `rate`   learning rate.
+    `only`   a mask of the parameters that may change; where it is zero, parameters stay.
+    """
+
+    steps: int | None
+    rate: float | None
+    only: Floats | None
+
+
 class Learner(Protocol):
     """One client's data, and how it trains.
 
@@ -129,16 +142,8 @@ class Learner(Protocol):
         """Return the gradient of the loss on the next batch, or on all data if there are no batches."""
         ...
 
-    def train(
-        self,
-        start: Vector,
-        steering: Steering = ...,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Vector | None = None,
-    ) -> Vector:
-        """Return the model after local steps from `start`. Where `only` is zero, parameters stay."""
+    def train(self, start: Vector, steering: Steering = ..., **options: Unpack[TrainOptions]) -> Vector:
+        """Return the model after local steps from `start`."""
         ...
 
     def score(self, model: Vector) -> Score:

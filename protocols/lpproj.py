@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import MissingBound, parameter
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
@@ -176,12 +176,7 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
         return model if memory.model is None else memory.model
 
 
-class LpProjClient(ClientRound[OwnModel]):
-    def __init__(self, algorithm: LpProj, learner: Learner, memory: OwnModel) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-
+class LpProjClient(TrainingClient[LpProj, OwnModel]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Agree)
         algorithm, own, copy = self._algorithm, self._first(), query.reference
@@ -209,9 +204,6 @@ class LpProjClient(ClientRound[OwnModel]):
         return self._learner.train(
             own, Steering(penalty=penalty), steps=algorithm.personal_steps, rate=algorithm.personal_rate
         )
-
-    def memory(self) -> OwnModel:
-        return self._memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import ClientRound, ModelState, Sum
+from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.index_ranges import IndexRanges, parse_index_ranges
 from protocols.influence import GeometricMedian
@@ -242,14 +242,10 @@ class Partial(AveragingAlgorithm[OwnPart]):
         return self.shared.mask()
 
 
-class PartialClient(ClientRound[OwnPart]):
+class PartialClient(TrainingClient[Partial, OwnPart]):
     """It trains at the first query of a round; all sums are over the resulting shared parameters."""
 
-    def __init__(self, algorithm: Partial, learner: Learner, memory: OwnPart) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-        self._trained: Vector | None = None
+    _trained: Vector | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         algorithm = self._algorithm
@@ -270,9 +266,6 @@ class PartialClient(ClientRound[OwnPart]):
             if algorithm.stateful:
                 self._memory = OwnPart(as_vector(algorithm.own.take(model)))
         return self._trained
-
-    def memory(self) -> OwnPart:
-        return self._memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import ClientRound
+from protocols.algorithm import TrainingClient
 from protocols.checks import parameter
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, Steering
@@ -61,12 +61,7 @@ class PFedMe(AveragingAlgorithm[OwnModel]):
         return model if memory.model is None else memory.model
 
 
-class PFedMeClient(ClientRound[OwnModel]):
-    def __init__(self, algorithm: PFedMe, learner: Learner, memory: OwnModel) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-
+class PFedMeClient(TrainingClient[PFedMe, OwnModel]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         algorithm, copy, theta = self._algorithm, query.model, query.model
@@ -85,6 +80,3 @@ class PFedMeClient(ClientRound[OwnModel]):
         both = algorithm.pull + algorithm.decay
         steering = Steering(pull=both, anchor=copy * (algorithm.pull / both))
         return self._learner.train(theta, steering, steps=algorithm.steps, rate=algorithm.personal_rate)
-
-    def memory(self) -> OwnModel:
-        return self._memory

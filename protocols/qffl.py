@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.algorithm import Algorithm, ModelState, NoMemory, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import as_vector
@@ -122,15 +122,11 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         step = np.asarray(total[UPDATE], np.float64) / stiffness
         return Outcome(ModelState(as_vector(state.model + step)), {"moved": float(np.linalg.norm(step))})
 
-    def client(self, learner: Learner, memory: NoMemory) -> QFFLClient:  # noqa: ARG002
-        return QFFLClient(self, learner)
+    def client(self, learner: Learner, memory: NoMemory) -> QFFLClient:
+        return QFFLClient(self, learner, memory)
 
 
-class QFFLClient(ClientRound[NoMemory]):
-    def __init__(self, algorithm: QFFL, learner: Learner) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-
+class QFFLClient(TrainingClient[QFFL, NoMemory]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         algorithm, learner = self._algorithm, self._learner

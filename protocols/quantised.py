@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
@@ -167,9 +167,6 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
     def start(self, model: Vector) -> QuantisedState:
         return QuantisedState(as_vector(model), as_vector(np.zeros(len(self.starts))))
 
-    def model(self, state: QuantisedState) -> Vector:
-        return state.model
-
     def round(self, state: QuantisedState) -> Round[QuantisedState]:
         total = yield Quantise(state.model, state.halvings if self.adaptive else None)
         step = self._mean(total) * self.spread(self.scales(state.halvings))
@@ -204,12 +201,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return QuantisedClient(self, learner, memory)
 
 
-class QuantisedClient(ClientRound[Remainder]):
-    def __init__(self, algorithm: Quantised, learner: Learner, memory: Remainder) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._before = memory
-        self._after = memory
+class QuantisedClient(TrainingClient[Quantised, Remainder]):
+    _after: Remainder | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Quantise)
@@ -217,8 +210,8 @@ class QuantisedClient(ClientRound[Remainder]):
         scales = algorithm.scales(self._halvings(query))
         update = self._learner.train(query.model, steps=algorithm.local_steps) - query.model
         update = update * share_of(samples, algorithm.cap, weighted=algorithm.weighted)
-        if self._before.value is not None:
-            update = update + self._before.value
+        if self._memory.value is not None:
+            update = update + self._memory.value
         answer: dict[str, ArrayLike] = {UPDATE: self._levelled(update, algorithm.spread(scales))}
         if algorithm.adaptive:
             answer[OCTAVES] = _octaves(np.maximum.reduceat(np.abs(update), algorithm.starts), scales)
@@ -227,7 +220,7 @@ class QuantisedClient(ClientRound[Remainder]):
         return answer
 
     def memory(self) -> Remainder:
-        return self._after
+        return self._memory if self._after is None else self._after
 
     def _halvings(self, query: Quantise) -> Vector:
         """Return the halvings of the query. Raises `MalformedMessage` if no honest server sends them."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.algorithm import Algorithm, ModelState, NoMemory, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
@@ -146,8 +146,8 @@ class RFA(Algorithm[ModelState, NoMemory]):
         facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
         return facts | {"rejected": "the step was too long"} if rejected else facts
 
-    def client(self, learner: Learner, memory: NoMemory) -> RFAClient:  # noqa: ARG002
-        return RFAClient(self, learner)
+    def client(self, learner: Learner, memory: NoMemory) -> RFAClient:
+        return RFAClient(self, learner, memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,13 +167,10 @@ class RFA1(RFA):
             raise ParameterError("RFA1 is one step from the model; take RFA for more, or for another start")
 
 
-class RFAClient(ClientRound[NoMemory]):
+class RFAClient(TrainingClient[RFA, NoMemory]):
     """It trains once, from the first point that it receives; all sums are over the resulting model."""
 
-    def __init__(self, algorithm: RFA, learner: Learner) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._trained: Vector | None = None
+    _trained: Vector | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         if isinstance(query, Mean):

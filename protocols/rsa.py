@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.fedavg import OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
@@ -120,12 +120,7 @@ class RSA(Algorithm[SteppedState, OwnModel]):
         return model if memory.model is None else memory.model
 
 
-class RSAClient(ClientRound[OwnModel]):
-    def __init__(self, algorithm: RSA, learner: Learner, memory: OwnModel) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._memory = memory
-
+class RSAClient(TrainingClient[RSA, OwnModel]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Update)
         algorithm = self._algorithm
@@ -139,9 +134,6 @@ class RSAClient(ClientRound[OwnModel]):
     def _first(self, common: Vector) -> Vector:
         """Return the client's model from earlier rounds, or the common one in its first round."""
         return common if self._memory.model is None else self._memory.model
-
-    def memory(self) -> OwnModel:
-        return self._memory
 
 
 SIGNED_COUNTS: Final = "votes"

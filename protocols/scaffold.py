@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
@@ -118,9 +118,6 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
     def start(self, model: Vector) -> ControlledState:
         return ControlledState(as_vector(model), as_vector(np.zeros(self.dim)))
 
-    def model(self, state: ControlledState) -> Vector:
-        return state.model
-
     def round(self, state: ControlledState) -> Round[ControlledState]:
         total = yield Controlled(state.model, state.control)
         model = state.model + self.server_rate * self.averaging.mean(total)
@@ -130,30 +127,22 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
         return Outcome(ControlledState(as_vector(model), as_vector(control)), facts)
 
     def client(self, learner: Learner, memory: ControlVariate) -> ScaffoldClient:
-        own = as_vector(np.zeros(self.dim)) if memory.value is None else memory.value
-        return ScaffoldClient(self, learner, own)
+        return ScaffoldClient(self, learner, memory)
 
 
-class ScaffoldClient(ClientRound[ControlVariate]):
-    def __init__(self, algorithm: Scaffold, learner: Learner, own: Vector) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._own = own
-
+class ScaffoldClient(TrainingClient[Scaffold, ControlVariate]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Controlled)
         if norm(query.control) > self._algorithm.control_limit * _SLACK:
             raise MalformedMessage(SERVER, "a common control that is no mean of the clients'")
-        algorithm, correction = self._algorithm, query.control - self._own
+        algorithm = self._algorithm
+        own = np.zeros(algorithm.dim) if self._memory.value is None else self._memory.value
+        correction = query.control - own
         local = self._learner.train(
             query.model, Steering(correction=correction), steps=algorithm.steps, rate=algorithm.rate
         )
         update = clipped(local - query.model, algorithm.averaging.limit)
         # Option II: with y = w + update, c_i - c + (w - y) / (K * eta).
         renewed = as_vector(clipped(-correction - update / algorithm.reach, algorithm.control_limit))
-        change = renewed - self._own
-        self._own = renewed
-        return {**algorithm.averaging.contribution(update, self._learner.samples), CONTROL: change}
-
-    def memory(self) -> ControlVariate:
-        return ControlVariate(self._own)
+        self._memory = ControlVariate(renewed)
+        return {**algorithm.averaging.contribution(update, self._learner.samples), CONTROL: renewed - own}

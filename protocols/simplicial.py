@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, NoMemory, Sum, TrainingClient
 from protocols.checks import CAP_MEANING, parameter
 from protocols.histogram_quantiles import tail_size
 from protocols.learner import Learner
@@ -215,15 +215,12 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         # If all weights are tiny, the sum is mostly rounding. No mean of updates exceeds the clip.
         return clipped(update / float(total[WEIGHT][0]), self.limit)
 
-    def client(self, learner: Learner, memory: NoMemory) -> SimplicialClient:  # noqa: ARG002
-        return SimplicialClient(self, learner)
+    def client(self, learner: Learner, memory: NoMemory) -> SimplicialClient:
+        return SimplicialClient(self, learner, memory)
 
 
-class SimplicialClient(ClientRound[NoMemory]):
-    def __init__(self, algorithm: SimplicialFL, learner: Learner) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._known: tuple[Vector, float] | None = None  # a model, and its loss
+class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
+    _known: tuple[Vector, float] | None = None  # a model, and its loss
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         if isinstance(query, LossHistogram):

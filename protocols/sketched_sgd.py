@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, Sum
+from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
@@ -180,9 +180,6 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
     def start(self, model: Vector) -> SketchState:
         return SketchState(as_vector(model), as_vector(np.zeros(self.dim)))
 
-    def model(self, state: SketchState) -> Vector:
-        return state.model
-
     def round(self, state: SketchState) -> Round[SketchState]:
         total = yield Sketch(state.model)
         seen = self.sketch.estimate(self._mean(total, SKETCH)) + state.kept
@@ -210,13 +207,9 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
         return SketchedClient(self, learner, memory)
 
 
-class SketchedClient(ClientRound[UnsentUpdate]):
-    def __init__(self, algorithm: SketchedSGD, learner: Learner, memory: UnsentUpdate) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-        self._before = memory
-        self._after: tuple[Vector, Vector] | None = None  # u and v, with the update of this round
-        self._sent: NDArray[np.intp] | None = None
+class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
+    _after: tuple[Vector, Vector] | None = None  # u and v, with the update of this round
+    _sent: NDArray[np.intp] | None = None
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         if isinstance(query, Sketch):
@@ -230,7 +223,7 @@ class SketchedClient(ClientRound[UnsentUpdate]):
 
     def memory(self) -> UnsentUpdate:
         if self._after is None:
-            return self._before
+            return self._memory
         velocity, backlog = map(np.array, self._after)
         if self._sent is not None:
             velocity[self._sent] = backlog[self._sent] = 0.0
@@ -239,10 +232,10 @@ class SketchedClient(ClientRound[UnsentUpdate]):
     def _with_update(self, model: Vector) -> tuple[Vector, Vector]:
         algorithm = self._algorithm
         velocity = self._learner.train(model, steps=algorithm.local_steps) - model
-        if self._before.velocity is not None:
-            velocity = velocity + algorithm.momentum * self._before.velocity
+        if self._memory.velocity is not None:
+            velocity = velocity + algorithm.momentum * self._memory.velocity
         velocity = clipped(velocity, algorithm.limit)  # or one model of the server's outweighs all later ones
-        earlier = 0.0 if self._before.backlog is None else self._before.backlog
+        earlier = 0.0 if self._memory.backlog is None else self._memory.backlog
         return velocity, clipped(earlier + velocity, algorithm.limit)
 
     def _weighed(self, name: str, values: Vector) -> Mapping[str, ArrayLike]:

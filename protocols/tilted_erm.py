@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import LEAST_WEIGHT, Algorithm, ClientRound, NoMemory, Sum
+from protocols.algorithm import LEAST_WEIGHT, Algorithm, NoMemory, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
@@ -119,9 +119,6 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         assert self.loss_cap is not None
         return TiltedState(as_vector(model), float(self.loss_cap))
 
-    def model(self, state: TiltedState) -> Vector:
-        return state.model
-
     def round(self, state: TiltedState) -> Round[TiltedState]:
         total = yield Tilted(state.model, state.shift)
         tilt, clients = float(total[TILT][0]), self._clients(total)
@@ -136,15 +133,11 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         """How many clients are in a sum, each counted by its samples."""
         return int(total[WEIGHT][0]) / self.averaging.cap if WEIGHT in total.parts else total.count
 
-    def client(self, learner: Learner, memory: NoMemory) -> TERMClient:  # noqa: ARG002
-        return TERMClient(self, learner)
+    def client(self, learner: Learner, memory: NoMemory) -> TERMClient:
+        return TERMClient(self, learner, memory)
 
 
-class TERMClient(ClientRound[NoMemory]):
-    def __init__(self, algorithm: TERM, learner: Learner) -> None:
-        self._algorithm = algorithm
-        self._learner = learner
-
+class TERMClient(TrainingClient[TERM, NoMemory]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         assert isinstance(query, Tilted)
         learner, averaging = self._learner, self._algorithm.averaging

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from fl.errors import TrainingError
 from fl.samples import Array
-from protocols.learner import NO_STEERING, Steering
+from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class LearnerWrapper:
@@ -44,17 +44,9 @@ class LearnerWrapper:
     def score(self, model: Array) -> Any:
         return self.wrapped.score(model)
 
-    def train(
-        self,
-        start: Array,
-        steering: Steering = NO_STEERING,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Array | None = None,
-    ) -> Array:
-        some = {} if only is None else {"only": only}  # not every learner supports `only`
-        trained: Array = self.wrapped.train(start, steering, steps=steps, rate=rate, **some)
+    def train(self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]) -> Array:
+        given = {name: each for name, each in options.items() if each is not None}  # not all support `only`
+        trained: Array = self.wrapped.train(start, steering, **given)
         return trained
 
     def _proximal(self, point: Array, eta: float) -> Array:

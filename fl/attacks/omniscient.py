@@ -11,14 +11,14 @@ instead of descending.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 
 from fl.attacks.learner_wrapper import LearnerWrapper
 from fl.errors import TrainingError
 from fl.samples import Array
-from protocols.learner import NO_STEERING, Steering
+from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Exchange(Protocol):
@@ -48,16 +48,8 @@ class Omniscient(LearnerWrapper):
         self._who = frozenset(who)
         self._weighted = weighted
 
-    def train(
-        self,
-        start: Array,
-        steering: Steering = NO_STEERING,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Array | None = None,
-    ) -> Array:
-        return self._submitted(start, super().train(start, steering, steps=steps, rate=rate, only=only))
+    def train(self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]) -> Array:
+        return self._submitted(start, super().train(start, steering, **options))
 
     def _proximal(self, point: Array, eta: float) -> Array:
         return self._submitted(point, super()._proximal(point, eta))

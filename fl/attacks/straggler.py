@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from fl.attacks.learner_wrapper import LearnerWrapper, WrappedLearners, generator
 from fl.errors import TrainingError
 from fl.samples import Array
-from protocols.learner import NO_STEERING, Steering
+from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Straggler(LearnerWrapper):
@@ -31,17 +31,10 @@ class Straggler(LearnerWrapper):
         self._epochs = epochs
         self._share = _check_share(share)
 
-    def train(
-        self,
-        start: Array,
-        steering: Steering = NO_STEERING,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Array | None = None,
-    ) -> Array:
-        done = self._steps_done(self.steps if steps is None else steps)
-        return super().train(start, steering, steps=done, rate=rate, only=only)
+    def train(self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]) -> Array:
+        steps = options.get("steps")
+        options["steps"] = self._steps_done(self.steps if steps is None else steps)
+        return super().train(start, steering, **options)
 
     def _steps_done(self, steps: int) -> int:
         """Return the steps done out of `steps`, at least one.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from fl.attacks.learner_wrapper import LearnerWrapper
 from fl.checks import positive
 from fl.errors import TrainingError
 from fl.samples import Array
-from protocols.learner import NO_STEERING, Steering
+from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 FIXED: Final = "fixed"
 SPREAD: Final = "spread"
@@ -42,16 +42,8 @@ class CorruptUpdate(LearnerWrapper, ABC):
     def rng(self) -> np.random.Generator:
         return self._rng
 
-    def train(
-        self,
-        start: Array,
-        steering: Steering = NO_STEERING,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Array | None = None,
-    ) -> Array:
-        trained = super().train(start, steering, steps=steps, rate=rate, only=only)
+    def train(self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]) -> Array:
+        trained, only = super().train(start, steering, **options), options.get("only")
         corrupt = self.submitted(trained - start, start)
         return np.asarray(start + (corrupt if only is None else np.where(only, corrupt, 0)), trained.dtype)
 

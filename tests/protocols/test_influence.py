@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, SignConsensus
+from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
 from protocols.robust_aggregation import Aggregation, Layer, Residuals, StopReason
@@ -146,13 +146,6 @@ def test_a_clipped_client_keeps_its_weight_in_a_mean() -> None:
     assert found == pytest.approx(np.array([(1 + 1 + 4) / 3]), abs=1e-6)
 
 
-def test_signs_count_clients_exactly() -> None:
-    """Of five clients, three are above and one is below: two public steps up."""
-    points = np.array([[5.0], [7], [0], [1], [-1]])
-    found, _ = aggregate(points, SignConsensus(step=0.25), steps=1, fast=False, make=secure_sum)
-    assert found == np.array([0.5])
-
-
 def test_every_layer_has_its_own_influence() -> None:
     points = cloud(5, 5)
     found, report = aggregate(
@@ -194,7 +187,6 @@ def test_layers_leave_no_gap(layers: tuple[Layer, ...]) -> None:
         (lambda: GeometricMedian(nu=0.0), "nu"),
         (lambda: CoordinateMedian(delta=-1.0), "delta"),
         (lambda: MeanInfluence(), "clip must be set"),
-        (lambda: SignConsensus(step=float("inf")), "step"),
         (lambda: GeometricMedian(bits=65), "bits"),
     ],
 )
@@ -226,11 +218,6 @@ def test_nobody_is_so_far_away_that_it_has_no_influence(residual: Vector, share:
     assert weight > 0
     if length > 1e-6:
         assert np.linalg.norm(pull) == pytest.approx(share, rel=1e-9)
-
-
-def test_signs_of_no_numbers_are_no_counts() -> None:
-    (values,) = SignConsensus().contribution(np.array([1.0, np.nan]), 1.0)
-    assert not np.isfinite(values).all()
 
 
 def test_steps_end_where_only_rounding_is_left() -> None:

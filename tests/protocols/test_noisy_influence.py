@@ -14,7 +14,6 @@ from protocols.influence import (
     Influence,
     MeanInfluence,
     NoisyInfluence,
-    SignConsensus,
 )
 from protocols.privacy_budget import PublicStepBudget
 from protocols.quadratic_learner import QuadraticLearner
@@ -197,9 +196,9 @@ def test_noise_for_fewer_clients_than_there_may_be_is_refused() -> None:
         private_rfa(clients=CLIENTS + 1)
 
 
-def test_signs_have_no_private_variant() -> None:
-    with pytest.raises(ParameterError, match="no private variant of SignConsensus"):
-        private(SignConsensus())
+def test_noise_over_noise_has_no_private_variant() -> None:
+    with pytest.raises(ParameterError, match="no private variant of NoisyInfluence"):
+        private(private(GeometricMedian()))
 
 
 def test_noise_in_one_layer_and_none_in_another_is_refused() -> None:
