@@ -53,6 +53,18 @@ def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
     return [pair for each in bases for pair in vars(each).get("__dataclass_fields__", {}).items()]
 
 
+class CheckedBound:
+    """A read-only attribute: the value of the parameter `name`, which `bound` has checked to be set."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, holder: object, _kind: type | None = None) -> float:
+        value: float | None = getattr(holder, self._name)
+        assert value is not None
+        return value
+
+
 class MissingBound(ParameterError):
     """A required parameter is not set; `parameter` is its name."""
 

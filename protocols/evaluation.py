@@ -96,10 +96,7 @@ class EvaluationMetrics:
                 "there is nothing but the histogram to spend on: set a ratio of 1", parameter="ratio"
             )
 
-    @property
-    def most(self) -> float:
-        assert self.loss_bound is not None  # checked above
-        return self.loss_bound
+    most = checks.CheckedBound("loss_bound")
 
     @cached_property
     def edges(self) -> Vector:

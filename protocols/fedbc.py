@@ -106,15 +106,8 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         checks.whole("fine_tune", self.fine_tune, 0)
         checks.whole("bits", self.bits, 2, 64)
 
-    @property
-    def limit(self) -> float:
-        assert self.clip is not None  # checked above
-        return self.clip
-
-    @property
-    def most(self) -> float:
-        assert self.lambda_max is not None  # checked above
-        return self.lambda_max
+    limit = checks.CheckedBound("clip")
+    most = checks.CheckedBound("lambda_max")
 
     def sums(self) -> tuple[Sum, ...]:
         parts = (

@@ -104,10 +104,7 @@ class MeanInfluence(Influence):
     def check(self) -> None:
         checks.bound("clip", self.clip, "the largest norm that an update may have, such as 10.0")
 
-    @property
-    def limit(self) -> float:
-        assert self.clip is not None  # checked above
-        return self.clip
+    limit = checks.CheckedBound("clip")
 
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:  # noqa: ARG002
         return (

@@ -279,10 +279,7 @@ class Bisection:
         checks.bound("reach", self.reach, "the largest size of an update in a coordinate, such as 0.1")
         checks.whole("steps", self.steps, 1, MOST_STEPS)
 
-    @property
-    def limit(self) -> float:
-        assert self.reach is not None  # checked above
-        return self.reach
+    limit = checks.CheckedBound("reach")
 
     @property
     def resolution(self) -> float:

@@ -95,10 +95,7 @@ class PublicStepBudget(PrivacyBudget):
             "step", self.step, "how far a private step goes if all clients pull one way, such as 0.1"
         )
 
-    @property
-    def length(self) -> float:
-        assert self.step is not None  # checked above
-        return self.step
+    length = checks.CheckedBound("step")
 
     def plan(self, *, sums: int, size: int, norm: float, bits: int) -> Plan:
         """Noise for one of `sums` sums per round, of vectors of `size` elements that are `norm` long."""

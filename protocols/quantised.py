@@ -39,8 +39,8 @@ from protocols.checks import CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
-from protocols.weighted_mean import UPDATE, WEIGHT, share_of
-from secagg.errors import SERVER, CorruptTotal, MalformedMessage
+from protocols.weighted_mean import UPDATE, WEIGHT, mean_of, share_of, weight_part
+from secagg.errors import SERVER, MalformedMessage
 from secagg.spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 OCTAVES: Final = "octaves"
@@ -111,10 +111,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
             checks.whole("local_steps", self.local_steps, 1)
         checks.whole("cap", self.cap, 1, 1 << 32)
 
-    @property
-    def limit(self) -> float:
-        assert self.reach is not None  # checked above
-        return self.reach
+    limit = checks.CheckedBound("reach")
 
     @property
     def bits(self) -> int:
@@ -158,8 +155,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
             bound = Count(1, total=buckets)
             parts.append(Part(name=OCTAVES, size=buckets * _CELLS, bits=one, bound=bound))
         if self.weighted:
-            bits = bits_for_cohort(Count(self.cap), self.clients)
-            parts.append(Part(name=WEIGHT, size=1, bits=bits, bound=Count(self.cap)))
+            parts.append(weight_part(self.cap, self.clients))
         return tuple(parts)
 
     # --- the server's side ---
@@ -169,7 +165,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
 
     def round(self, state: QuantisedState) -> Round[QuantisedState]:
         total = yield Quantise(state.model, state.halvings if self.adaptive else None)
-        step = self._mean(total) * self.spread(self.scales(state.halvings))
+        mean = mean_of(total, UPDATE, self.cap, weighted=self.weighted)  # in units of the scale
+        step = mean * self.spread(self.scales(state.halvings))
         facts: dict[str, Fact] = {"scale": float(self.scales(state.halvings).max())}
         halvings = state.halvings
         if self.adaptive:
@@ -180,13 +177,6 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
             facts["clipped"] = int(total[OCTAVES].reshape(-1, _CELLS)[:, 0].max())
         facts["moved"] = float(np.linalg.norm(step))
         return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
-
-    def _mean(self, total: Total) -> Vector:
-        """Return the mean update, in units of the scale."""
-        weight = int(total[WEIGHT][0]) / self.cap if self.weighted else total.count
-        if weight <= 0:
-            raise CorruptTotal("the clients of this sum have no samples at all")
-        return np.asarray(total[UPDATE], np.float64) / weight
 
     def _finer(self, total: Total) -> Vector:
         """Return how often each scale may be halved so that at most a share of the clients is beyond it.

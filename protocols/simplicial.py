@@ -126,10 +126,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         rule = TailRule.parse(self.rule)
         return LossTail(theta=self.theta, loss_bound=self.loss_bound, bins=self.bins, rule=rule, nu=self.nu)
 
-    @property
-    def limit(self) -> float:
-        assert self.clip is not None  # checked above
-        return self.clip
+    limit = checks.CheckedBound("clip")
 
     # --- sums ---
 

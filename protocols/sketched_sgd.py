@@ -44,11 +44,11 @@ from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Fact, Outcome, Query, Round
-from protocols.weighted_mean import WEIGHT, clipped, share_of
-from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError
+from protocols.weighted_mean import WEIGHT, clipped, mean_of, share_of, weight_part
+from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.hashing import digest
 from secagg.masks import KeyStream
-from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
+from secagg.spec import L2, LInf, Part, SumSpec, Total
 
 SKETCH: Final = "sketch"
 VALUES: Final = "values"
@@ -142,38 +142,29 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
         """The number of coordinates whose exact values are asked for, at most all."""
         return min(self.k * self.p2, self.dim)
 
-    @property
-    def limit(self) -> float:
-        assert self.clip is not None  # checked above
-        return self.clip
+    limit = checks.CheckedBound("clip")
 
     def sums(self) -> tuple[Sum, ...]:
         # An entry exceeds the norm of the vector only where many coordinates of one sign share a column.
         table = Part(name=SKETCH, size=self.sketch.size, bits=self.bits, bound=LInf(self.limit))
         values = Part(name=VALUES, size=self.asked, bits=self.bits, bound=L2(self.limit))
         samples = ", and the sum of their samples" if self.weighted else ""
+        weight = (weight_part(self.cap, self.clients),) if self.weighted else ()
         return (
             Sum(
                 query=Sketch,
-                spec=SumSpec(parts=(table, *self._weight), group=GROUP),
+                spec=SumSpec(parts=(table, *weight), group=GROUP),
                 reveals="a sketch of the sum of the clients' unsent updates: approximately its large "
                 f"coordinates; the rest appears again in later sums{samples}",
             ),
             Sum(
                 query=Heaviest,
-                spec=SumSpec(parts=(values, *self._weight), group=GROUP),
+                spec=SumSpec(parts=(values, *weight), group=GROUP),
                 reveals=f"the sum of the clients' unsent updates, in {self.asked} coordinates that the "
                 f"server chooses{samples}",
                 lengths={"places": self.asked},
             ),
         )
-
-    @property
-    def _weight(self) -> tuple[Part, ...]:
-        if not self.weighted:
-            return ()
-        bound = Count(self.cap)
-        return (Part(name=WEIGHT, size=1, bits=bits_for_cohort(bound, self.clients), bound=bound),)
 
     # --- the server's side ---
 
@@ -198,10 +189,7 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
         return Outcome(SketchState(as_vector(state.model + step), as_vector(kept)), facts)
 
     def _mean(self, total: Total, name: str) -> Vector:
-        weight = int(total[WEIGHT][0]) / self.cap if self.weighted else total.count
-        if weight <= 0:
-            raise CorruptTotal("the clients of this sum have no samples at all")
-        return np.asarray(total[name], np.float64) / weight
+        return mean_of(total, name, self.cap, weighted=self.weighted)
 
     def client(self, learner: Learner, memory: UnsentUpdate) -> SketchedClient:
         return SketchedClient(self, learner, memory)

@@ -227,15 +227,8 @@ class LossTail:
         """Whether the tail is the whole cohort, so that no loss has to be known."""
         return self.theta == 1
 
-    @property
-    def most(self) -> float:
-        assert self.loss_bound is not None  # checked above
-        return self.loss_bound
-
-    @property
-    def smoothing(self) -> float:
-        assert self.nu is not None  # checked above
-        return self.nu
+    most = checks.CheckedBound("loss_bound")
+    smoothing = checks.CheckedBound("nu")
 
     @cached_property
     def edges(self) -> Vector:

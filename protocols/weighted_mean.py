@@ -60,10 +60,7 @@ class WeightedMean:
                     "with noise, all clients count the same: set weighted to False", parameter="weighted"
                 )
 
-    @property
-    def limit(self) -> float:
-        assert self.clip is not None  # checked above
-        return self.clip
+    limit = checks.CheckedBound("clip")
 
     @cached_property
     def noise(self) -> Plan | None:
@@ -89,8 +86,7 @@ class WeightedMean:
         update = Part(name=UPDATE, size=self.dim, bits=self.bits, bound=L2(self.limit))
         if self.cap == 1:
             return (update,)
-        bits = bits_for_cohort(Count(self.cap), self.clients)
-        return (update, Part(name=WEIGHT, size=1, bits=bits, bound=Count(self.cap)))
+        return (update, weight_part(self.cap, self.clients))
 
     def weight(self, samples: int) -> float:
         """Return the weight of a client, from 0 to 1."""
@@ -105,10 +101,20 @@ class WeightedMean:
 
     def mean(self, total: Total) -> Vector:
         """Return the mean that a total gives."""
-        weight = total.count if self.cap == 1 else int(total[WEIGHT][0]) / self.cap
-        if weight <= 0:
-            raise CorruptTotal("the clients of this sum have no samples at all")
-        return np.asarray(total[UPDATE], np.float64) / weight
+        return mean_of(total, UPDATE, self.cap, weighted=self.cap != 1)
+
+
+def weight_part(cap: int, clients: int) -> Part:
+    """Return the part with the sum of the clients' samples, each up to `cap`."""
+    return Part(name=WEIGHT, size=1, bits=bits_for_cohort(Count(cap), clients), bound=Count(cap))
+
+
+def mean_of(total: Total, name: str, cap: int, *, weighted: bool) -> Vector:
+    """Return the mean of a part, by the clients' samples or by their number."""
+    weight = int(total[WEIGHT][0]) / cap if weighted else total.count
+    if weight <= 0:
+        raise CorruptTotal("the clients of this sum have no samples at all")
+    return np.asarray(total[name], np.float64) / weight
 
 
 def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
@@ -170,12 +176,7 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     def averaging(self) -> WeightedMean:
         cap = self.cap if self.weighted else 1
         return WeightedMean(
-            dim=self.dim,
-            clients=self.clients,
-            clip=self.clip,
-            cap=cap,
-            bits=self.bits,
-            privacy=self.privacy,
+            dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits, privacy=self.privacy
         )
 
     @property
