@@ -62,15 +62,10 @@ class Member(Trainer):
         return trained
 
     def task(
-        self,
-        start: Array,
-        steering: Steering = NO_STEERING,
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-        only: Array | None = None,
+        self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]
     ) -> StackedTask:
         """Return the training of `train` as a task to be done later."""
+        steps, rate, only = options.get("steps"), options.get("rate"), options.get("only")
         steps = self.steps if steps is None else steps
         rate = self.rate if rate is None else checked_rate(rate)
         return StackedTask(self, start, steering, steps, rate, None if only is None else checked_mask(only))

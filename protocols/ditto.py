@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.checks import parameter
-from protocols.fedavg import OwnModel
+from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
@@ -27,13 +26,11 @@ from secagg.spec import MAX_TIMES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto(AveragingAlgorithm[OwnModel]):
+class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
     """The common model is that of federated averaging. In the same round every client takes local steps on a
     model of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. Nothing of
     v is ever sent.
     """
-
-    memory_type: ClassVar[type] = OwnModel
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")
     pull: float = parameter(
@@ -86,9 +83,6 @@ class Ditto(AveragingAlgorithm[OwnModel]):
 
     def client(self, learner: Learner, memory: OwnModel) -> DittoClient:
         return DittoClient(self, learner, memory)
-
-    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        return model if memory.model is None else memory.model
 
 
 class DittoClient(TrainingClient[Ditto, OwnModel]):

@@ -53,11 +53,19 @@ class OwnModel:
     model: Vector | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalTraining(Algorithm[ModelState, OwnModel]):
-    """Every client trains alone, from the same model. There is no sum, and the server learns nothing."""
+class KeepsOwnModel:
+    """What algorithms have in common whose clients keep an `OwnModel` from round to round."""
 
     memory_type: ClassVar[type] = OwnModel
+
+    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
+        """Return the client's own model, or the common one if it has none."""
+        return model if memory.model is None else memory.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
+    """Every client trains alone, from the same model. There is no sum, and the server learns nothing."""
 
     initial: Vector | None = field(default=None, compare=False)
 
@@ -70,9 +78,6 @@ class LocalTraining(Algorithm[ModelState, OwnModel]):
 
     def client(self, learner: Learner, memory: OwnModel) -> LocalClient:
         return LocalClient(learner, self._own(memory))
-
-    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        return model if memory.model is None else memory.model
 
     def _own(self, memory: OwnModel) -> Vector:
         if memory.model is not None:

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum, TrainingClient
 from protocols.checks import CAP_MEANING, parameter
+from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, NoisyInfluence
 from protocols.learner import Learner, Steering
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
@@ -114,15 +115,8 @@ class PenaltyGroup:
         assert_never(form)
 
 
-@dataclass(frozen=True, repr=False)  # it is private
-class PersonalModel:
-    """A client's own model; None before it has taken part."""
-
-    model: Vector | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedPlus(Algorithm[ModelState, PersonalModel]):
+class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
     """Clients train models of their own, drawn towards the common one after every step.
 
     One local step with learning rate eta is
@@ -134,7 +128,6 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
     `privacy`    makes every sum differentially private, at a public step; None for exact sums.
     """
 
-    memory_type: ClassVar[type] = PersonalModel
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
 
     sigma: float = parameter(
@@ -222,11 +215,8 @@ class FedPlus(Algorithm[ModelState, PersonalModel]):
         facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
         return Outcome(ModelState(as_vector(reached.point)), facts)
 
-    def client(self, learner: Learner, memory: PersonalModel) -> FedPlusClient:
+    def client(self, learner: Learner, memory: OwnModel) -> FedPlusClient:
         return FedPlusClient(self, learner, memory)
-
-    def personal(self, memory: PersonalModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        return model if memory.model is None else memory.model
 
 
 def _made_private(layer: Layer, privacy: PublicStepBudget, sums: int) -> Layer:
@@ -234,7 +224,7 @@ def _made_private(layer: Layer, privacy: PublicStepBudget, sums: int) -> Layer:
     return replace(layer, influence=influence)
 
 
-class FedPlusClient(TrainingClient[FedPlus, PersonalModel]):
+class FedPlusClient(TrainingClient[FedPlus, OwnModel]):
     """Trains at the first query of a round, and compares what came out with the points of all of them."""
 
     _trained: Vector | None = None
@@ -253,8 +243,8 @@ class FedPlusClient(TrainingClient[FedPlus, PersonalModel]):
         start = (1 - mix) * own + mix * common
         return self._learner.train(start, Steering(mix=self._algorithm.sigma, target=target))
 
-    def memory(self) -> PersonalModel:
-        return PersonalModel(self._trained)
+    def memory(self) -> OwnModel:
+        return OwnModel(self._trained)
 
 
 fedavg_plus = partial(FedPlus, psi=Psi.SQUARED)

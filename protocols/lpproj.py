@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import MissingBound, parameter
-from protocols.fedavg import OwnModel
+from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.privacy_budget import PrivacyBudget
 from protocols.rsa import SignedCounts
@@ -56,7 +56,7 @@ class ReferenceState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LpProj(Algorithm[ReferenceState, OwnModel]):
+class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
     """What p = 1 and p = 2 have in common. In a round, a client begins with its copy w_k = w, and `rounds`
     times takes local steps on its model, in which the projection is pulled to w_k, and moves w_k by one step:
 
@@ -67,7 +67,6 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
     of what copies moved; all clients count the same.
     """
 
-    memory_type: ClassVar[type] = OwnModel
     state_type: ClassVar[type] = ReferenceState
     power: ClassVar[int]
 
@@ -170,10 +169,6 @@ class LpProj(Algorithm[ReferenceState, OwnModel]):
 
     def client(self, learner: Learner, memory: OwnModel) -> LpProjClient:
         return LpProjClient(self, learner, memory)
-
-    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Return the client's own model, or the common one if it was never asked."""
-        return model if memory.model is None else memory.model
 
 
 class LpProjClient(TrainingClient[LpProj, OwnModel]):

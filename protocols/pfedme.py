@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import TrainingClient
 from protocols.checks import parameter
-from protocols.fedavg import OwnModel
+from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Query
@@ -22,15 +21,13 @@ from protocols.weighted_mean import AveragingAlgorithm, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFedMe(AveragingAlgorithm[OwnModel]):
+class PFedMe(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
     """The common model minimises the mean of the clients' Moreau envelopes, min over theta of
     f(theta) + pull / 2 * |theta - w|^2, and the minimiser theta is a client's personal model.
 
     In a round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards its copy
     w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta).
     """
-
-    memory_type: ClassVar[type] = OwnModel
 
     pull: float = parameter(15.0, "lambda of the paper")
     rounds: int = parameter(20, "R, local rounds")
@@ -56,9 +53,6 @@ class PFedMe(AveragingAlgorithm[OwnModel]):
 
     def client(self, learner: Learner, memory: OwnModel) -> PFedMeClient:
         return PFedMeClient(self, learner, memory)
-
-    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        return model if memory.model is None else memory.model
 
 
 class PFedMeClient(TrainingClient[PFedMe, OwnModel]):

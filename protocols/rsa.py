@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import parameter
-from protocols.fedavg import OwnModel
+from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.serialisation import Vector, as_vector
 from protocols.vocabulary import Outcome, Query, Round
@@ -54,14 +54,13 @@ class SteppedState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RSA(Algorithm[SteppedState, OwnModel]):
+class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
     """In a round, clients take local steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)), from
     where their model was, and the server takes one, with t = 1, 2, ...:
 
         x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0)
     """
 
-    memory_type: ClassVar[type] = OwnModel
     state_type: ClassVar[type] = SteppedState
 
     pull: float = parameter(
@@ -115,9 +114,6 @@ class RSA(Algorithm[SteppedState, OwnModel]):
 
     def client(self, learner: Learner, memory: OwnModel) -> RSAClient:
         return RSAClient(self, learner, memory)
-
-    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        return model if memory.model is None else memory.model
 
 
 class RSAClient(TrainingClient[RSA, OwnModel]):

@@ -53,11 +53,6 @@ class LossLine:
     losses: Floats
 
     @property
-    def harm(self) -> float:
-        """Return how much the loss rises from the local to the common model."""
-        return float(self.losses[-1] - self.losses[0])
-
-    @property
     def best_share(self) -> float:
         """Return the position on the line with the smallest loss."""
         return float(self.shares[np.argmin(self.losses)])
@@ -96,18 +91,14 @@ def rounds_to(
     return float(when[reached[0]]) if reached.size else None
 
 
-def smoothed(values: ArrayLike, last: int) -> Floats:
-    """Return for each round the mean of the `last` values up to it, or of all values if there are fewer."""
-    numbers, width = series("values", values), _width(last)
-    return np.array([numbers[max(0, end - width) : end].mean() for end in range(1, len(numbers) + 1)])
-
-
 def final(values: ArrayLike, last: int) -> float:
     """Return the mean of the `last` values. Raise `FLError` if there are fewer."""
-    numbers, width = series("values", values), _width(last)
-    if width > len(numbers):
-        raise FLError(f"the last {width} of {len(numbers)} values: ask for fewer, or run for longer")
-    return float(numbers[-width:].mean())
+    numbers = series("values", values)
+    if last < 1:
+        raise FLError(f"last must be at least 1, not {last}")
+    if last > len(numbers):
+        raise FLError(f"the last {last} of {len(numbers)} values: ask for fewer, or run for longer")
+    return float(numbers[-last:].mean())
 
 
 def _rows(models: ArrayLike) -> Array:
@@ -124,12 +115,6 @@ def _targets(after: ArrayLike, clients: int) -> Array:
     rows = _rows(models)
     same_length("models before", range(clients), "models after", rows)
     return rows
-
-
-def _width(last: int) -> int:
-    if last < 1:
-        raise FLError(f"last must be at least 1, not {last}")
-    return last
 
 
 def distance(model: ArrayLike, optimum: ArrayLike) -> float:

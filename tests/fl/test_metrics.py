@@ -232,7 +232,6 @@ def test_losses_on_the_line_from_local_to_common() -> None:
 
     np.testing.assert_allclose(line.shares, [0, 0.25, 0.5, 0.75, 1])
     np.testing.assert_allclose(line.losses, [1, 0, 1, 4, 9])
-    assert line.harm == pytest.approx(8)
     assert line.best_share == pytest.approx(0.25)
 
 
@@ -269,9 +268,7 @@ def test_rounds_to_a_target() -> None:
     assert trajectory.rounds_to([INF, 3, 1], 2, falling=True) == 2
 
 
-def test_smoothing_by_the_last_values() -> None:
-    np.testing.assert_allclose(trajectory.smoothed([2, 4, 6, 20], 3), [2, 3, 4, 10])
-    np.testing.assert_allclose(trajectory.smoothed([2, 4, 6, 20], 1), [2, 4, 6, 20])
+def test_the_mean_of_the_last_values() -> None:
     assert trajectory.final([2, 4, 6, 20], 2) == 13
 
 
@@ -433,7 +430,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "rounds out of order": (lambda: trajectory.rounds_to([1, 2], 1, rounds=[1, 1]), "in order"),
     "rounds missing": (lambda: trajectory.rounds_to([1, 2], 1, rounds=[1]), "2 values and 1 rounds"),
     "a target of NaN": (lambda: trajectory.rounds_to([1, 2], NAN), "the target is nan"),
-    "a mean of no values": (lambda: trajectory.smoothed([1], 0), "at least 1"),
+    "a mean of no values": (lambda: trajectory.final([1], 0), "at least 1"),
     "more values than there are": (lambda: trajectory.final([1, 2], 3), "run for longer"),
     "no seeds": (lambda: seeds.over_seeds([]), "no values"),
     "a seed that diverged": (lambda: seeds.over_seeds([1, NAN]), "index 1"),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.fedavg import FedAvg, LocalTraining
-from protocols.fedplus import TABLE_1, FedPlus, PenaltyGroup, PersonalModel, Psi
+from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.fedplus import TABLE_1, FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
 from protocols.privacy_budget import PublicStepBudget
 from protocols.quadratic_learner import QuadraticLearner
@@ -313,7 +313,7 @@ def test_who_is_absent_keeps_its_model() -> None:
 def test_before_the_first_time_the_personal_model_is_the_common_one() -> None:
     run, channel = _session(lambda k, _stage, _number, _sum: k == 2)
     run.round()
-    assert channel.participants[2].memory == PersonalModel(None)
+    assert channel.participants[2].memory == OwnModel(None)
     assert channel.participants[2].personal(run.model) is run.model
 
 

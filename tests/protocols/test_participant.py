@@ -16,7 +16,6 @@ from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
 from protocols.apfl import Mixture
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
 from protocols.fedbc import ConstraintState
-from protocols.fedplus import PersonalModel
 from protocols.learner import Learner, PenaltyTerm, Score, Steering
 from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
@@ -581,7 +580,7 @@ def test_a_query_has_one_way_to_be_written() -> None:
 
 @pytest.mark.parametrize(
     "secret",
-    [OwnModel(as_vector([7.25])), PersonalModel(as_vector([7.25])), ControlVariate(as_vector([7.25])),
+    [OwnModel(as_vector([7.25])), ControlVariate(as_vector([7.25])),
      MixtureWeight(7.25),
      ConstraintState(as_vector([7.25]), 7.25), Mixture(as_vector([7.25]), 7.25), Score(725, 725, 7.25),
      Remainder(as_vector([7.25])), UnsentUpdate(as_vector([7.25]), as_vector([7.25])),

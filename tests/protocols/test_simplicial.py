@@ -23,9 +23,6 @@ from protocols.superquantile import (
     LossTail,
     TailRule,
     TailThreshold,
-    entropic_weights,
-    quadratic_weights,
-    tail_weights,
 )
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
@@ -34,6 +31,7 @@ from secagg.noise.goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
+from tests.protocols.exact_superquantile import entropic_weights, quadratic_weights, tail_weights
 
 SEED = b"simplicial"
 # Two clients far out to either side, one less so, and two near the origin.

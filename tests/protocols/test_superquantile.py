@@ -19,14 +19,16 @@ from protocols.superquantile import (
     TailRule,
     entropic_level,
     entropic_share,
-    entropic_weights,
     quadratic_level,
     quadratic_share,
+)
+from secagg.errors import ParameterError
+from tests.protocols.exact_superquantile import (
+    entropic_weights,
     quadratic_weights,
     superquantile,
     tail_weights,
 )
-from secagg.errors import ParameterError
 
 LOSSES = st.lists(st.floats(0, 100), min_size=1, max_size=30)
 THETAS = st.floats(0.01, 1.0)
