@@ -57,11 +57,6 @@ class SampleTensors:
         """Return the samples at `indices`, copied."""
         return SampleTensors(self.inputs[indices], self.targets[indices])
 
-    @property
-    def bytes(self) -> int:
-        """Return the memory used, in bytes."""
-        return self.inputs.nbytes + self.targets.nbytes
-
 
 def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     cast = values.to(device=device, dtype=dtype)

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,15 +28,6 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Score, Steering
 _WHOLE = "; integer inputs are symbols: convert quantities to floats, for example by x / 255.0"
 _CHUNK = 4096  # samples evaluated at once
 _FEW = 2  # samples per parameter from which the normal equations are cheaper than the samples
-
-
-@dataclass(frozen=True)
-class Usage:
-    """The cost of a client so far: seconds of training and evaluation, and bytes on its device."""
-
-    seconds: float
-    data_bytes: int
-    model_bytes: int
 
 
 class Trainer:
@@ -124,12 +114,6 @@ class Trainer:
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
-
-    @property
-    def usage(self) -> Usage:
-        copies = 3 if self.training.momentum else 2
-        model = copies * self.flat.values.nbytes
-        return Usage(self.seconds, self.train_store.bytes, model)
 
     # --- learner interface ---
 

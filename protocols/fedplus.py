@@ -19,9 +19,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property, partial
-from types import MappingProxyType
-from typing import ClassVar, Final, assert_never
+from functools import cached_property
+from typing import ClassVar, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -123,7 +122,9 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
         w <- kappa (w - eta gradient) + (1 - kappa) (common + theta)      with kappa = 1 / (1 + eta sigma)
 
-    and the common model is the aggregate of all w. `TABLE_1` has the settings that the paper names.
+    and the common model is the aggregate of all w. Table 1 of the paper has these special cases: with `sigma`
+    0 and `start_mix` 1, FedAvg, RFA or the coordinate median, by `psi`; with both 0, local SGD; and with an
+    infinite `delta` and `start_mix` 1, FedProx.
 
     `privacy`    makes every sum differentially private, at a public step; None for exact sums.
     """
@@ -245,22 +246,3 @@ class FedPlusClient(TrainingClient[FedPlus, OwnModel]):
 
     def memory(self) -> OwnModel:
         return OwnModel(self._trained)
-
-
-fedavg_plus = partial(FedPlus, psi=Psi.SQUARED)
-fedgeomed_plus = partial(FedPlus, psi=Psi.NORM)
-fedcomed_plus = partial(FedPlus, psi=Psi.COORDINATES)
-
-# Table 1 of the paper: what else the family holds. With sigma = 0 no client is drawn anywhere.
-TABLE_1: Final[Mapping[str, partial[FedPlus]]] = MappingProxyType(
-    {
-        "Local SGD": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=0.0),
-        "FedAvg": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=1.0),
-        "RFA": partial(FedPlus, psi=Psi.NORM, delta=1e-6, sigma=0.0, start_mix=1.0),
-        "Coordinate median": partial(FedPlus, psi=Psi.COORDINATES, delta=1e-4, sigma=0.0, start_mix=1.0),
-        "FedProx": partial(FedPlus, psi=Psi.SQUARED, delta=math.inf, start_mix=1.0),
-        "FedAvg+": fedavg_plus,
-        "FedGeoMed+": fedgeomed_plus,
-        "FedCoMed+": fedcomed_plus,
-    }
-)

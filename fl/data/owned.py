@@ -38,11 +38,6 @@ class OwnedSamples:
     def __len__(self) -> int:
         return len(self.samples)
 
-    @property
-    def owners(self) -> Array:
-        """Return the ids of all owners, in ascending order."""
-        return np.unique(self.owner)
-
     def of(self, owner: int) -> Samples:
         """Return the samples of one owner, in the order of the file."""
         indices = np.flatnonzero(self.owner == owner)

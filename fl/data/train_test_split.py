@@ -12,8 +12,6 @@ from fl.errors import DataError
 from fl.federation import ClientData
 from fl.samples import Samples
 
-_SEEDS: Final = 2**32
-
 
 @dataclass(frozen=True)
 class SplitFractions:

@@ -1,4 +1,4 @@
-"""Progress over rounds: movement of models at an aggregation, rounds to a target, distance to the optimum."""
+"""Progress over rounds: movement of models at an aggregation, losses on a line, rounds to a target."""
 
 from __future__ import annotations
 
@@ -52,11 +52,6 @@ class LossLine:
     shares: Floats
     losses: Floats
 
-    @property
-    def best_share(self) -> float:
-        """Return the position on the line with the smallest loss."""
-        return float(self.shares[np.argmin(self.losses)])
-
 
 def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> LossLine:
     """Return the loss at evenly spaced models from `local` to `common`, both included.
@@ -91,16 +86,6 @@ def rounds_to(
     return float(when[reached[0]]) if reached.size else None
 
 
-def final(values: ArrayLike, last: int) -> float:
-    """Return the mean of the `last` values. Raise `FLError` if there are fewer."""
-    numbers = series("values", values)
-    if last < 1:
-        raise FLError(f"last must be at least 1, not {last}")
-    if last > len(numbers):
-        raise FLError(f"the last {last} of {len(numbers)} values: ask for fewer, or run for longer")
-    return float(numbers[-last:].mean())
-
-
 def _rows(models: ArrayLike) -> Array:
     rows = np.atleast_2d(numeric_array("models", models))
     if rows.ndim != 2 or not len(rows):
@@ -115,27 +100,3 @@ def _targets(after: ArrayLike, clients: int) -> Array:
     rows = _rows(models)
     same_length("models before", range(clients), "models after", rows)
     return rows
-
-
-def distance(model: ArrayLike, optimum: ArrayLike) -> float:
-    """Return the Euclidean distance, in double precision."""
-    here, there = vector("the model", model), vector("the optimum", optimum)
-    same_length("elements of the model", here, "of the optimum", there)
-    return float(np.linalg.norm(here - there))
-
-
-def gaps(losses: ArrayLike, best: float, *, tolerance: float = 1e-6) -> Floats:
-    """Return the difference of each loss to that of the optimum.
-
-    Rounding may put a loss slightly below: up to `tolerance` times the best loss counts as no gap. Infinite
-    losses of diverged models have infinite gaps.
-    """
-    values = series("losses", losses, finite=False)
-    least = number("the loss of the optimum", best)
-    found = values - least
-    if (below := found < -tolerance * abs(least)).any():
-        raise FLError(
-            f"a loss of {values[below].min():g} is below the optimum's {least:g}: "
-            "compute the optimum more exactly"
-        )
-    return np.maximum(found, 0.0)

@@ -649,4 +649,4 @@ def test_time_that_was_spent_for_all_is_shared() -> None:
 
     crowd.train(vector(0))
 
-    assert all(member.usage.seconds > 0 for member in crowd.values())
+    assert all(member.seconds > 0 for member in crowd.values())

@@ -170,32 +170,6 @@ def test_every_client_is_hurt_or_helped_or_the_same(wrong: list[tuple[int, int]]
     assert found.helped == personalisation_gain.hurt_share(own, common, margin=margin)
 
 
-# --- a known optimum ---
-
-
-def test_distance_to_an_optimum() -> None:
-    model, best = np.array([3.0, 8.0], dtype=np.float32), np.array([0.0, 4.0])
-
-    assert trajectory.distance(model, best) == pytest.approx(5)
-
-
-def test_distances_are_computed_in_double_precision() -> None:
-    """In single precision, the squares of these would overflow."""
-    assert trajectory.distance(np.full(4, 1e30, dtype=np.float32), np.zeros(4)) == pytest.approx(
-        2e30, rel=1e-6
-    )
-
-
-def test_gaps_to_the_least_loss() -> None:
-    np.testing.assert_allclose(trajectory.gaps([10, 4, INF, 2], 2), [8, 2, INF, 0])
-
-
-def test_rounding_below_the_least_loss_is_no_gap() -> None:
-    np.testing.assert_array_equal(trajectory.gaps([1000 - 1e-4], 1000), [0])
-    with pytest.raises(FLError, match="more exactly"):
-        trajectory.gaps([1000 - 1e-2], 1000)
-
-
 # --- from round to round ---
 
 
@@ -232,7 +206,6 @@ def test_losses_on_the_line_from_local_to_common() -> None:
 
     np.testing.assert_allclose(line.shares, [0, 0.25, 0.5, 0.75, 1])
     np.testing.assert_allclose(line.losses, [1, 0, 1, 4, 9])
-    assert line.best_share == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -266,10 +239,6 @@ def test_rounds_to_a_target() -> None:
     assert trajectory.rounds_to(accuracies, 0.6, rounds=[0, 10, 20, 30]) == 30
     assert trajectory.rounds_to(accuracies, 0.9) is None
     assert trajectory.rounds_to([INF, 3, 1], 2, falling=True) == 2
-
-
-def test_the_mean_of_the_last_values() -> None:
-    assert trajectory.final([2, 4, 6, 20], 2) == 13
 
 
 # --- over seeds ---
@@ -399,14 +368,15 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: personalisation_gain.summarised_gains([0.1], [0.1], margin=NAN),
         "margin is nan",
     ),
-    "models of two sizes": (lambda: trajectory.distance(MODEL, np.ones(3)), "2 elements of the model and 3"),
-    "a model in layers": (lambda: trajectory.distance(np.ones((2, 2)), MODEL), "flat vector"),
-    "an empty model": (lambda: trajectory.distance([], []), "at least one element"),
-    "a diverged model": (
-        lambda: trajectory.distance([1, NAN], MODEL),
-        "elements of the model are not finite",
+    "a model in layers": (lambda: trajectory.line_losses(np.sum, np.ones((2, 2)), MODEL), "flat vector"),
+    "an empty model": (
+        lambda: trajectory.line_losses(np.sum, np.ones(0), np.ones(0)),
+        "at least one element",
     ),
-    "an optimum of NaN": (lambda: trajectory.gaps([1], NAN), "the loss of the optimum is nan"),
+    "a diverged model": (
+        lambda: trajectory.line_losses(np.sum, np.array([1, NAN]), MODEL),
+        "elements of the local model are not finite",
+    ),
     "no models": (lambda: trajectory.change(MODEL, np.ones((0, 2))), "at least one"),
     "models in layers": (lambda: trajectory.change(MODEL, np.ones((1, 2, 2))), "rows of one array"),
     "a model too few after": (
@@ -430,8 +400,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "rounds out of order": (lambda: trajectory.rounds_to([1, 2], 1, rounds=[1, 1]), "in order"),
     "rounds missing": (lambda: trajectory.rounds_to([1, 2], 1, rounds=[1]), "2 values and 1 rounds"),
     "a target of NaN": (lambda: trajectory.rounds_to([1, 2], NAN), "the target is nan"),
-    "a mean of no values": (lambda: trajectory.final([1], 0), "at least 1"),
-    "more values than there are": (lambda: trajectory.final([1, 2], 3), "run for longer"),
     "no seeds": (lambda: seeds.over_seeds([]), "no values"),
     "a seed that diverged": (lambda: seeds.over_seeds([1, NAN]), "index 1"),
     "one pair": (lambda: seeds.paired([1], [2]), "at least 2 seeds"),

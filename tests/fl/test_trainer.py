@@ -386,15 +386,11 @@ def test_a_client_with_a_single_sample_trains() -> None:
 
 def test_what_a_client_costs() -> None:
     trainer = trainer_of()
-    before = trainer.usage
-    assert before.seconds == 0
-    assert before.data_bytes == 17 * (4 * FEATURES + 8)
-    assert before.model_bytes == 2 * 4 * DIM
+    assert trainer.seconds == 0
     for work in (trainer.train, trainer.gradient, trainer.loss, trainer.score):
-        seconds = trainer.usage.seconds
+        seconds = trainer.seconds
         work(vector(0))
-        assert trainer.usage.seconds > seconds
-    assert trainer_of(momentum=0.1).usage.model_bytes == 3 * 4 * DIM
+        assert trainer.seconds > seconds
 
 
 def test_what_is_private_is_in_no_log() -> None:

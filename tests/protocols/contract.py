@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import fsum
 from typing import Any
 
@@ -16,7 +17,7 @@ from protocols.ditto import Ditto
 from protocols.evaluation import Evaluation, EvaluationMetrics, WithEvaluation
 from protocols.fedavg import FedAvg, LocalTraining, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
-from protocols.fedplus import FedPlus, PenaltyGroup, fedavg_plus, fedcomed_plus, fedgeomed_plus
+from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
@@ -177,9 +178,9 @@ CASES: tuple[Case, ...] = (
         same_bits=False,
         privacy=HistogramBudget(promise=PROMISE, goal=Goal(rho=1000.0), rounds=60),
     ),
-    _case("fedavg+", fedavg_plus, clip=10.0),
-    _case("fedgeomed+", fedgeomed_plus, steps=2, weighted=True, cap=8, tolerance=0.0),
-    _case("fedcomed+", fedcomed_plus, steps=2, tolerance=0.0, fast=False),
+    _case("fedavg+", partial(FedPlus, psi=Psi.SQUARED), clip=10.0),
+    _case("fedgeomed+", partial(FedPlus, psi=Psi.NORM), steps=2, weighted=True, cap=8, tolerance=0.0),
+    _case("fedcomed+", partial(FedPlus, psi=Psi.COORDINATES), steps=2, tolerance=0.0, fast=False),
     _case("fed+hybrid", FedPlus, groups=HYBRID, steps=2, tolerance=0.0),
     _case("fedbc", FedBC, clip=10.0, lambda_max=4.0),
     _case("per-fedbc", PerFedBC, clip=10.0, lambda_max=4.0),

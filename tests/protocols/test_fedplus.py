@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.optimize import minimize
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
-from protocols.fedplus import TABLE_1, FedPlus, PenaltyGroup, Psi
+from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
 from protocols.privacy_budget import PublicStepBudget
 from protocols.quadratic_learner import QuadraticLearner
@@ -147,6 +148,16 @@ def test_samples_weigh_if_wanted() -> None:
 
 
 # --- Table 1: other algorithms, by parameters ---
+
+
+# Table 1 of the paper: special cases of the family. With sigma = 0 no client is drawn anywhere.
+TABLE_1: dict[str, partial[FedPlus]] = {
+    "Local SGD": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=0.0),
+    "FedAvg": partial(FedPlus, psi=Psi.SQUARED, sigma=0.0, start_mix=1.0),
+    "RFA": partial(FedPlus, psi=Psi.NORM, delta=1e-6, sigma=0.0, start_mix=1.0),
+    "Coordinate median": partial(FedPlus, psi=Psi.COORDINATES, delta=1e-4, sigma=0.0, start_mix=1.0),
+    "FedProx": partial(FedPlus, psi=Psi.SQUARED, delta=math.inf, start_mix=1.0),
+}
 
 
 def _table(name: str, **settings: Any) -> FedPlus:
