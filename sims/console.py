@@ -1,4 +1,4 @@
-"""The console on which commands draw."""
+"""The terminal output of commands: the console, and a progress bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``secagg``."""
+"""The command ``secagg``: parses arguments, runs a command, and turns its errors into exit statuses."""
 
 import argparse
 import errno

@@ -1,4 +1,4 @@
-"""The commands there are.
+"""The registry of the commands of ``secagg``: their groups, the extras that they need, and their errors.
 
 A command is a module in this folder that defines ``add``, and a function that runs it::
 
@@ -69,10 +69,7 @@ MODULES = {
 
 
 def require(extra: str) -> None:
-    """Raise ``UserError`` unless the modules of ``extra`` are there.
-
-    This is checked before the command runs, so that a missing library does not waste a run.
-    """
+    """Raise ``UserError`` before the command runs, unless the modules of ``extra`` are there."""
     if not all(_is_there(module) for module in MODULES[extra]):
         raise UserError(f"this command needs the extra '{extra}': pip install 'secagg[{extra}]'")
 

@@ -1,4 +1,4 @@
-"""``secagg report``: the page of a run."""
+"""``secagg report``: writes the report of a run as one page of HTML."""
 
 import argparse
 import sys

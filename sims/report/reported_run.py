@@ -99,9 +99,7 @@ class ReportedRun:
         return value if math.isfinite(value) else None
 
     def errors(self, measure: str, *, include_corrupt: bool = False) -> list[float]:
-        """Return the final error rate of every measured client; without the attackers, unless
-        `include_corrupt` is set.
-        """
+        """Return the final error rate of every measured client; of attackers only with `include_corrupt`."""
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
         left_out = frozenset() if include_corrupt else self.corrupt

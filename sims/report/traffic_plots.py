@@ -43,15 +43,19 @@ def survivors(runs: Sequence[ReportedRun]) -> Plot:
         )
         for look, (each, lines) in enumerate(zip(runs, sums, strict=True))
     )
+    note = "How many clients each total is made of; a gap is a sum that released nothing."
+    return replace(_plotted(note, longest, series), place="Sum {}")
+
+
+def _plotted(note: str, sums: int, series: tuple[Series, ...]) -> Plot:
     return Plot(
         key="survivors",
         title="Survivors of every sum",
-        note="How many clients each total is made of; a gap is a sum that released nothing.",
+        note=note,
         x="Sum",
         y="Clients",
-        places=tuple(float(place + 1) for place in range(longest)),
+        places=tuple(float(place + 1) for place in range(sums)),
         series=series,
-        place="Sum {}",
         whole=True,
         empty="Nothing was asked.",
     )
@@ -59,29 +63,16 @@ def survivors(runs: Sequence[ReportedRun]) -> Plot:
 
 def _of_one(sums: Sequence[SumRecord]) -> Plot:
     failed = tuple(0.0 if line.count is None else None for line in sums)
-    shown = (
+    shown: tuple[Series, ...] = (
         Series("Invited", tuple(float(line.invited) for line in sums), 0, "area"),
         Series("Masked", tuple(float(line.masked) for line in sums), 1, "step"),
         Series("Counted", tuple(_or_gap(line.count) for line in sums), 2, "step"),
-        *(
-            (Series("Nothing released", failed, 3, "marks"),)
-            if any(each is not None for each in failed)
-            else ()
-        ),
     )
-    return Plot(
-        key="survivors",
-        title="Survivors of every sum",
-        note="Who was invited, whose masked vector came, and who is in the total.",
-        x="Sum",
-        y="Clients",
-        places=tuple(float(place + 1) for place in range(len(sums))),
-        names=tuple(f"Sum {place + 1}, {line.kind}" for place, line in enumerate(sums)),
-        series=shown,
-        least=0.0,
-        whole=True,
-        empty="Nothing was asked.",
-    )
+    if any(each is not None for each in failed):
+        shown = (*shown, Series("Nothing released", failed, 3, "marks"))
+    note = "Who was invited, whose masked vector came, and who is in the total."
+    names = tuple(f"Sum {place + 1}, {line.kind}" for place, line in enumerate(sums))
+    return replace(_plotted(note, len(sums), shown), names=names, least=0.0)
 
 
 def _or_gap(count: int | None) -> float:

@@ -1,4 +1,4 @@
-"""Observations that an experiment needs beside accuracies, by name.
+"""Observers of a simulation: what an experiment measures beside accuracies, by name.
 
 An observer is created once for every simulation and called after every round. What it returns is recorded,
 except None. It sees everything, including personal models; the system never sees what it records. To add one:

@@ -148,10 +148,7 @@ class RunWriter:
         return SumHistory.of(self.lost_lines, str(self._directory / SUMS)).sums
 
     def note_resumed(self, done: int, *, repeats: bool) -> None:
-        """Record in the file of sums that the run was resumed, and where in the ledger.
-
-        `repeats`: the interrupted round is asked again, with the same noise.
-        """
+        """Record where the run was resumed; `repeats`: its last round is asked again, with the same noise."""
         assert self.saved is not None
         rows = None if self.ledger is None else self.ledger.head.rows
         self._sums.add(
@@ -168,11 +165,8 @@ class RunWriter:
 
     def write_sum(self, record: SessionRecord | SumRecord) -> None:
         if self._graph is None and isinstance(record, SessionRecord) and record.graph is not None:
-            self._graph = {
-                "kind": record.graph,
-                "neighbours": record.neighbours,
-                "threshold": record.threshold,
-            }
+            neighbours, threshold = record.neighbours, record.threshold
+            self._graph = {"kind": record.graph, "neighbours": neighbours, "threshold": threshold}
         self._sums.add(record.to_json())
 
     def next_session(self) -> int:

@@ -1,4 +1,4 @@
-"""One simulation from its settings to its results."""
+"""Runs one simulation, from its settings to its results."""
 
 from __future__ import annotations
 
