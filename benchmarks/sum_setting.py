@@ -18,7 +18,7 @@ from secagg.expansion import Expander
 from secagg.finder import GraphChoice
 from secagg.memory import VolatileMemory
 from secagg.noise.calibration import calibrate_vector
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams, largest_cohort
 from secagg.thresholds import dropouts_allowed

@@ -114,12 +114,12 @@ class ExactLogistic(ExactObjective):
         rows = self._signed
 
         def gradient(model: Array) -> Array:
-            chances = _sigmoid(-(rows @ model))
-            return self.decay * model + pull * (model - point) - chances @ rows / len(rows)
+            probabilities = _sigmoid(-(rows @ model))
+            return self.decay * model + pull * (model - point) - probabilities @ rows / len(rows)
 
         def hessian(model: Array) -> Array:
-            chances = _sigmoid(rows @ model)  # the signs of the rows cancel
-            found = (rows.T * (chances * (1 - chances) / len(rows))) @ rows
+            probabilities = _sigmoid(rows @ model)  # the signs of the rows cancel
+            found = (rows.T * (probabilities * (1 - probabilities) / len(rows))) @ rows
             found[np.diag_indices_from(found)] += self.decay + pull
             return np.asarray(found)
 

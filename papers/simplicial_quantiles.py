@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from protocols.histogram_quantiles import read_quantile
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import DiscreteGaussian
-from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
 from secagg.noise.plan import Plan
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 
 FILE: Final = "simplicial-quantiles.jsonl"

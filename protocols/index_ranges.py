@@ -1,4 +1,4 @@
-"""Places in a model's flat vector: which of its parameters are personal, and which are shared.
+"""Index ranges of a model's flat vector: which of its parameters are personal, and which are shared.
 
 Algorithms know nothing of layers. Where they treat some parameters otherwise than the rest, they are told the
 places of those as a text of ranges, such as "0:320, -650:", written as Python writes slices. Code that
@@ -29,7 +29,7 @@ class IndexRanges:
 
     Raises `ParameterError` for ranges that are none, or in another order.
 
-    >>> places = Places.parse("1:3, -1:", 6)
+    >>> places = IndexRanges.parse("1:3, -1:", 6)
     >>> places.size, places.text, places.rest.text
     (3, '1:3, 5:6', '0:1, 3:5')
     >>> places.take(np.arange(6.0))

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Vector: TypeAlias = NDArray[np.float64]
-Places: TypeAlias = NDArray[np.intp]
+IndexArray: TypeAlias = NDArray[np.intp]
 
 _LARGEST = 1e30  # Larger totals are refused, and smaller ones than the inverse are zero: no sum tells such.
 _MEMORY = 5  # How many past points an extrapolation looks at.
@@ -196,9 +196,9 @@ class VectorStepping(Stepping):
         part = 1.0
         for seen in self._seen[:-1]:
             change = float(seen.influence @ step)
-            room = max(0.0, float(seen.influence @ (base.point - seen.point)))
-            if change < 0 and room + change <= 1e-6 * room:
-                part = min(part, 0.5 * room / -change)
+            slack = max(0.0, float(seen.influence @ (base.point - seen.point)))
+            if change < 0 and slack + change <= 1e-6 * slack:
+                part = min(part, 0.5 * slack / -change)
         return part * step if part > 0.01 else base.move
 
 
@@ -239,7 +239,7 @@ class CoordinateStepping(Stepping):
         following[at[~closed]] += self._outward(at[~closed])
         return following
 
-    def _narrow(self, at: Places, total: Vector, move: Vector) -> None:
+    def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
         """The new point becomes an end. The other end, if it stays for the second time, is believed less."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
@@ -251,7 +251,7 @@ class CoordinateStepping(Stepping):
         self._ends[side, at], self._totals[side, at] = self.point[at], total
         self._moves[side, at], self._side[at] = move, side
 
-    def _secant(self, side: Places, at: Places) -> Vector:
+    def _secant(self, side: IndexArray, at: IndexArray) -> Vector:
         """How far from an end the line through it and the end before it is zero; infinite without a slope."""
         end, total, (older, before) = self._ends[side, at], self._totals[side, at], self._older[:, side, at]
         run = np.where(np.isfinite(older), end - older, 0.0)
@@ -260,7 +260,7 @@ class CoordinateStepping(Stepping):
         np.divide(total * np.abs(run), fall, out=length, where=fall > 0)
         return length
 
-    def _inside(self, at: Places) -> Vector:
+    def _inside(self, at: IndexArray) -> Vector:
         """A point between the two ends."""
         (low, high), side = self._ends[:, at], self._side[at]
         first, second = self._faith[:, at] * self._moves[:, at]
@@ -277,7 +277,7 @@ class CoordinateStepping(Stepping):
         enclosed: Vector = np.clip(following, low, high)
         return enclosed
 
-    def _outward(self, at: Places) -> Vector:
+    def _outward(self, at: IndexArray) -> Vector:
         """The secant's step, at least the plain one. A limit holds, which doubles whenever it did.
 
         On a plain without clients, W tells how far they are, but for the sum of their factors a_i. The

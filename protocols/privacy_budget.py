@@ -9,9 +9,9 @@ from protocols import checks
 from protocols.checks import parameter
 from secagg.errors import ParameterError
 from secagg.noise.calibration import calibrate_vector
-from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
 from secagg.noise.plan import Plan
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 
 

@@ -13,9 +13,9 @@ from secagg.local import LocalSession, Stage, local_machines
 from secagg.memory import Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency, sum_rho
 from secagg.noise.calibration import calibrate_vector
-from secagg.noise.goal import Goal, Orders
 from secagg.noise.levels import calibrate_counts, calibrate_elements
 from secagg.noise.plan import Plan
+from secagg.noise.privacy_goal import Goal, Orders
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.policy import Policy

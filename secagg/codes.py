@@ -35,12 +35,12 @@ class Code(Protocol):
         """Residues, and the factor by which the values were scaled down to their bound."""
         ...
 
-    def room(self) -> Values:
+    def buffer(self) -> Values:
         """Memory for the numbers of a total, written to once: what is new takes its time then, not later."""
         ...
 
-    def decode(self, total: Residues, room: Values) -> Values:
-        """The numbers of a total that is reduced, in `room`."""
+    def decode(self, total: Residues, buffer: Values) -> Values:
+        """The numbers of a total that is reduced, in `buffer`."""
         ...
 
 
@@ -66,12 +66,12 @@ class FixedPoint:
         ring.reduce(out, self._part.bits)
         return out, factor
 
-    def room(self) -> Values:
+    def buffer(self) -> Values:
         return np.full(self._part.size, 0, np.float64)
 
-    def decode(self, total: Residues, room: Values) -> Values:
-        write_signed(total, self._part.bits, self.scale, room)
-        return room
+    def decode(self, total: Residues, buffer: Values) -> Values:
+        write_signed(total, self._part.bits, self.scale, buffer)
+        return buffer
 
 
 class Whole:
@@ -85,12 +85,12 @@ class Whole:
     def encode(self, array: NDArray[Any], _: KeyStream) -> tuple[Residues, float]:
         return array.astype(ring.dtype_for(self._part.bits)), 1.0
 
-    def room(self) -> Values:
+    def buffer(self) -> Values:
         return np.full(self._part.size, 0, np.uint64)
 
-    def decode(self, total: Residues, room: Values) -> Values:
-        np.copyto(room, total)
-        return room
+    def decode(self, total: Residues, buffer: Values) -> Values:
+        np.copyto(buffer, total)
+        return buffer
 
 
 def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:

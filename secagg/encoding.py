@@ -153,9 +153,9 @@ class Encoding:
             yield view[start:stop]
             start = stop
 
-    def room(self) -> list[Values]:
+    def buffer(self) -> list[Values]:
         """Allocate memory for the numbers of a total."""
-        return [code.room() for code in self._codes]
+        return [code.buffer() for code in self._codes]
 
     def decode(
         self,
@@ -163,13 +163,13 @@ class Encoding:
         *,
         contributors: int,
         invited: int,
-        room: Sequence[Values] | None = None,
+        buffer: Sequence[Values] | None = None,
     ) -> Total:
         """Return the total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
         parts: dict[str, Values] = {}
-        rows = zip(self.spec.parts, self._codes, residues[:-1], room or self.room(), strict=True)
+        rows = zip(self.spec.parts, self._codes, residues[:-1], buffer or self.buffer(), strict=True)
         for part, code, total, out in rows:
             ring.reduce(total, part.bits)
             parts[part.name] = code.decode(total, out)

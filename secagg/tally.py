@@ -46,7 +46,7 @@ class Tally:
         self._corrupt = corrupt
         self._expander = expander
         self._accumulator = question.encoding.zeros()
-        self._room: list[Values] = []
+        self._buffer: list[Values] = []
         self._spoiled = False  # an addition or the unmasking was interrupted
         self.contributors: set[int] = set()
         self.survivors = PositionSet()
@@ -70,7 +70,7 @@ class Tally:
 
     def fix_survivors(self) -> PositionSet:
         """Fix the clients of the sum, and allocate the memory of the total while shares are under way."""
-        self._room = self.question.encoding.room()
+        self._buffer = self.question.encoding.buffer()
         self.survivors = PositionSet(self.contributors)
         self._surplus = self.question.surplus(len(self.survivors))
         self._shares = {position: [{} for _ in self._layers(position)] for position in self.question.roster}
@@ -137,7 +137,7 @@ class Tally:
             self._accumulator,
             contributors=len(self.survivors),
             invited=len(self.question.roster),
-            room=self._room,
+            buffer=self._buffer,
         )
         return total, self._wrong_shares(reconstruction)
 

@@ -143,9 +143,9 @@ def _counts(wanted: Array, left: Array, size: int, rng: Generator) -> Array:
     counts = np.zeros_like(left)
     while missing := size - counts.sum():
         # Every pass but the last uses up a class, so there are at most as many passes as classes.
-        room = left - counts
-        odds = np.where(room > 0, wanted, 0.0)
+        capacity = left - counts
+        odds = np.where(capacity > 0, wanted, 0.0)
         if odds.sum() < _NOTHING:
-            odds = room.astype(float)
-        counts += np.minimum(rng.multinomial(missing, odds / odds.sum()), room)
+            odds = capacity.astype(float)
+        counts += np.minimum(rng.multinomial(missing, odds / odds.sum()), capacity)
     return counts

@@ -25,8 +25,8 @@ from typing import Final
 from secagg.errors import ParameterError, SpecError
 from secagg.noise import arguments
 from secagg.noise.accounting import promised_tau
-from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, least_component
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import L2, MAX_ELEMENTS
 

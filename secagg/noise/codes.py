@@ -74,14 +74,14 @@ class NoisyReals:
         ring.reduce(out, self._part.bits)
         return norm2
 
-    def room(self) -> Values:
+    def buffer(self) -> Values:
         return np.full(self._part.width, 0, np.float64)
 
-    def decode(self, total: Residues, room: Values) -> Values:
+    def decode(self, total: Residues, buffer: Values) -> Values:
         if self._rotation is None:
-            write_signed(total, self._part.bits, self.scale, room)
-            return room
-        vector = room.view(np.float64)
+            write_signed(total, self._part.bits, self.scale, buffer)
+            return buffer
+        vector = buffer.view(np.float64)
         write_signed(total, self._part.bits, self.scale / self._rotation.factor, vector)
         self._rotation.undo(vector)
         return vector[: self._part.size]
@@ -104,17 +104,17 @@ class NoisyCounts:
         ring.reduce(out, self._part.bits)
         return out, 1.0
 
-    def room(self) -> Values:
+    def buffer(self) -> Values:
         return np.full(self._part.size, 0, np.float64)
 
-    def decode(self, total: Residues, room: Values) -> Values:
+    def decode(self, total: Residues, buffer: Values) -> Values:
         # Only what is near zero becomes a float: one of 64 bits would lose its last ones.
         below = total >= self._first_below
         distance: Residues = np.where(below, np.negative(total), total)
         ring.reduce(distance, self._part.bits)
-        np.divide(distance, self.scale, out=room, dtype=np.float64)
-        np.negative(room, out=room, where=below)
-        return room
+        np.divide(distance, self.scale, out=buffer, dtype=np.float64)
+        np.negative(buffer, out=buffer, where=below)
+        return buffer
 
 
 def _sum_of_squares(whole: NDArray[np.int64]) -> int:

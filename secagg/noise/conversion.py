@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from secagg.noise import arguments
 from secagg.noise.accounting import Cost
-from secagg.noise.goal import Orders
+from secagg.noise.privacy_goal import Orders
 
 try:
     from dp_accounting import ZCDpEvent

@@ -3,7 +3,7 @@
 The variance is any fraction above zero. Every step from it to a sample is one of whole numbers, or of floats
 whose errors cannot matter. The law of the samples is less than 2^-100 away from the exact one, in total
 variation; each law tells how far. Up to variance 2^20 the distribution function is inverted
-(`secagg.noise.table`), beyond it there is rejection (`secagg.noise.hybrid`).
+(`secagg.noise.inversion_sampler`), beyond it there is rejection (`secagg.noise.rejection_sampler`).
 
 From a seed to samples. The thresholds of the inversion are
 
@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
 from secagg.masks import KeyStream
-from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import LARGEST_VARIANCE as LARGEST_OF_TABLES
-from secagg.noise.table import UNIFORM_BITS, Samples, Stream, Table, tails
+from secagg.noise.inversion_sampler import LARGEST_VARIANCE as LARGEST_OF_TABLES
+from secagg.noise.inversion_sampler import UNIFORM_BITS, InversionTable, Samples, Stream, tails
+from secagg.noise.rejection_sampler import Hybrid
 from secagg.ring import Residues
 from secagg.spec import SumSpec
 
@@ -87,10 +87,10 @@ class DiscreteGaussian:
             yield slice(start, stop), draws.draw(stop - start)
 
 
-def _table(variance: Fraction) -> Table:
+def _table(variance: Fraction) -> InversionTable:
     far = tails(variance, both_sides=True)
     upper = [(1 << UNIFORM_BITS) - each for each in far]
-    return Table([*reversed(far), *upper], first=-len(far))
+    return InversionTable([*reversed(far), *upper], first=-len(far))
 
 
 @lru_cache(_KEPT)

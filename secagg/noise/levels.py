@@ -24,8 +24,8 @@ from secagg.noise.calibration import (
     checked_request,
     rounded_up,
 )
-from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan, least_component
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
 from secagg.spec import Bound, Count, LInf
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from secagg.errors import ParameterError
 from secagg.noise.accounting import Cost, most_norm1, part_rho, promised_tau, renyi_costs
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Bound, Part, SumSpec
 

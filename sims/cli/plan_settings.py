@@ -95,7 +95,7 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
     """Return the budget that this algorithm takes."""
-    from secagg.noise.goal import Goal
+    from secagg.noise.privacy_goal import Goal
     from secagg.noise_assumptions import NoiseAssumptions
 
     if entry.budget is None:

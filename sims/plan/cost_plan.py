@@ -140,10 +140,10 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
     if session.problems or session.threshold is None:
         raise ParameterError("; ".join(session.problems))
     sums = tuple(_sum(each, session, algorithm) for each in algorithm.sums())
-    chances = CompletionProbability(
+    completion = CompletionProbability(
         algorithm.clients, training=conditions.dropout_training, in_sum=conditions.dropout_sum
     )
-    groups = _groups(algorithm, sums, chances)
+    groups = _groups(algorithm, sums, completion)
     return CostPlan(
         clients=algorithm.clients,
         dim=algorithm.dim,
@@ -158,7 +158,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
         setup_bytes=session.setup_bytes_up,
         round_bytes=sum(each.times * each.bytes_up for each in sums),
         broadcast_bytes=sum(sum(query_bytes(each, algorithm.dim)) for each in algorithm.sums()),
-        round_completes=_round_completes(algorithm, sums, groups, chances),
+        round_completes=_round_completes(algorithm, sums, groups, completion),
         sums=sums,
         groups=tuple(groups),
         unsafe=_unsafe(algorithm),
@@ -245,7 +245,7 @@ def _meaning(part: Part, resolution: float | None) -> str:
 
 
 def _groups(
-    algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], chances: CompletionProbability
+    algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], completion: CompletionProbability
 ) -> list[GroupCost]:
     counts: dict[str, int] = {}
     needed: dict[str, int] = {}
@@ -257,7 +257,7 @@ def _groups(
     for name, count in counts.items():
         before = [group.sums for group in found]
         least = _least_until(algorithm, sums, name)
-        chance = [chances.released([*before, taken], least) for taken in range(1, count + 1)]
+        chance = [completion.released([*before, taken], least) for taken in range(1, count + 1)]
         found.append(GroupCost(name, count, needed[name], chance[-1], sum(chance)))
     return found
 
@@ -266,7 +266,7 @@ def _round_completes(
     algorithm: AnyAlgorithm,
     sums: tuple[SumCost, ...],
     groups: list[GroupCost],
-    chances: CompletionProbability,
+    completion: CompletionProbability,
 ) -> float:
     """Groups that come after all that is needed do not matter; of the last needed one, some sums do.
 
@@ -277,7 +277,7 @@ def _round_completes(
     if not groups:
         return 1.0
     counts = [*(group.sums for group in groups[:-1]), groups[-1].needed]
-    return chances.released(counts, _least_until(algorithm, sums, groups[-1].name))
+    return completion.released(counts, _least_until(algorithm, sums, groups[-1].name))
 
 
 def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:

@@ -24,7 +24,7 @@ from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.serialisation import Vector
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.errors import ParameterError
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import dropouts_allowed
 from sims.config_problems import nearest

@@ -38,7 +38,7 @@ from protocols.sketched_sgd import SketchedSGD
 from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from protocols.vocabulary import Query, RoundInfo, encode_query
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from secagg.thresholds import Trust

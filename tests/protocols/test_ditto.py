@@ -12,7 +12,7 @@ from protocols.serialisation import as_vector, pack
 from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.local import Stage
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from tests.protocols.baselines import (

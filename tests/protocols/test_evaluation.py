@@ -25,7 +25,7 @@ from protocols.weighted_mean import Update
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum, no_dropouts, secure_sum

@@ -25,7 +25,7 @@ from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 

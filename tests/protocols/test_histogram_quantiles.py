@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from protocols.histogram_quantiles import one_hot, read_quantile
 from secagg.masks import KeyStream
-from secagg.noise.goal import Goal
 from secagg.noise.levels import calibrate_counts
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import SumSpec
 from sims.noise_audit.unmasked_sums import UnmaskedSums

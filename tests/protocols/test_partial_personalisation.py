@@ -20,7 +20,7 @@ from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.thresholds import Trust
 from sims.runtime import Setting, insecure_plain_sum

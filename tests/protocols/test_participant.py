@@ -28,7 +28,7 @@ from protocols.splitting_clients import SplittingMemory
 from protocols.vocabulary import LARGEST, Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer, encode_query
 from protocols.weighted_mean import Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, SpecError
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Count, LInf, Part, SumSpec, Total
 from secagg.thresholds import Trust

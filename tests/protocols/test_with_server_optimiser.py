@@ -20,7 +20,7 @@ from protocols.server_optimiser import FedOpt, ServerOptimiser, WithServerOptimi
 from protocols.simplicial import SimplicialFL
 from protocols.splitting import Splitting
 from secagg.errors import ParameterError
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total
 from sims.runtime.processes.messages import pack_algorithm

@@ -11,8 +11,8 @@ import pytest
 from secagg.errors import ParameterError
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import LARGEST_VARIANCE, discrete_gaussian
-from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import PRECISION, Table, exp_minus, tails
+from secagg.noise.inversion_sampler import PRECISION, InversionTable, exp_minus, tails
+from secagg.noise.rejection_sampler import Hybrid
 
 SEED = bytes(range(32))
 DIGITS = 120
@@ -47,13 +47,13 @@ def exact_tails(variance: Fraction, *, both_sides: bool) -> list[Decimal]:
         return [sum(found[k + 1 :], Decimal(0)) / total for k in range(len(found))]
 
 
-def thresholds(table: Table) -> list[int]:
+def thresholds(table: InversionTable) -> list[int]:
     return [int(high) << 64 | int(low) for high, low in zip(table.high, table.low, strict=True)]
 
 
-def table_of(variance: Fraction) -> Table:
+def table_of(variance: Fraction) -> InversionTable:
     sampler = discrete_gaussian(variance)._sampler
-    assert isinstance(sampler, Table)
+    assert isinstance(sampler, InversionTable)
     return sampler
 
 
@@ -106,7 +106,7 @@ def test_nothing_but_zero_is_left_of_a_tiny_variance() -> None:
 # --- total variation -----------------------------------------------------------------------------------
 
 
-def exact_total_variation(table: Table, variance: Fraction) -> Decimal:
+def exact_total_variation(table: InversionTable, variance: Fraction) -> Decimal:
     """Half the sum of all differences of probabilities, value by value; that of the tails too."""
     beyond = exact_tails(variance, both_sides=True)
     most = len(beyond)

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg.masks import KeyStream
-from secagg.noise.hybrid import Hybrid
-from secagg.noise.table import Table, tails
+from secagg.noise.inversion_sampler import InversionTable, tails
+from secagg.noise.rejection_sampler import Hybrid
 
 UNITS = 1 << 128
 MOST_READ = 1 << 17
@@ -35,7 +35,9 @@ def word(value: int, size: int) -> bytes:
     return value.to_bytes(size, "little")
 
 
-def drawn(table: Table, uniforms: list[int], size: int, *, rest: list[int] | None = None) -> list[int]:
+def drawn(
+    table: InversionTable, uniforms: list[int], size: int, *, rest: list[int] | None = None
+) -> list[int]:
     """The samples of `uniforms`, whose first words have `size` bytes; the ones in `rest` are read on.
 
     What is already known of the upper half is sent as ones, because it must be ignored.
@@ -52,10 +54,10 @@ def drawn(table: Table, uniforms: list[int], size: int, *, rest: list[int] | Non
     return [int(sample) for sample in samples]
 
 
-def symmetric(variance: Fraction) -> tuple[list[int], Table]:
+def symmetric(variance: Fraction) -> tuple[list[int], InversionTable]:
     far = tails(variance, both_sides=True)
     thresholds = [*reversed(far), *(UNITS - each for each in far)]
-    return thresholds, Table(thresholds, first=-len(far))
+    return thresholds, InversionTable(thresholds, first=-len(far))
 
 
 # --- tables --------------------------------------------------------------------------------------------
@@ -103,34 +105,34 @@ def test_a_block_in_which_every_sample_reads_on() -> None:
 
 
 def test_a_threshold_on_the_edge_of_a_bucket() -> None:
-    table = Table([1 << 127], first=0)
+    table = InversionTable([1 << 127], first=0)
 
     assert drawn(table, [0, (1 << 127) - 1, 1 << 127, UNITS - 1], 2, rest=[]) == [0, 0, 1, 1]
 
 
 def test_the_least_number_of_a_guide_is_no_sample() -> None:
     """It marks what is open, so a law that has this value needs a wider type."""
-    table = Table([1 << 127], first=-128)
+    table = InversionTable([1 << 127], first=-128)
 
     assert drawn(table, [0, UNITS - 1], 2, rest=[]) == [-128, -127]
 
 
 def test_equal_thresholds_and_equal_upper_halves() -> None:
-    table = Table([5, 7, 7, (1 << 64) + 3], first=-1)
+    table = InversionTable([5, 7, 7, (1 << 64) + 3], first=-1)
     uniforms = [0, 4, 5, 6, 7, (1 << 64) - 1, 1 << 64, (1 << 64) + 2, (1 << 64) + 3, 1 << 100]
 
     assert drawn(table, uniforms, 2) == [-1, -1, 0, 0, 2, 2, 2, 2, 3, 3]
 
 
 def test_a_law_of_one_value() -> None:
-    assert drawn(Table([], first=-3), [0, UNITS - 1], 2, rest=[]) == [-3, -3]
+    assert drawn(InversionTable([], first=-3), [0, UNITS - 1], 2, rest=[]) == [-3, -3]
 
 
 @pytest.mark.parametrize("count", [127, 128, 129, 2047, 2048])
 def test_laws_of_many_values(count: int) -> None:
     """Guides of either type, up to their last value."""
     thresholds = [UNITS // (count + 1) * k + k for k in range(1, count + 1)]
-    table = Table(thresholds, first=0)
+    table = InversionTable(thresholds, first=0)
 
     size = 2 if count < 2048 else 4
     assert drawn(table, thresholds, size) == list(range(1, count + 1))

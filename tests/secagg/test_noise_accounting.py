@@ -33,7 +33,7 @@ from secagg.noise.accounting import (
     tau_equal,
 )
 from secagg.noise.conversion import epsilon, rho_for
-from secagg.noise.goal import Orders
+from secagg.noise.privacy_goal import Orders
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Count, LInf, Part, SumSpec
 

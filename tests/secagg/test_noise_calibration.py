@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from secagg.errors import ParameterError, SpecError
 from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.calibration import calibrate_vector
-from secagg.noise.goal import Goal, Orders
 from secagg.noise.levels import calibrate_counts, calibrate_elements
 from secagg.noise.plan import Plan
+from secagg.noise.privacy_goal import Goal, Orders
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import L2, Count, LInf, SumSpec
 

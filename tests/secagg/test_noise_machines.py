@@ -19,8 +19,8 @@ from secagg import LocalSession, Stage, SumSpec, Table, local_machines
 from secagg.errors import TooFewClients
 from secagg.finder import GraphChoice
 from secagg.noise.calibration import calibrate_vector
-from secagg.noise.goal import Goal
 from secagg.noise.plan import Plan
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.seeded import SeededRandom

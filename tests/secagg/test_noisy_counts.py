@@ -48,7 +48,7 @@ def test_counts_are_summed_exactly_on_their_grid(case: tuple[Encoding, list[list
 def test_noise_below_zero_and_above_the_largest_count_share_what_counts_leave() -> None:
     """Three clients of at most 2, on a grid of halves, reach 12 of 63: 25 are below zero, 26 above 12."""
     code = counts_code(2, size=64, scale=2.0, bits=6, roster=3)
-    decoded = code.decode(np.arange(64, dtype=np.uint8), code.room())
+    decoded = code.decode(np.arange(64, dtype=np.uint8), code.buffer())
     assert sorted(decoded.tolist()) == [number / 2 for number in range(-25, 39)]
     assert decoded[:39].tolist() == [number / 2 for number in range(39)]
 
@@ -60,13 +60,13 @@ def test_numbers_on_both_sides_of_zero_are_decoded_to_the_last_one(bits: int) ->
     total = np.array([number % (1 << bits) for number in numbers], np.uint64)
     held = total.astype(f"<u{next(w for w in (1, 2, 4, 8) if bits <= 8 * w)}")
     kept = held.copy()
-    assert code.decode(held, code.room()).tolist() == numbers
+    assert code.decode(held, code.buffer()).tolist() == numbers
     assert held.tolist() == kept.tolist()
 
 
 def test_counts_that_fill_the_ring_leave_no_room_for_noise() -> None:
     code = counts_code(7, size=2, scale=1.0, bits=3, roster=1)
-    assert code.decode(np.array([7, 0], np.uint8), code.room()).tolist() == [7.0, 0.0]
+    assert code.decode(np.array([7, 0], np.uint8), code.buffer()).tolist() == [7.0, 0.0]
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "i4", "i8", "u8", ">i4"])

@@ -20,7 +20,7 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from sims.records import RunDirectory
 from sims.records.directory import LinesFile

@@ -32,7 +32,7 @@ from secagg.errors import (
 )
 from secagg.local import Stage
 from secagg.noise.accounting import Adjacency, rho_of
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust

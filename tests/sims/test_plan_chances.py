@@ -22,7 +22,7 @@ from protocols.run import Run
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.calibration import calibrate_vector
-from secagg.noise.goal import Goal
+from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.thresholds import Trust

@@ -47,7 +47,7 @@ def fill_words(stream: Stream, words: NDArray[Any]) -> None:
         stream.fill(data[start : start + _READ])
 
 
-class Table:
+class InversionTable:
     """The law of a whole number with finitely many values, all of 16 bits."""
 
     def __init__(self, thresholds: Sequence[int], *, first: int) -> None:
@@ -94,7 +94,7 @@ class TableDraws:
     The room is used again and again, because memory that is new to a process takes longer than a sample.
     """
 
-    def __init__(self, table: Table, stream: Stream, most: int) -> None:
+    def __init__(self, table: InversionTable, stream: Stream, most: int) -> None:
         self._table = table
         self._stream = stream
         self._nothing = np.iinfo(table.guide.dtype).min

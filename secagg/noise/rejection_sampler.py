@@ -39,7 +39,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise.table import PRECISION, UNIFORM_BITS, Stream, Table, exp_minus, fill_words, tails
+from secagg.noise.inversion_sampler import (
+    PRECISION,
+    UNIFORM_BITS,
+    InversionTable,
+    Stream,
+    exp_minus,
+    fill_words,
+    tails,
+)
 
 _STEPS: Final = 64  # widths in a standard deviation, at least
 
@@ -63,7 +71,7 @@ class Hybrid:
         # The largest power of two that is at most 1/64 of the standard deviation.
         self.width_bits = (int(variance / _STEPS**2).bit_length() - 1) // 2
         far = tails(variance / (1 << 2 * self.width_bits), both_sides=False)
-        self.steps = Table([(1 << UNIFORM_BITS) - each for each in far], first=0)
+        self.steps = InversionTable([(1 << UNIFORM_BITS) - each for each in far], first=0)
 
     @property
     def total_variation(self) -> Fraction:
