@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
+from secagg.client_memory import VolatileMemory
 from secagg.errors import ParameterError
 from secagg.expansion import Expander
 from secagg.finder import GraphChoice
-from secagg.memory import VolatileMemory
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
+from protocols.queries import Outcome, Query, Round
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from secagg import Count, LInf, Part, SumSpec
 from secagg.spec import bits_for_cohort
 from sims.runtime import Setting, secure_sum

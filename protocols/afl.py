@@ -26,8 +26,8 @@ from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner
+from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from protocols.weighted_mean import UPDATE, WeightedMean, clipped
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.spec import Count, LInf, Part, SumSpec, bits_for_cohort

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget
+from protocols.queries import Query, QueryDecoder, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Query, QueryDecoder, Round
 from secagg.errors import ParameterError, SpecError
 from secagg.noise.accounting import sum_rho
 from secagg.spec import SumSpec, Table

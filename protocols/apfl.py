@@ -16,8 +16,8 @@ from protocols import checks
 from protocols.algorithm import TrainingClient
 from protocols.checks import parameter
 from protocols.learner import Learner
+from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Query
 from protocols.weighted_mean import AveragingAlgorithm, Update
 
 _SHRINKING: Final = 0.02  # keeps alpha from growing without a reason, as in released code

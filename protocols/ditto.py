@@ -17,9 +17,9 @@ from protocols.checks import parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
+from protocols.queries import Fact, Outcome, Query, Round
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Fact, Outcome, Query, Round
 from protocols.weighted_mean import AveragingAlgorithm, Update, share_of
 from secagg.errors import ParameterError
 from secagg.spec import MAX_TIMES

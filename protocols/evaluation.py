@@ -19,8 +19,8 @@ from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Su
 from protocols.histogram_quantiles import one_hot, read_percentile
 from protocols.learner import Learner, Score
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
+from protocols.queries import Fact, Outcome, Query, Round, Steps
 from protocols.serialisation import Vector
-from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
 from secagg.errors import ParameterError, SumFailed
 from secagg.noise.levels import calibrate_counts, calibrate_elements
 from secagg.spec import Count, LInf, Part, SumSpec, Table, bits_for_cohort

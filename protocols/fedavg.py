@@ -19,8 +19,8 @@ from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.learner import Learner, Steering
+from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from protocols.weighted_mean import AveragingAlgorithm, Update
 
 

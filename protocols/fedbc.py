@@ -25,8 +25,8 @@ from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
+from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal
 from secagg.spec import L2, LInf, Part, SumSpec

@@ -32,9 +32,9 @@ from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, NoisyInfluence
 from protocols.learner import Learner, Steering
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
+from protocols.queries import Fact, Outcome, Query, Round
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Fact, Outcome, Query, Round
 from protocols.weighted_mean import norm, share_of
 from secagg.errors import ParameterError
 

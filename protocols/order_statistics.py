@@ -26,8 +26,8 @@ from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
 from protocols.checks import parameter
 from protocols.learner import Learner
+from protocols.queries import Fact, Outcome, Query, Round, Steps
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
 from secagg.errors import (
     SERVER,
     CohortChanged,

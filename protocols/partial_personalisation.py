@@ -34,9 +34,9 @@ from protocols.checks import parameter
 from protocols.index_ranges import IndexRanges, parse_index_ranges
 from protocols.influence import GeometricMedian
 from protocols.learner import Learner, Steering
+from protocols.queries import Fact, Outcome, Query, Round
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Fact, Outcome, Query, Round
 from protocols.weighted_mean import AveragingAlgorithm, WeightedMean, share_of
 from secagg.errors import ParameterError
 from secagg.spec import MAX_TIMES

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm, ClientRound
 from protocols.learner import Learner
+from protocols.queries import RoundInfo
 from protocols.serialisation import Vector, is_finite, pack, unpack
-from protocols.vocabulary import RoundInfo
 from secagg.errors import SERVER, MalformedMessage
 from secagg.thresholds import Trust
 

@@ -15,8 +15,8 @@ from protocols.algorithm import TrainingClient
 from protocols.checks import parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, Steering
+from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Query
 from protocols.weighted_mean import AveragingAlgorithm, Update
 
 

@@ -22,9 +22,9 @@ from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
+from protocols.queries import Fact, Outcome, Query, Round, Steps
 from protocols.robust_aggregation import GROUP, Aggregation, AggregationResult, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Fact, Outcome, Query, Round, Steps
 from protocols.weighted_mean import WeightedMean, share_of
 from secagg.errors import ParameterError
 from secagg.spec import SumSpec

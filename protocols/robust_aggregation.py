@@ -20,8 +20,8 @@ from protocols import checks
 from protocols.algorithm import Sum
 from protocols.influence import Influence
 from protocols.median_iteration import PlainStepping, Stepping, fast_stepping
+from protocols.queries import Query, Steps
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Query, Steps
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.spec import MAX_TIMES, Part, SumSpec, Values
 

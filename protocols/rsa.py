@@ -35,8 +35,8 @@ from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
+from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import Count, Part, SumSpec, Total, bits_for_cohort

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from protocols.algorithm import Algorithm
+from protocols.queries import Fact, Outcome, Query, Round, RoundInfo, run_round
 from protocols.serialisation import Vector, pack, unpack
-from protocols.vocabulary import Fact, Outcome, Query, Round, RoundInfo, run_round
 from secagg.errors import ParameterError, SumFailed
 from secagg.spec import Total
 

@@ -21,8 +21,8 @@ from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
+from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from protocols.weighted_mean import WeightedMean, clipped, norm
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.spec import L2, Part, SumSpec

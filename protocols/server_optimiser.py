@@ -35,8 +35,8 @@ from protocols.checks import BITS_MEANING, CAP_MEANING, parameter, shown
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget
+from protocols.queries import Outcome, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Round
 from secagg.errors import ParameterError
 
 _ADAPTIVE: Final = ("rate", "beta1", "beta2", "epsilon", "corrected")

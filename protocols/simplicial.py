@@ -21,9 +21,9 @@ from protocols.checks import CAP_MEANING, parameter
 from protocols.histogram_quantiles import tail_size
 from protocols.learner import Learner
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
+from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.superquantile import WHOLE_COHORT, LossTail, TailRule, TailThreshold
-from protocols.vocabulary import Fact, Outcome, Query, Round
 from protocols.weighted_mean import clipped
 from secagg.errors import ParameterError
 from secagg.noise.calibration import calibrate_vector

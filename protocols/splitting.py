@@ -60,6 +60,7 @@ from protocols.algorithm import Algorithm, ClientRound, Sum
 from protocols.anderson import Anderson
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
+from protocols.queries import LARGEST, Fact, Outcome, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting_acceleration import ASKED, GRAM, KNOWN, LOST, AndersonWindow, GramRow, completed
 from protocols.splitting_clients import (
@@ -73,7 +74,6 @@ from protocols.splitting_clients import (
     leaning,
 )
 from protocols.splitting_scheme import ProximalSteps, SplittingScheme, StepSizes
-from protocols.vocabulary import LARGEST, Fact, Outcome, Round
 from protocols.weighted_mean import WEIGHT, WeightedMean
 from secagg.spec import SumSpec, Total
 

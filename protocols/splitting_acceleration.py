@@ -39,8 +39,8 @@ from typing import Final
 import numpy as np
 
 from protocols.anderson import Anderson, AndersonSafeguard, combined
+from protocols.queries import LARGEST
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import LARGEST
 from secagg.errors import ParameterError
 from secagg.spec import LInf, Part
 

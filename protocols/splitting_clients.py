@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import ClientRound
 from protocols.anderson import combined
 from protocols.learner import Learner
+from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting_acceleration import GRAM, GramRow
 from protocols.splitting_scheme import SplittingScheme
-from protocols.vocabulary import Query
 from protocols.weighted_mean import WeightedMean, clipped
 from secagg.errors import SERVER, MalformedMessage
 

@@ -20,8 +20,8 @@ from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum
 from protocols.checks import CAP_MEANING, parameter
 from protocols.privacy_budget import PrivacyBudget
+from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.plan import Plan

@@ -7,10 +7,10 @@ client insists on, `preflight` whether it can work. `calibrate_vector`, `calibra
 """
 
 from secagg.client import Answer, ClientMachine
+from secagg.client_memory import Memory, VolatileMemory
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import LocalSession, Stage, local_machines
-from secagg.memory import Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency, sum_rho
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.levels import calibrate_counts, calibrate_elements

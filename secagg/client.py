@@ -21,6 +21,7 @@ from secagg import errors, events, refusals
 from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.budget import check_priced
+from secagg.client_memory import AnswerEntry, Memory
 from secagg.cohort import CohortView, invitation_digest, pack_neighbours
 from secagg.errors import SERVER
 from secagg.events import ClientStep
@@ -29,7 +30,6 @@ from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.introduction import Introduction, fewest_contributors
 from secagg.keys import Identity, OneTime
 from secagg.masking import put_on
-from secagg.memory import AnswerEntry, Memory
 from secagg.policy import Policy
 from secagg.question import Question, content_digest, query_digest
 from secagg.records import Advert, Format, parse_signatures

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from secagg.bitmap import PositionSet
 from secagg.budget import Budget
+from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.errors import (
     SERVER,
     CohortChanged,
@@ -22,7 +23,6 @@ from secagg.errors import (
     StateError,
     TooManySums,
 )
-from secagg.memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.messages import MAX_ROUND, Query
 from secagg.question import content_digest
 from secagg.spec import Table

@@ -1,7 +1,7 @@
 """Hooks: what a caller may replace in a machine, or observe of it. The defaults are the real protocol.
 
 Randomness is an argument, so that a test vector or a simulation under a seed needs no subclass. A machine
-with a seeded hook protects nothing: `secagg.seeded` makes such hooks.
+with a seeded hook protects nothing: `secagg.insecure_seeds` makes such hooks.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from numpy.typing import ArrayLike
 
 from secagg.client import ClientMachine
+from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import InputError, ParameterError, PeerError, StateError
 from secagg.events import (
     Asked,
@@ -30,7 +31,6 @@ from secagg.expansion import Expander
 from secagg.hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHooks
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
-from secagg.memory import Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams
 from secagg.policy import Policy

@@ -11,11 +11,11 @@ from collections.abc import Set as AbstractSet
 
 from secagg import errors as e
 from secagg.budget import sum_charge
+from secagg.client_memory import Memory
 from secagg.cohort import CohortView
 from secagg.errors import SERVER
 from secagg.finder import few_corrupt_neighbours, stays_connected
 from secagg.keys import check_public_key, verify
-from secagg.memory import Memory
 from secagg.messages import Invitation
 from secagg.policy import Policy
 from secagg.records import Advert, Parcel

@@ -18,8 +18,8 @@ from typing import Final
 
 from secagg import errors, events, stage_checks
 from secagg import messages as m
-from secagg.admission import Admission, Attendance
 from secagg.bitmap import PositionSet
+from secagg.client_admission import Admission, Attendance
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.expansion import Expander, OneProcess

@@ -20,9 +20,9 @@ import trio
 import protocols.algorithm
 import protocols.learner
 import protocols.participant
+import protocols.queries
 import protocols.run
 import protocols.serialisation
-import protocols.vocabulary
 import secagg
 import secagg.net
 import sims.runtime
@@ -34,7 +34,7 @@ PROTOCOLS: Final = {
     protocols.participant: ("Participant",),
     protocols.serialisation: ("as_vector", "pack", "unpack"),
     protocols.run: ("RoundReport", "Run", "SumChannel"),
-    protocols.vocabulary: ("Outcome", "Query", "RoundInfo", "run_round"),
+    protocols.queries: ("Outcome", "Query", "RoundInfo", "run_round"),
 }
 # Shapes of arguments, and what other names return or make: their examples are there.
 ELSEWHERE: Final = frozenset(

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.insecure_seeds import SeededRandom
 from secagg.masks import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.seeded import SeededRandom
 
 SIZE: Final = 100_000
 _SHOWN: Final = 64

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from secagg.insecure_seeds import seeded_registry
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
 from secagg.registry import Registry
-from secagg.seeded import seeded_registry
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.thresholds import Trust
 

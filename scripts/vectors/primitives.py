@@ -21,6 +21,7 @@ from secagg.codec import encode_fields
 from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.encoding import Encoding
 from secagg.hashing import digest, framed
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import (
     Agreement,
     EnvelopeCipher,
@@ -35,7 +36,6 @@ from secagg.keys import (
 from secagg.masks import KeyStream, add_mask
 from secagg.question import content_digest, query_digest
 from secagg.records import Advert
-from secagg.seeded import SeededRandom
 from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.thresholds import Trust
 

@@ -12,7 +12,7 @@ from scripts.vectors.server_refusals import SEED, TABLE, Book, Play
 from secagg import messages as m
 from secagg.bitmap import pack_positions
 from secagg.client import ClientMachine
-from secagg.memory import VolatileMemory
+from secagg.client_memory import VolatileMemory
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.shamir import SHARE_BYTES

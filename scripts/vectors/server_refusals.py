@@ -13,13 +13,13 @@ import numpy as np
 from scripts.vectors.describe import chained, describe_registry, describe_table
 from secagg import messages as m
 from secagg.client import ClientMachine
+from secagg.client_memory import VolatileMemory
 from secagg.cohort import invitation_digest
 from secagg.events import Asked
-from secagg.memory import VolatileMemory
+from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.records import Advert, Format, parse_advert
-from secagg.seeded import seeded_identity, seeded_registry
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Part, Residue, SumSpec, Table
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer

@@ -8,13 +8,13 @@ from typing import Any
 from scripts.vectors.describe import describe_policy, describe_registry, describe_table
 from scripts.vectors.plays import SEED, Play
 from scripts.vectors.recording_client import RecordingClient, arrays, unmasked_total
+from secagg.client_memory import VolatileMemory
 from secagg.events import Asked, Outgoing, ServerStep, SumReleased
 from secagg.hashing import digest
-from secagg.memory import VolatileMemory
+from secagg.insecure_seeds import seeded_identity
 from secagg.messages import decode
 from secagg.params import SessionParams
 from secagg.question import Question
-from secagg.seeded import seeded_identity
 from secagg.shamir import SHARE_BYTES
 from secagg.spec import Total
 from secagg.testing.seeded import InsecureSeededServer

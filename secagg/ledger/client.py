@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from secagg.budget import Budget, Spend
+from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
 from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.ledger import Ledger
-from secagg.memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.noise.accounting import Adjacency
 
 

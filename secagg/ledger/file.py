@@ -31,7 +31,7 @@ from typing import Any, Final
 from secagg.errors import DamagedLedger, LedgerError, NewerLedger
 from secagg.hashing import digest
 from secagg.ledger.chain import START, Body, Head, Row, body_of, text_of
-from secagg.ledger.place import Place, check_one_name, check_usable, draft_path, index_path, log_path
+from secagg.ledger.file_path import Place, check_one_name, check_usable, draft_path, index_path, log_path
 from secagg.ledger.seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1

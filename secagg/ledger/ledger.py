@@ -11,7 +11,7 @@ from secagg.budget import Spend
 from secagg.errors import DamagedLedger, ForeignLedger, NewerLedger
 from secagg.ledger.chain import Body, Head, Owner, Role, Row
 from secagg.ledger.file import READING, READING_AT_REST, LedgerFile, create_file
-from secagg.ledger.place import one_path, resting
+from secagg.ledger.file_path import one_path, resting
 from secagg.noise.accounting import Adjacency
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from secagg.errors import DamagedLedger, LedgerError
 from secagg.hashing import DIGEST_BYTES, digest
 from secagg.ledger.chain import Head
-from secagg.ledger.place import Place
+from secagg.ledger.file_path import Place
 
 _ROWS_BYTES: Final = 8
 _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES

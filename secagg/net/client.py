@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike
 from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
+from secagg.client_memory import Memory
 from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError
 from secagg.events import Asked, ClientEvent
 from secagg.keys import Identity
-from secagg.memory import Memory
 from secagg.net import events as net_events
 from secagg.net.authentication import ServerConnector, backoff
 from secagg.net.concurrency import RunFunction, background_nursery, in_thread

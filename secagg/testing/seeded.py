@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from secagg.client import ClientMachine
-from secagg.seeded import insecure_client_hooks, insecure_server_hooks
+from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
 from secagg.server import ServerMachine
 
 

@@ -10,11 +10,11 @@ from typing import Final
 import trio
 
 from secagg.client import ClientMachine
+from secagg.client_memory import VolatileMemory
 from secagg.errors import InputError, LedgerError, MissingLedger, SecaggError
 from secagg.events import Asked, Joined, SessionOver
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger
-from secagg.memory import VolatileMemory
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.events import ClientNetworkEvent

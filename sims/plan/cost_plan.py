@@ -15,8 +15,8 @@ from typing import Any, Final, assert_never
 import numpy as np
 
 from protocols.algorithm import AnyAlgorithm, Sum
+from protocols.queries import RoundInfo, encode_query
 from protocols.serialisation import Vector, as_vector, vectors_of
-from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
 from secagg.messages import MAX_SUMS

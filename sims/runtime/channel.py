@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.vocabulary import Query, RoundInfo, UnacknowledgedAnswer, encode_query
+from protocols.queries import Query, RoundInfo, UnacknowledgedAnswer, encode_query
 from secagg.budget import Spend
+from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Stage
-from secagg.memory import AnswerEntry
 from secagg.spec import Table, Total
 from sims.records.sums import (
     SET_UP,

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols.participant import Participant
+from protocols.queries import Query
 from protocols.serialisation import RecordError
-from protocols.vocabulary import Query
 from secagg.budget import Spend
+from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.hashing import DIGEST_BYTES
-from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import Adjacency
 from secagg.spec import Count
 

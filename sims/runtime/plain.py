@@ -17,19 +17,19 @@ from protocols.learner import Learner
 from secagg import refusals
 from secagg.bitmap import PositionSet
 from secagg.budget import check_priced, sum_charge
+from secagg.client_memory import AnswerEntry
 from secagg.encoding import Encoding
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.groups import Agenda, GroupBook
 from secagg.hashing import digest
+from secagg.insecure_seeds import insecure_rounding
 from secagg.local import Stage
 from secagg.masks import SEED_BYTES, KeyStream
-from secagg.memory import AnswerEntry
 from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
 from secagg.question import content_digest
 from secagg.ring import Residues
-from secagg.seeded import insecure_rounding
 from secagg.spec import SumSpec, Total
 from secagg.thresholds import Trust
 from secagg.topology import plan

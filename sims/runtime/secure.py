@@ -10,10 +10,10 @@ from protocols.learner import Learner
 from secagg.client import ClientMachine
 from secagg.errors import PeerError
 from secagg.events import SessionReady
+from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.local import LocalSession, local_machines
 from secagg.messages import MaskedInput, Reveal, message_type
-from secagg.seeded import seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Total
 from sims.records.sums import Refusal, SessionGraph, SumStats

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 from protocols.run import SumChannel
 from secagg.budget import Spend
+from secagg.client_memory import AnswerEntry
 from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
-from secagg.memory import AnswerEntry
 from secagg.policy import Policy
 from secagg.spec import Table, Total
 from secagg.thresholds import Trust

@@ -17,9 +17,9 @@ from secagg import ring
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError
 from secagg.hooks import ClientHooks, ServerHooks, Transform
+from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
 from secagg.question import Question
 from secagg.ring import Residues
-from secagg.seeded import insecure_client_hooks, insecure_server_hooks
 from secagg.spec import L2, Count, LInf, Part, Residue
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm, ModelState
 from protocols.evaluation import ERRORS, ErrorHistogram, Evaluation, EvaluationMetrics
+from protocols.queries import Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Query, RoundInfo
 from secagg.errors import ParameterError
 from secagg.spec import Total
 from sims.runtime import ObservedChannel

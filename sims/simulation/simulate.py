@@ -13,8 +13,8 @@ from fl.device import one_thread
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
+from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
-from secagg.memory import AnswerEntry
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, Side
 from sims.records.run_paths import CANARIES, CLIENTS, SPEND

@@ -21,10 +21,10 @@ from trio.testing import MockClock
 
 from secagg import messages as m
 from secagg.client import ClientMachine
+from secagg.client_memory import VolatileMemory
 from secagg.errors import SERVER
 from secagg.events import Asked
 from secagg.keys import Identity
-from secagg.memory import VolatileMemory
 from secagg.net import connection as packets
 from secagg.net.client import Client, open_client
 from secagg.net.concurrency import inline

@@ -23,8 +23,8 @@ from secagg.errors import (
     WrongTable,
     WrongTrust,
 )
+from secagg.insecure_seeds import seeded_registry
 from secagg.registry import Registry
-from secagg.seeded import seeded_registry
 from secagg.thresholds import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum
 from tests.attacks.attackers.colluder import Colluder, set_up_with

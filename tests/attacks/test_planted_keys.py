@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from secagg import keys, masking, refusals
-from secagg.admission import Admission
+from secagg.client_admission import Admission
 from secagg.errors import BadKey, BadSignature, TooFewClients, UnknownPeer
 from secagg.events import Excluded
 from secagg.hashing import framed

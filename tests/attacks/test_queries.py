@@ -9,6 +9,7 @@ import pytest
 
 from secagg import refusals
 from secagg.budget import Budget
+from secagg.client_memory import VolatileMemory
 from secagg.errors import (
     GroupChanged,
     GroupReopened,
@@ -20,7 +21,6 @@ from secagg.errors import (
 )
 from secagg.groups import GroupBook
 from secagg.ledger import ClientLedger
-from secagg.memory import VolatileMemory
 from secagg.thresholds import Trust
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.differencing import (

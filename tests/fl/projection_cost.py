@@ -24,9 +24,9 @@ from fl.training import Training
 from protocols.fedavg import OwnModel
 from protocols.learner import PenaltyTerm, Steering
 from protocols.lpproj import LpProj1
+from protocols.queries import Query, run_round
 from protocols.serialisation import as_vector
 from protocols.subspace import Subspace
-from protocols.vocabulary import Query, run_round
 from secagg.spec import Total
 
 BATCH, SIZE, STEPS, REPEATS = 64, 1000, 10, 7

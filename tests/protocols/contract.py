@@ -27,6 +27,7 @@ from protocols.privacy_budget import HistogramBudget, PublicStepBudget
 from protocols.qffl import QFFL
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import Quantised
+from protocols.queries import Query, RoundInfo, encode_query
 from protocols.rfa import RFA, RFA1
 from protocols.rsa import RSA
 from protocols.run import RoundReport, Run
@@ -37,7 +38,6 @@ from protocols.simplicial import SimplicialFL
 from protocols.sketched_sgd import SketchedSGD
 from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
-from protocols.vocabulary import Query, RoundInfo, encode_query
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.spec import Total

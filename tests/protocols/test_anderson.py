@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from protocols.anderson import Anderson, AndersonSafeguard, combined, gram_of
+from protocols.queries import RoundInfo, encode_query
 from protocols.run import Run
 from protocols.serialisation import as_vector
 from protocols.splitting import Splitting
 from protocols.splitting_acceleration import GRAM, GramRow
 from protocols.splitting_clients import AcceleratedSplit
-from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.thresholds import Trust

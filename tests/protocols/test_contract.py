@@ -22,9 +22,9 @@ from protocols.catalogue import CATALOGUE, find, register
 from protocols.catalogue_entry import CatalogueEntry
 from protocols.learner import Learner
 from protocols.participant import Participant
+from protocols.queries import LARGEST, Query, RoundInfo, encode_query, run_round
 from protocols.run import Run
 from protocols.serialisation import pack
-from protocols.vocabulary import LARGEST, Query, RoundInfo, encode_query, run_round
 from secagg.encoding import Encoding
 from secagg.errors import LocalError, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage

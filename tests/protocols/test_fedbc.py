@@ -16,9 +16,9 @@ from protocols.fedavg import FedAvg
 from protocols.fedbc import ConstraintState, FedBC, PerFedBC, fedbc_as_released
 from protocols.learner import Learner
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import Outcome, run_round
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector, as_vector, pack, unpack
-from protocols.vocabulary import Outcome, run_round
 from secagg.errors import CorruptTotal, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total

@@ -12,10 +12,10 @@ from protocols.fedavg import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import LARGEST, RoundInfo, encode_query
 from protocols.rsa import SIGNED_COUNTS
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import LARGEST, RoundInfo, encode_query
 from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage

@@ -22,8 +22,8 @@ from protocols.robust_aggregation import Aggregation, Layer
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg import Goal, NoiseAssumptions, sum_rho
+from secagg.client_memory import VolatileMemory
 from secagg.errors import ParameterError
-from secagg.memory import VolatileMemory
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 CLIENTS, STEPS, ROUNDS = 6, 2, 3

@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 from protocols.order_statistics import Below, Inside, MedianByCounts, OrderStatistics, TrimmedMean
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import RoundInfo, encode_query
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
-from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import CohortChanged, CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS

@@ -13,11 +13,11 @@ from protocols.partial_personalisation import FedAlt, FedSim, OwnPart, Partial, 
 from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import RoundInfo, encode_query
 from protocols.robust_aggregation import Residuals
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector, pack
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
-from protocols.vocabulary import RoundInfo, encode_query
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.noise.privacy_goal import Goal

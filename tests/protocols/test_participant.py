@@ -21,11 +21,11 @@ from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner, steered_step
 from protocols.quantised import Remainder
+from protocols.queries import LARGEST, Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer, encode_query
 from protocols.scaffold import ControlVariate
 from protocols.serialisation import RecordError, Vector, as_vector, pack
 from protocols.sketched_sgd import UnsentUpdate
 from protocols.splitting_clients import SplittingMemory
-from protocols.vocabulary import LARGEST, Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer, encode_query
 from protocols.weighted_mean import Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, SpecError
 from secagg.noise.privacy_goal import Goal

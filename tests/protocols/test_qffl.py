@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from protocols.fedavg import FedAvg
 from protocols.qffl import QFFL, STIFFNESS
+from protocols.queries import Outcome
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome
 from protocols.weighted_mean import UPDATE, Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import LInf, Total

@@ -10,11 +10,11 @@ import pytest
 
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import Outcome, RoundInfo, encode_query
 from protocols.rfa import RFA, RFA1, Mean
 from protocols.robust_aggregation import Residuals, StopReason
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
-from protocols.vocabulary import Outcome, RoundInfo, encode_query
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.spec import Total

@@ -10,9 +10,9 @@ import pytest
 from protocols.fedavg import OwnModel
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import LARGEST, RoundInfo, encode_query
 from protocols.rsa import RSA, SIGNED_COUNTS
 from protocols.serialisation import as_vector
-from protocols.vocabulary import LARGEST, RoundInfo, encode_query
 from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.spec import Total

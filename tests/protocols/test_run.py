@@ -13,9 +13,9 @@ from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import Outcome, Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import RecordError, as_vector
-from protocols.vocabulary import Outcome, Query, RoundInfo
 from protocols.weighted_mean import Update
 from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.local import Stage

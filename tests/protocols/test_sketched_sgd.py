@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import LEAST_WEIGHT
+from protocols.queries import LARGEST
 from protocols.serialisation import Vector, as_vector, pack
 from protocols.sketched_sgd import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, UnsentUpdate, heaviest
-from protocols.vocabulary import LARGEST
 from protocols.weighted_mean import WEIGHT
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage

@@ -10,12 +10,12 @@ import pytest
 from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import RoundInfo, encode_query
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting import Splitting
 from protocols.splitting_clients import AtPoint, Split, SplitClient
 from protocols.splitting_scheme import ProximalLearner, ProximalSteps, StepSizes
-from protocols.vocabulary import RoundInfo, encode_query
 from protocols.weighted_mean import clipped
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage

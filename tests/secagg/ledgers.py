@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+from secagg.client_memory import AnswerEntry, SumFacts
 from secagg.ledger import ClientLedger
-from secagg.memory import AnswerEntry, SumFacts
 from secagg.noise.accounting import Adjacency
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import L2, Count, Part, Residue, SumSpec

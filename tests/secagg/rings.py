@@ -15,9 +15,9 @@ from secagg import messages as m
 from secagg.errors import CohortChanged, ParameterError, SumFailed, TooFewClients
 from secagg.events import SumReleased
 from secagg.finder import RingParameters, least_connected, ring_parameters
+from secagg.insecure_seeds import SeededRandom
 from secagg.local import Absent, Stage
 from secagg.records import Format, parse_neighbours
-from secagg.seeded import SeededRandom
 from secagg.server import NONCE_BYTES
 from secagg.spec import SumSpec, Table
 from secagg.testing import wire as schedules

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
-from secagg.seeded import SeededRandom
+from secagg.insecure_seeds import SeededRandom
 from secagg.topology import CompleteGraph, Graph, RingGraph
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from secagg.bitmap import PositionSet
 from secagg.budget import Budget
+from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import GroupChanged, GroupReopened, TooManySums
 from secagg.groups import GroupBook
-from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.spec import Count, Part, SumSpec, Table
 
 PART = Part(name="x", size=1, bits=8, bound=Count(1))

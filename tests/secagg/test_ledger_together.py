@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from secagg import messages as m
 from secagg.budget import Budget, Spend, sum_charge
 from secagg.client import ClientMachine
+from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import (
     BudgetExceeded,
     DamagedLedger,
@@ -34,7 +35,6 @@ from secagg.errors import (
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, read_ledger
 from secagg.ledger.seal import seal_path
-from secagg.memory import Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency, rho_of
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.question import content_digest, query_digest
@@ -245,7 +245,7 @@ import sys
 from secagg.budget import Budget
 from secagg.errors import BudgetExceeded
 from secagg.ledger import ClientLedger
-from secagg.memory import AnswerEntry
+from secagg.client_memory import AnswerEntry
 
 path, name = sys.argv[1:]
 with ClientLedger.open(path, member=5) as ledger:

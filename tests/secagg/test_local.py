@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from secagg import messages as m
 from secagg.budget import Budget
 from secagg.client import ClientMachine
+from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import (
     SERVER,
     BudgetExceeded,
@@ -43,14 +44,13 @@ from secagg.events import (
     SumReleased,
 )
 from secagg.hooks import ClientHooks, ServerHooks
+from secagg.insecure_seeds import SeededRandom, seeded_identity
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
-from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.noise.accounting import rho_of
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.seeded import SeededRandom, seeded_identity
 from secagg.server import ServerMachine
 from secagg.spec import Count, LInf, Part, SumSpec, Table
 from secagg.thresholds import Trust

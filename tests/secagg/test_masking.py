@@ -11,6 +11,7 @@ import pytest
 
 from secagg.bitmap import PositionSet
 from secagg.cohort import Cohort, Neighbourhood
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, hkdf, pair_info, public_key, self_mask_seed
 from secagg.masking import SelfMask, masks_with, own_mask, put_on, take_off
 from secagg.masks import add_mask, subtract_mask
@@ -18,7 +19,6 @@ from secagg.messages import Query
 from secagg.question import Question
 from secagg.records import Advert
 from secagg.ring import Residues
-from secagg.seeded import SeededRandom
 from secagg.spec import Part, Residue, SumSpec
 
 IDS = (2, 3, 7, 11, 500)

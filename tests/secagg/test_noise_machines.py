@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from secagg import LocalSession, Stage, SumSpec, Table, local_machines
 from secagg.errors import TooFewClients
 from secagg.finder import GraphChoice
+from secagg.insecure_seeds import SeededRandom
 from secagg.noise.calibration import calibrate_vector
 from secagg.noise.plan import Plan
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.seeded import SeededRandom
 from secagg.thresholds import Trust
 
 KIND, PART = "step", "update"

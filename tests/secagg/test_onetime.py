@@ -8,9 +8,9 @@ import pickle
 import pytest
 
 from secagg.encoding import Encoding
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, OneTime
 from secagg.masks import KeyStream
-from secagg.seeded import SeededRandom
 from secagg.spec import Count, Part, SumSpec
 from secagg.thresholds import Trust
 from secagg.vault import Vault

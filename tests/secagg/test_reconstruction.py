@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from secagg import shamir
 from secagg.errors import CorruptDealer
-from secagg.seeded import SeededRandom
+from secagg.insecure_seeds import SeededRandom
 from secagg.tally import Reconstruction
 
 SECRET = b"\x2a" * 32

@@ -9,9 +9,9 @@ import pytest
 from secagg.codec import encode_fields
 from secagg.errors import ExpiredRegistry, ParameterError, WrongRegistry
 from secagg.hashing import digest
+from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.registry import MAX_EXPIRES, MAX_ID, Registry, SignedRegistry, check_identity, verify_registry
-from secagg.seeded import seeded_identity
 from secagg.thresholds import Trust
 
 AUTHORITY = seeded_identity(b"authority", 0)

@@ -8,9 +8,9 @@ import pytest
 
 from secagg import messages as m
 from secagg.client import ClientMachine
+from secagg.client_memory import VolatileMemory
 from secagg.errors import BadShare, CorruptDealer, MalformedMessage, OutOfOrder, PeerError, Unrecoverable
 from secagg.events import EnvelopeLost, Excluded, SumReleased, WrongShares
-from secagg.memory import VolatileMemory
 from secagg.shamir import PRIME, SHARE_BYTES
 from tests.attacks.attackers.bad_clients import ForgingDealer, LyingHolder, ScatteringDealer, UnreadableDealer
 from tests.secagg.rings import HALF, SMALL, THRESHOLD, RingSession, neighbourhoods

@@ -14,12 +14,12 @@ from secagg.encoding import Encoding
 from secagg.errors import SecaggError
 from secagg.events import Asked, ClientStep, Outgoing, ServerStep
 from secagg.expansion import OneProcess
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, Identity
 from secagg.local import LocalSession, local_machines
 from secagg.masks import KeyStream
 from secagg.params import SessionParams
 from secagg.records import Parcel
-from secagg.seeded import SeededRandom
 from secagg.spec import LInf, Part, SumSpec
 from secagg.tally import Reconstruction, Tally
 from secagg.thresholds import Trust

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from secagg.local import LocalSession, local_machines
-from secagg.memory import VolatileMemory
-from secagg.params import SessionParams
-from secagg.policy import Policy
-from secagg.seeded import (
+from secagg.client_memory import VolatileMemory
+from secagg.insecure_seeds import (
     SeededRandom,
     insecure_client_hooks,
     insecure_rounding,
@@ -16,6 +13,9 @@ from secagg.seeded import (
     seeded_identity,
     seeded_registry,
 )
+from secagg.local import LocalSession, local_machines
+from secagg.params import SessionParams
+from secagg.policy import Policy
 from secagg.spec import LInf, Part, SumSpec, Table
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.thresholds import Trust

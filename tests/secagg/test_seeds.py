@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from secagg.hashing import digest
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, envelope_info, mask_context, pair_info, public_key, self_mask_seed
-from secagg.seeded import SeededRandom
 from tests.secagg.chance import coin_slack
 
 SESSIONS, SUMS, CLIENTS = 4, 4, 6

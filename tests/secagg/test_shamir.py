@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import shamir
-from secagg.seeded import SeededRandom
+from secagg.insecure_seeds import SeededRandom
 from secagg.shamir import PRIME, SECRET_BYTES, SHARE_BYTES, correct_errors, interpolate, lagrange_weights
 
 SECRETS = st.one_of(

@@ -28,9 +28,9 @@ from hypothesis.stateful import (
 
 from secagg import messages as m
 from secagg.client import ClientMachine
+from secagg.client_memory import VolatileMemory
 from secagg.errors import SERVER, Departed, OutOfOrder, PeerError, StateError, SumFailed, WrongSession
 from secagg.events import Abandoned, Asked, Excluded, Late, SatOut, SumAborted, SumReleased
-from secagg.memory import VolatileMemory
 from secagg.records import Format, parse_neighbours
 from secagg.spec import Part, Residue, SumSpec, Table
 from secagg.testing.wire import Packet

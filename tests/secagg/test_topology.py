@@ -8,8 +8,8 @@ import pytest
 
 from secagg.errors import ParameterError
 from secagg.finder import GraphChoice
+from secagg.insecure_seeds import SeededRandom
 from secagg.params import SessionParams
-from secagg.seeded import SeededRandom
 from secagg.thresholds import Trust
 from secagg.topology import CompleteGraph, GraphPlan, RingGraph, Topology, lay_out, plan
 

@@ -12,10 +12,10 @@ import pytest
 from scripts.vectors.describe import read_policy, read_registry, read_table, unchained
 from secagg import errors
 from secagg.budget import Budget
+from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import OutOfOrder, PeerError
 from secagg.events import Asked, Excluded, ServerEvent
 from secagg.keys import Identity
-from secagg.memory import AnswerEntry, VolatileMemory
 from secagg.server import ServerMachine
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.transitions import ClientState

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg import messages as m
+from secagg.client_memory import Memory, VolatileMemory
 from secagg.encoding import Encoding
 from secagg.errors import PeerError
 from secagg.events import Asked, SessionReady, SumReleased
 from secagg.finder import GraphChoice
 from secagg.hashing import digest
-from secagg.memory import Memory, VolatileMemory
+from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.params import SessionParams
 from secagg.policy import Policy
-from secagg.seeded import seeded_identity, seeded_registry
 from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
 from secagg.testing.wire import Packet, Schedule, faultless

@@ -18,10 +18,10 @@ from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import Outcome, Query, Round, RoundInfo, encode_query
 from protocols.run import Run
 from protocols.scaffold import Scaffold
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Outcome, Query, Round, RoundInfo, encode_query
 from secagg.errors import (
     CohortChanged,
     InputError,

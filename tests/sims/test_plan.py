@@ -11,8 +11,8 @@ import pytest
 
 from protocols.catalogue import CATALOGUE
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import Query, RoundInfo, encode_query
 from protocols.run import Run
-from protocols.vocabulary import Query, RoundInfo, encode_query
 from secagg.messages import MAX_SUMS
 from secagg.params import SessionParams
 from secagg.spec import Total

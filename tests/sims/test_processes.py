@@ -23,9 +23,9 @@ from protocols.fedplus import FedPlus
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.simplicial import SimplicialFL
+from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError
 from secagg.local import Stage
-from secagg.memory import AnswerEntry
 from secagg.thresholds import Trust
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.runtime import DropoutLaw, SessionChannel, Setting, insecure_plain_sum, secure_sum

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from secagg.client_memory import AnswerEntry
 from secagg.errors import GroupReopened
 from secagg.groups import GroupBook
 from secagg.ledger import read_ledger
-from secagg.memory import AnswerEntry
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.runtime.client_state import SimulatedMemory

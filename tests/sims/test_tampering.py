@@ -17,10 +17,10 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
 from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import Query
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from protocols.vocabulary import Query
 from secagg.codes import levels
 from secagg.encoding import Encoding
 from secagg.errors import ParameterError

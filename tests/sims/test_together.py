@@ -18,10 +18,10 @@ from fl.training import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner, Steering
+from protocols.queries import RoundInfo
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.scaffold import Scaffold
-from protocols.vocabulary import RoundInfo
 from protocols.weighted_mean import Update
 from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted

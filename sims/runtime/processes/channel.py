@@ -18,7 +18,7 @@ from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.vocabulary import RoundInfo
+from protocols.queries import RoundInfo
 from secagg.errors import ParameterError
 from secagg.thresholds import Trust
 from sims.runtime.channel import SessionChannel

@@ -22,10 +22,10 @@ from protocols.algorithm import AnyAlgorithm
 from secagg import Identity, Registry, Trust
 from secagg import messages as m
 from secagg.client import ClientMachine
+from secagg.client_memory import AnswerEntry
 from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.local import Stage
-from secagg.memory import AnswerEntry
 from secagg.net.authentication import ServerConnector
 from secagg.net.client import Client
 from secagg.net.concurrency import inline

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.vocabulary import RoundInfo
+from protocols.queries import RoundInfo
+from secagg.client_memory import AnswerEntry
 from secagg.local import Stage
-from secagg.memory import AnswerEntry
 from secagg.net.settings import Address, Patience
 from secagg.policy import Policy
 from secagg.thresholds import Trust

@@ -17,14 +17,14 @@ import trio
 
 from protocols.algorithm import AnyAlgorithm
 from secagg import Identity, Trust
+from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
-from secagg.memory import AnswerEntry
+from secagg.insecure_seeds import seeded_identity
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import make_certificate, server_context
-from secagg.seeded import seeded_identity
 from sims.records.sums import Refusal
 from sims.runtime.processes.client_host import host_clients
 from sims.runtime.processes.messages import (

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from secagg import shamir
 from secagg.cohort import Cohort, invitation_digest
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import EnvelopeCipher, shares_bytes
 from secagg.question import Question
 from secagg.records import Advert, Parcel
-from secagg.seeded import SeededRandom
 from secagg.shamir import SHARE_BYTES
 from secagg.thresholds import Trust
 from secagg.vault import Vault

@@ -8,9 +8,9 @@ which holds the victim's fresh keys.
 
 from __future__ import annotations
 
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import KEY_BYTES
 from secagg.records import Advert
-from secagg.seeded import SeededRandom
 from secagg.vault import Vault
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.siege import Impostor, besiege

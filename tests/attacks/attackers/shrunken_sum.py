@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from secagg.cohort import Cohort
-from secagg.seeded import seeded_identity
+from secagg.insecure_seeds import seeded_identity
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.rig import Rig
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from secagg.seeded import seeded_identity
+from secagg.insecure_seeds import seeded_identity
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.rig import Rig

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, pair_info, public_key
 from secagg.masks import add_mask, subtract_mask
 from secagg.ring import Residues
-from secagg.seeded import SeededRandom
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import set_up_over
 from tests.attacks.attackers.siege import Impostor, besiege

@@ -19,9 +19,10 @@ import numpy as np
 import trio
 from trio.testing import MockClock
 
+from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import SERVER
 from secagg.events import Asked
-from secagg.memory import Memory, VolatileMemory
+from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.net import connection as packets
 from secagg.net.client import Client, open_client
 from secagg.net.concurrency import inline
@@ -30,7 +31,6 @@ from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.policy import Policy
-from secagg.seeded import seeded_identity, seeded_registry
 from secagg.server import ServerMachine
 from secagg.spec import Part, Residue, SumSpec, Table, Total
 from secagg.thresholds import Trust

@@ -12,9 +12,10 @@ import pytest
 import trio
 
 from secagg import messages as m
+from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import SERVER, InputError, LedgerError, ParameterError, StateError, TooManySums
 from secagg.events import Asked
-from secagg.memory import AnswerEntry, VolatileMemory
+from secagg.insecure_seeds import seeded_registry
 from secagg.net import connection as packets
 from secagg.net.authentication import backoff
 from secagg.net.client import Client
@@ -23,7 +24,6 @@ from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server
 from secagg.net.settings import Deadlines, Patience
 from secagg.registry import Registry
-from secagg.seeded import seeded_registry
 from secagg.thresholds import Trust
 from secagg.transitions import ClientState
 from tests.secagg.net.rig import ADDRESS, PART, SEED, Knocker, Network, World, on_network

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x25519
 
 from secagg.errors import KeyFileError
+from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.net.files import read_certificate, read_key, write_certificate, write_key
 from secagg.net.tls import make_certificate, private_pem
-from secagg.seeded import seeded_identity
 
 NOW = 1_800_000_000
 ALICE = seeded_identity(b"keyfiles", 0)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import trio
 
+from secagg.insecure_seeds import seeded_identity
 from secagg.net.concurrency import in_thread
 from secagg.net.event_log import EventLog
 from secagg.net.server import open_server
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context, make_certificate, server_context
-from secagg.seeded import seeded_identity
 from secagg.thresholds import Trust
 from tests.secagg.net.rig import SEED, Diary, World, run_live
 

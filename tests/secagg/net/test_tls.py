@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from secagg.errors import CertificateError, LocalError, ParameterError
+from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.net import tls
 from secagg.net.tls import client_context, make_certificate, peer_key, private_pem, server_context
-from secagg.seeded import seeded_identity
 
 NOW = int(time.time())  # OpenSSL compares with the clock
 DAY = 86400

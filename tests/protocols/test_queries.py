@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.queries import Outcome, Query, QueryDecoder, Round, RoundInfo, encode_query, run_round
 from protocols.serialisation import RecordError, Vector, as_vector, pack, unpack
-from protocols.vocabulary import Outcome, Query, QueryDecoder, Round, RoundInfo, encode_query, run_round
 from secagg.errors import CohortChanged, MalformedMessage, ParameterError, SumFailed, TooFewClients
 from secagg.spec import Total
 

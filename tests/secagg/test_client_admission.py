@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg import messages as m
-from secagg.admission import Admission
+from secagg.client_admission import Admission
 from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.errors import BadKey, BadSignature, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
 from secagg.records import Advert, parse_adverts, parse_neighbours, parse_parcels

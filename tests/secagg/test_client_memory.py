@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from secagg.budget import Budget, Spend
+from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.errors import BudgetExceeded, ParameterError, SessionLive, TooManySums
 from secagg.ledger import ClientLedger
-from secagg.memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.noise.accounting import Adjacency
 
 FREE = Budget()
