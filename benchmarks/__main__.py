@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.options import Benchmark, Flag, Report
 from benchmarks.registry import BENCHMARKS
 from sims.cli import CommandParser, run_command
-from sims.cli.registry import UserError
+from sims.cli.commands import UserError
 
 _PROGRAM = "python -m benchmarks"
 _JSON_HELP = "print JSON instead of tables (default tables)"

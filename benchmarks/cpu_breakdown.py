@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.costs import AROUND, PRIMITIVES, Cost
 from benchmarks.meter import Phase, Place, Recorder, Stopwatch, cpu_seconds
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 _ROUNDS: Final = 3
 

@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 import torch
 
-from fl.batching_policy import AUTO
 from fl.crowd import Crowd
 from fl.data.npz import CLASSES, digits
 from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.models import build
 from fl.samples import Array, Samples
-from fl.training import Training
+from fl.stacking_policy import AUTO
+from fl.training_settings import Training
 from protocols.fedavg import FedAvg
 from protocols.serialisation import Vector
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.sum_setting import PART, SumSetting
-from secagg.encoding import Encoding
-from secagg.masks import SEED_BYTES, KeyStream
-from secagg.noise.codes import walsh_hadamard
+from secagg.input_encoding import Encoding
+from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.spec import SumSpec
+from secagg.noise.noisy_encoding import walsh_hadamard
+from secagg.sum_spec import SumSpec
 
 _TURNS: Final = 5
 _IN_A_ROW: Final = 3

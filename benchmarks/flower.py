@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from benchmarks.memory_growth import MemoryGrowth
 from secagg.errors import LocalError, ParameterError
-from secagg.thresholds import dropouts_allowed
+from secagg.trust_levels import dropouts_allowed
 
 RINGS: Final = 50  # that are drawn before we believe that none keeps enough neighbours alive
 _ROOT: Final = Path(__file__).resolve().parents[1]  # where the package benchmarks is

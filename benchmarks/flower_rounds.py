@@ -27,9 +27,9 @@ import numpy as np
 from benchmarks import flower_app
 from benchmarks.digits_task import RATE, DigitsTask
 from benchmarks.flower import FlowerError
-from fl.batching_policy import AUTO, ONE_BY_ONE
 from fl.data.npz import CLASSES
 from fl.device import one_thread
+from fl.stacking_policy import AUTO, ONE_BY_ONE
 from protocols.run import Run
 from protocols.serialisation import Vector
 from sims.runtime import Setting, insecure_plain_sum

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from secagg import LocalSession, local_machines
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
 from sims.console import OnProgress
 from sims.drill.clients import numbers, plain_sum

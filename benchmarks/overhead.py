@@ -23,7 +23,7 @@ from protocols.run import Run
 from protocols.serialisation import Vector
 from secagg import Trust
 from secagg.errors import LocalError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
 from secagg.topology import GraphPlan, plan
 from sims.console import OnProgress

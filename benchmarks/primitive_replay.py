@@ -28,16 +28,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.costs import Cost
 from benchmarks.patches import Function
-from secagg import bitmap, hashing, keys, masks, messages, records, shamir
-from secagg.encoding import Encoding
-from secagg.ring import Residues
+from secagg import bitmap, hashing, keys, mask_keystream, message_records, messages, shamir
+from secagg.input_encoding import Encoding
+from secagg.residue_ring import Residues
 
 Replay: TypeAlias = Callable[[], object]
 _Block: TypeAlias = tuple[
     memoryview, memoryview, NDArray[Any], Residues
 ]  # zeros, keystream, its words, target
 
-_BLOCK: Final = 1 << 17  # the keystream's, as in secagg.masks
+_BLOCK: Final = 1 << 17  # the keystream's, as in secagg.mask_keystream
 _NONCE: Final = bytes(12)
 
 
@@ -184,11 +184,13 @@ def _encode(
     original: Function,
     encoding: Encoding,
     values: Mapping[str, ArrayLike],
-    _stream: masks.KeyStream,
+    _stream: mask_keystream.KeyStream,
     *,
-    noise: Sequence[masks.KeyStream] = (),
+    noise: Sequence[mask_keystream.KeyStream] = (),
 ) -> Replay:
-    stream, *others = (masks.KeyStream(bytes(masks.SEED_BYTES)) for _ in range(1 + len(noise)))
+    stream, *others = (
+        mask_keystream.KeyStream(bytes(mask_keystream.SEED_BYTES)) for _ in range(1 + len(noise))
+    )
     return partial(original, encoding, values, stream, noise=others)
 
 
@@ -210,21 +212,21 @@ LEAVES: Final = (
     Leaf(Cost.SIGN, keys.Identity, "sign", _sign),
     Leaf(Cost.VERIFY, keys, "verify", _verify),
     Leaf(Cost.HASHING, hashing, "digest", _digest),
-    Leaf(Cost.MASKS, masks, "apply_masks", _masks),
+    Leaf(Cost.MASKS, mask_keystream, "apply_masks", _masks),
     Leaf(Cost.ENCODING, Encoding, "encode", _encode),
     Leaf(Cost.ENCODING, Encoding, "pack", _on_copies),
     Leaf(Cost.ENCODING, Encoding, "unpack", _itself),
     Leaf(Cost.ENCODING, Encoding, "decode", _on_copies),
     Leaf(Cost.CODEC, messages, "decode", _itself),
     Leaf(Cost.CODEC, messages.Message, "encode", _itself),
-    Leaf(Cost.CODEC, records, "parse_advert", _itself),
-    Leaf(Cost.CODEC, records, "parse_adverts", _itself),
-    Leaf(Cost.CODEC, records, "parse_parcels", _itself),
-    Leaf(Cost.CODEC, records, "parse_envelopes", _itself),
-    Leaf(Cost.CODEC, records, "parse_signatures", _itself),
-    Leaf(Cost.CODEC, records, "encode_signatures", _itself),
-    Leaf(Cost.CODEC, records.Advert, "encode", _itself),
-    Leaf(Cost.CODEC, records.Parcel, "encode", _itself),
+    Leaf(Cost.CODEC, message_records, "parse_advert", _itself),
+    Leaf(Cost.CODEC, message_records, "parse_adverts", _itself),
+    Leaf(Cost.CODEC, message_records, "parse_parcels", _itself),
+    Leaf(Cost.CODEC, message_records, "parse_envelopes", _itself),
+    Leaf(Cost.CODEC, message_records, "parse_signatures", _itself),
+    Leaf(Cost.CODEC, message_records, "encode_signatures", _itself),
+    Leaf(Cost.CODEC, message_records.Advert, "encode", _itself),
+    Leaf(Cost.CODEC, message_records.Parcel, "encode", _itself),
     Leaf(Cost.CODEC, shamir, "shares_to_bytes", _itself),
     Leaf(Cost.CODEC, shamir, "shares_from_bytes", _itself),
     Leaf(Cost.CODEC, bitmap, "pack_positions", _itself),

@@ -19,7 +19,7 @@ from benchmarks.cpu_breakdown import Balance, Replays
 from benchmarks.meter import SERVER, Phase, Recorder, Stopwatch
 from secagg import L2, LocalSession, Part, SumSpec, Table, Trust, local_machines
 from secagg.events import Asked
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
 
 KIND: Final = "update"

@@ -24,6 +24,7 @@ from benchmarks.memory_growth import MemoryGrowth
 from benchmarks.pipe_messages import Channel, Kind, Note
 from benchmarks.sum_setting import KIND, SumSetting, make_server
 from secagg import Registry
+from secagg.double_masking import PairMasks, Removal
 from secagg.errors import LocalError
 from secagg.events import (
     Excluded,
@@ -34,10 +35,9 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
-from secagg.expansion import Expander, OneProcess
-from secagg.masking import PairMasks, Removal
-from secagg.pool import ProcessPool
-from secagg.ring import Residues, reduce
+from secagg.mask_expansion import Expander, OneProcess
+from secagg.mask_pool import ProcessPool
+from secagg.residue_ring import Residues, reduce
 
 Result = TypeVar("Result")
 _SAMPLES: Final = 2  # of the limit

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.patches import Function, Patches
 from benchmarks.sum_setting import PART
-from secagg import ClientMachine, masks, ring
-from secagg.encoding import Encoded, Encoding
+from secagg import ClientMachine, mask_keystream, residue_ring
 from secagg.events import Asked
-from secagg.ring import Residues
+from secagg.input_encoding import Encoded, Encoding
+from secagg.residue_ring import Residues
 
 _SEED: Final = 7
 Result = TypeVar("Result")
@@ -54,7 +54,7 @@ class PlainSum:
     def watching(self) -> Iterator[None]:
         with Patches() as patches:
             patches.replace(Encoding, "encode", self._watched)
-            patches.replace(masks, "apply_masks", self._counted)
+            patches.replace(mask_keystream, "apply_masks", self._counted)
             yield
 
     def _watched(self, encode: Function) -> Function:
@@ -88,7 +88,7 @@ class PlainSum:
     def residues(self, bits: int) -> Residues:
         """The residues that a server must be left with, modulo 2^bits: numbers would hide the last ones."""
         total = self._total[0]
-        ring.reduce(total, bits)
+        residue_ring.reduce(total, bits)
         return total
 
 

@@ -18,11 +18,11 @@ from benchmarks.patches import Function, Patches
 from fl.crowd import Crowd
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.encoding import Encoding
 from secagg.errors import SERVER
+from secagg.input_encoding import Encoding
 from secagg.server import ServerMachine
 from secagg.transitions import ServerState
-from sims.runtime.channel import SessionChannel
+from sims.runtime.session_channel import SessionChannel
 
 
 class Part(StrEnum):

@@ -15,13 +15,13 @@ from typing import Any, Final, Self
 from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg.client_memory import VolatileMemory
 from secagg.errors import ParameterError
-from secagg.expansion import Expander
-from secagg.finder import GraphChoice
-from secagg.noise.calibration import calibrate_vector
+from secagg.graph_parameters import GraphChoice
+from secagg.mask_expansion import Expander
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams, largest_cohort
-from secagg.thresholds import dropouts_allowed
+from secagg.trust_levels import dropouts_allowed
 
 KIND: Final = "update"
 PART: Final = "update"

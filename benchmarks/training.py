@@ -16,14 +16,14 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from fl.batching_policy import AUTO, ONE_BY_ONE, TOGETHER, can_stack
 from fl.crowd import Crowd
 from fl.device import one_thread
 from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.models.base import Model
 from fl.samples import Array, Samples
-from fl.training import Training
+from fl.stacking_policy import AUTO, ONE_BY_ONE, TOGETHER, can_stack
+from fl.training_settings import Training
 from papers.model_setups import SETUPS, ModelSetup
 from secagg.errors import LocalError
 from sims.console import OnProgress

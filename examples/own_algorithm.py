@@ -13,7 +13,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from secagg import Count, LInf, Part, SumSpec
-from secagg.spec import bits_for_cohort
+from secagg.sum_spec import bits_for_cohort
 from sims.runtime import Setting, secure_sum
 
 

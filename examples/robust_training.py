@@ -12,7 +12,7 @@ from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.models import build
 from fl.samples import Array, Samples
-from fl.training import Training
+from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.rfa import RFA

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fl.errors import DataError
 from fl.samples import Array, Samples
-from fl.training import Training
+from fl.training_settings import Training
 
 _OWN: Final = (
     "C_CONTIGUOUS",

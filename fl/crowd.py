@@ -13,7 +13,14 @@ import torch
 from torch import nn
 
 from fl.batches import SampleTensors
-from fl.batching_policy import (
+from fl.cooperative_batcher import CooperativeBatcher, JobResult, PendingRequest
+from fl.device import pick
+from fl.errors import DataError, FLError, TrainingError
+from fl.federation import ClientData
+from fl.flat_model import FlatModel
+from fl.samples import Array, Samples
+from fl.stacked_trainer import StackedTask, StackedTrainer
+from fl.stacking_policy import (
     AUTO,
     ONE_BY_ONE,
     can_stack,
@@ -22,15 +29,8 @@ from fl.batching_policy import (
     convolution_work,
     stacking_agrees,
 )
-from fl.cooperative_batcher import CooperativeBatcher, JobResult, PendingRequest
-from fl.device import pick
-from fl.errors import DataError, FLError, TrainingError
-from fl.federation import ClientData
-from fl.flat_model import FlatModel
-from fl.samples import Array, Samples
-from fl.stacked_trainer import StackedTask, StackedTrainer
 from fl.trainer import Trainer, checked_mask, checked_rate
-from fl.training import Training
+from fl.training_settings import Training
 from protocols.learner import NO_STEERING, Score, Steering, TrainOptions
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fl.subspace import Projection
-from fl.training import Training
+from fl.subspace_projection import Projection
+from fl.training_settings import Training
 from protocols.learner import Steering
 
 Column: TypeAlias = Tensor | float

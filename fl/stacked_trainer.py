@@ -21,9 +21,9 @@ from fl.flat_model import FlatModel, ParameterSlice
 from fl.models.linear import Softmax
 from fl.objective import CrossEntropy
 from fl.samples import Array
-from fl.subspace import projection_of
+from fl.subspace_projection import projection_of
 from fl.trainer import Trainer, penalty_center
-from fl.training import Training
+from fl.training_settings import Training
 from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 

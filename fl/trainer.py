@@ -17,12 +17,12 @@ from fl.batches import BatchSampler, SampleOrder, SampleTensors
 from fl.descent import Descent, PenaltyTensors, StepTerms, mixes, pulls
 from fl.device import pick
 from fl.errors import TrainingError
+from fl.exact_proximal import ExactLeastSquares, LeastSquaresGradient, exact_objective
 from fl.federation import ClientData
 from fl.flat_model import FlatModel
-from fl.proximal import ExactLeastSquares, LeastSquaresGradient, exact_objective
 from fl.samples import Array, Samples
-from fl.subspace import projection_of
-from fl.training import Training
+from fl.subspace_projection import projection_of
+from fl.training_settings import Training
 from protocols.learner import NO_STEERING, PenaltyTerm, Score, Steering
 
 _WHOLE = "; integer inputs are symbols: convert quantities to floats, for example by x / 255.0"
@@ -38,8 +38,8 @@ class Trainer:
     the number that the learning-rate schedule uses; if it is not set, the schedule counts the client's own
     trainings.
 
-    `proximal` exists only if it can be computed exactly (see fl/proximal.py): it maps (point, eta) to the
-    model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
+    `proximal` exists only if it can be computed exactly (see fl/exact_proximal.py): it maps (point, eta) to
+    the model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
     """
 
     proximal: Callable[[Array, float], Array]

@@ -21,7 +21,7 @@ from papers.plots import Labels, Panel, draw, histogram, lines
 from papers.seeds import Comparison, over_seeds, paired
 from protocols.privacy_budget import HistogramBudget
 from secagg.noise.conversion import epsilon
-from secagg.noise.plan import Plan
+from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from sims.sweep import read_records

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.histogram_quantiles import read_quantile
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
+from secagg.noise.elementwise_calibration import calibrate_counts
 from secagg.noise.gaussian import DiscreteGaussian
-from secagg.noise.levels import calibrate_counts
-from secagg.noise.plan import Plan
+from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 

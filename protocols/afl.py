@@ -30,7 +30,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import UPDATE, WeightedMean, clipped
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError, TooFewClients
-from secagg.spec import Count, LInf, Part, SumSpec, bits_for_cohort
+from secagg.sum_spec import Count, LInf, Part, SumSpec, bits_for_cohort
 
 GROUP: Final = "everybody"
 PRESENT: Final = "present"

@@ -22,8 +22,8 @@ from protocols.queries import Query, QueryDecoder, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError, SpecError
 from secagg.noise.accounting import sum_rho
-from secagg.spec import SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import SumSpec, Table
+from secagg.trust_levels import Trust
 
 S = TypeVar("S")
 M = TypeVar("M")

@@ -15,14 +15,14 @@ from protocols import checks
 from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.checks import parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
-from protocols.influence import GeometricMedian
+from protocols.influence_functions import GeometricMedian
 from protocols.learner import Learner, Steering
 from protocols.queries import Fact, Outcome, Query, Round
 from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import AveragingAlgorithm, Update, share_of
 from secagg.errors import ParameterError
-from secagg.spec import MAX_TIMES
+from secagg.sum_spec import MAX_TIMES
 
 
 @dataclass(frozen=True, kw_only=True)

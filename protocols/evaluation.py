@@ -22,8 +22,8 @@ from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.queries import Fact, Outcome, Query, Round, Steps
 from protocols.serialisation import Vector
 from secagg.errors import ParameterError, SumFailed
-from secagg.noise.levels import calibrate_counts, calibrate_elements
-from secagg.spec import Count, LInf, Part, SumSpec, Table, bits_for_cohort
+from secagg.noise.elementwise_calibration import calibrate_counts, calibrate_elements
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Table, bits_for_cohort
 
 CORRECT: Final = "correct"
 TOTAL: Final = "total"

@@ -29,7 +29,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal
-from secagg.spec import L2, LInf, Part, SumSpec
+from secagg.sum_spec import L2, LInf, Part, SumSpec
 
 UPDATE: Final = "update"
 MULTIPLIER: Final = "multiplier"

@@ -29,7 +29,13 @@ from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum, TrainingClient
 from protocols.checks import CAP_MEANING, parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
-from protocols.influence import CoordinateMedian, GeometricMedian, Influence, MeanInfluence, NoisyInfluence
+from protocols.influence_functions import (
+    CoordinateMedian,
+    GeometricMedian,
+    Influence,
+    MeanInfluence,
+    NoisyInfluence,
+)
 from protocols.learner import Learner, Steering
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.queries import Fact, Outcome, Query, Round

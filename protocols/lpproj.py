@@ -31,12 +31,12 @@ from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.privacy_budget import PrivacyBudget
 from protocols.queries import Outcome, Query, Round
+from protocols.random_subspace import AUTO, Subspace
 from protocols.rsa import SignedCounts
 from protocols.serialisation import Vector, as_vector
-from protocols.subspace import AUTO, Subspace
 from protocols.weighted_mean import WeightedMean
 from secagg.errors import ParameterError
-from secagg.spec import SumSpec, Total
+from secagg.sum_spec import SumSpec, Total
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from secagg.errors import (
     SumFailed,
     TooFewClients,
 )
-from secagg.spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 INSIDE = "inside"
 

@@ -19,7 +19,7 @@ from protocols.learner import Learner
 from protocols.queries import RoundInfo
 from protocols.serialisation import Vector, is_finite, pack, unpack
 from secagg.errors import SERVER, MalformedMessage
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 _NEVER = -1
 

@@ -8,10 +8,10 @@ from functools import cache
 from protocols import checks
 from protocols.checks import parameter
 from secagg.errors import ParameterError
-from secagg.noise.calibration import calibrate_vector
-from secagg.noise.levels import calibrate_counts
-from secagg.noise.plan import Plan
+from secagg.noise.elementwise_calibration import calibrate_counts
+from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise_assumptions import NoiseAssumptions
 
 

@@ -27,7 +27,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import as_vector
 from protocols.weighted_mean import UPDATE, Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.spec import LInf, Part, SumSpec
+from secagg.sum_spec import LInf, Part, SumSpec
 
 STIFFNESS: Final = "stiffness"
 _BITS: Final = 64  # of the one number that divides all others

@@ -41,7 +41,7 @@ from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import UPDATE, WEIGHT, mean_of, share_of, weight_part
 from secagg.errors import SERVER, MalformedMessage
-from secagg.spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 OCTAVES: Final = "octaves"
 _CELLS: Final = 8  # above the scale, within each of six powers of two below it, and below all of them

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 from protocols.serialisation import RecordError, largest_of, pack, unpack, vectors_of
 from secagg.errors import SERVER, LocalError, MalformedMessage, ParameterError, SumFailed
-from secagg.spec import Total
+from secagg.sum_spec import Total
 
 S = TypeVar("S")
 Fact: TypeAlias = int | float | str

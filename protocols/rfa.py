@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, NoMemory, Sum, TrainingClient
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
-from protocols.influence import GeometricMedian, Influence, NoisyInfluence
+from protocols.influence_functions import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.queries import Fact, Outcome, Query, Round, Steps
@@ -27,7 +27,7 @@ from protocols.robust_aggregation import GROUP, Aggregation, AggregationResult, 
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import WeightedMean, share_of
 from secagg.errors import ParameterError
-from secagg.spec import SumSpec
+from secagg.sum_spec import SumSpec
 
 MODEL: Final = "model"
 MEAN: Final = "mean"

@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Sum
-from protocols.influence import Influence
+from protocols.influence_functions import Influence
 from protocols.median_iteration import PlainStepping, Stepping, fast_stepping
 from protocols.queries import Query, Steps
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
-from secagg.spec import MAX_TIMES, Part, SumSpec, Values
+from secagg.sum_spec import MAX_TIMES, Part, SumSpec, Values
 
 GROUP: Final = "vectors"
 

@@ -39,7 +39,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.spec import Count, Part, SumSpec, Total, bits_for_cohort
+from secagg.sum_spec import Count, Part, SumSpec, Total, bits_for_cohort
 
 CONSTANT: Final = "constant"
 SQRT: Final = "sqrt"

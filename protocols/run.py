@@ -10,7 +10,7 @@ from protocols.algorithm import Algorithm
 from protocols.queries import Fact, Outcome, Query, Round, RoundInfo, run_round
 from protocols.serialisation import Vector, pack, unpack
 from secagg.errors import ParameterError, SumFailed
-from secagg.spec import Total
+from secagg.sum_spec import Total
 
 S = TypeVar("S")
 

@@ -25,7 +25,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import WeightedMean, clipped, norm
 from secagg.errors import SERVER, MalformedMessage, ParameterError
-from secagg.spec import L2, Part, SumSpec
+from secagg.sum_spec import L2, Part, SumSpec
 
 CONTROL: Final = "control"
 _SLACK: Final = 1.01  # for what rounding may add

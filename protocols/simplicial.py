@@ -26,9 +26,9 @@ from protocols.serialisation import Vector, as_vector
 from protocols.superquantile import WHOLE_COHORT, LossTail, TailRule, TailThreshold
 from protocols.weighted_mean import clipped
 from secagg.errors import ParameterError
-from secagg.noise.calibration import calibrate_vector
-from secagg.noise.plan import Plan
-from secagg.spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
+from secagg.noise.part_plan import Plan
+from secagg.noise.vector_calibration import calibrate_vector
+from secagg.sum_spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 HISTOGRAM: Final = "losses"
 UPDATE: Final = "update"

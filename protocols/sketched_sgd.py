@@ -47,8 +47,8 @@ from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import WEIGHT, clipped, mean_of, share_of, weight_part
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.hashing import digest
-from secagg.masks import KeyStream
-from secagg.spec import L2, LInf, Part, SumSpec, Total
+from secagg.mask_keystream import KeyStream
+from secagg.sum_spec import L2, LInf, Part, SumSpec, Total
 
 SKETCH: Final = "sketch"
 VALUES: Final = "values"

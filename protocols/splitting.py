@@ -73,9 +73,9 @@ from protocols.splitting_clients import (
     SplittingMemory,
     leaning,
 )
-from protocols.splitting_scheme import ProximalSteps, SplittingScheme, StepSizes
+from protocols.splitting_local_step import ProximalSteps, SplittingScheme, StepSizes
 from protocols.weighted_mean import WEIGHT, WeightedMean
-from secagg.spec import SumSpec, Total
+from secagg.sum_spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16
 _BITS_TO_COMBINE: Final = 48

@@ -42,7 +42,7 @@ from protocols.anderson import Anderson, AndersonSafeguard, combined
 from protocols.queries import LARGEST
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
-from secagg.spec import LInf, Part
+from secagg.sum_spec import LInf, Part
 
 GRAM: Final = "gram"
 _BITS: Final = 64

@@ -20,7 +20,7 @@ from protocols.learner import Learner
 from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting_acceleration import GRAM, GramRow
-from protocols.splitting_scheme import SplittingScheme
+from protocols.splitting_local_step import SplittingScheme
 from protocols.weighted_mean import WeightedMean, clipped
 from secagg.errors import SERVER, MalformedMessage
 

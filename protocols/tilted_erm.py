@@ -26,7 +26,7 @@ from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import UPDATE, WEIGHT, WeightedMean, clipped
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.spec import LInf, Part, SumSpec, Total
+from secagg.sum_spec import LInf, Part, SumSpec, Total
 
 TILT: Final = "tilt"
 _BITS: Final = 64  # of the one number that divides all others

@@ -23,9 +23,9 @@ from protocols.privacy_budget import PrivacyBudget
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.noise.calibration import calibrate_vector
-from secagg.noise.plan import Plan
-from secagg.spec import L2, Count, Part, SumSpec, Total, bits_for_cohort
+from secagg.noise.part_plan import Plan
+from secagg.noise.vector_calibration import calibrate_vector
+from secagg.sum_spec import L2, Count, Part, SumSpec, Total, bits_for_cohort
 
 UPDATE: Final = "update"
 WEIGHT: Final = "weight"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from secagg import messages as m
-from secagg.thresholds import Trust
 from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
+from secagg.trust_levels import Trust
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "protocol.md"

@@ -8,23 +8,23 @@ client insists on, `preflight` whether it can work. `calibrate_vector`, `calibra
 
 from secagg.client import Answer, ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
+from secagg.identity_registry import Registry, verify_registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.noise.accounting import Adjacency, sum_rho
-from secagg.noise.calibration import calibrate_vector
-from secagg.noise.levels import calibrate_counts, calibrate_elements
-from secagg.noise.plan import Plan
+from secagg.noise.elementwise_calibration import calibrate_counts, calibrate_elements
+from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal, Orders
+from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
-from secagg.registry import Registry, verify_registry
 from secagg.server import ServerMachine
 from secagg.simple import SecureSum, sum_securely
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table, Total
+from secagg.trust_levels import Trust
 
 __all__ = [
     "L2",

@@ -17,27 +17,27 @@ from typing import Final
 
 from numpy.typing import ArrayLike
 
-from secagg import errors, events, refusals
+from secagg import client_checks, errors, events
 from secagg import messages as m
 from secagg.bitmap import PositionSet
-from secagg.budget import check_priced
+from secagg.client_budget import check_priced
 from secagg.client_memory import AnswerEntry, Memory
 from secagg.cohort import CohortView, invitation_digest, pack_neighbours
+from secagg.cohort_verification import Introduction, fewest_contributors
+from secagg.double_masking import put_on
 from secagg.errors import SERVER
 from secagg.events import ClientStep
-from secagg.groups import GroupBook
 from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
-from secagg.introduction import Introduction, fewest_contributors
+from secagg.identity_registry import Registry, check_identity
 from secagg.keys import Identity, OneTime
-from secagg.masking import put_on
+from secagg.message_records import Advert, Format, parse_signatures
 from secagg.policy import Policy
-from secagg.question import Question, content_digest, query_digest
-from secagg.records import Advert, Format, parse_signatures
-from secagg.registry import Registry, check_identity
+from secagg.query_context import Question, content_digest, query_digest
 from secagg.share_exchange import ShareExchange
-from secagg.spec import Table
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.sum_groups import GroupBook
+from secagg.sum_spec import Table
 from secagg.transitions import ClientState, next_state
+from secagg.trust_levels import MAX_COMPLETE, Trust
 from secagg.vault import Vault
 
 _OVERHEAD: Final = 256  # enough for the small fields of a frame
@@ -89,7 +89,7 @@ class ClientMachine(OneTime):
         memory.check_owner(member, b"" if identity is None else identity.public)
         memory.spend.check_adjacency(policy.adjacency)
         if registry is not None:
-            refusals.check_registry_is_current(registry, memory)
+            client_checks.check_registry_is_current(registry, memory)
             memory.remember_registry(registry.version, registry.digest)
         self.member = member
         self._table = table
@@ -209,10 +209,10 @@ class ClientMachine(OneTime):
     # --- set-up ---
 
     def _on_invitation(self, message: m.Invitation, frame: bytes) -> ClientStep:
-        refusals.check_trust(message, self._policy)
-        refusals.check_session_sums(message, self._policy)
-        refusals.check_table(message, self._table)
-        refusals.check_registry(message, self._registry)
+        client_checks.check_trust(message, self._policy)
+        client_checks.check_session_sums(message, self._policy)
+        client_checks.check_table(message, self._table)
+        client_checks.check_registry(message, self._registry)
         self._memory.open_session()
         self._session_open = True
         self._invitation = frame
@@ -245,7 +245,7 @@ class ClientMachine(OneTime):
 
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
         """Enter the session of a list of keys, and deal shares."""
-        refusals.check_new_session(cohort.session, self._memory)
+        client_checks.check_new_session(cohort.session, self._memory)
         self._memory.remember_session(cohort.session)
         self._context = cohort.session
         self._cohort = cohort
@@ -260,7 +260,7 @@ class ClientMachine(OneTime):
 
     def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
         self._sharers, lost = self._exchange().open_parcels(message.parcels)
-        refusals.check_sharers(self._sharers, self._cohort, self._least)
+        client_checks.check_sharers(self._sharers, self._cohort, self._least)
         self._vault.forget_channel()
         joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
         return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
@@ -275,14 +275,14 @@ class ClientMachine(OneTime):
     # --- one sum ---
 
     def _on_query(self, message: m.Query, frame: bytes) -> ClientStep:
-        refusals.check_sum_index(message.sum_index, self._last_sum, self._form.sums)
-        refusals.check_kind(message.kind, self._table)
+        client_checks.check_sum_index(message.sum_index, self._last_sum, self._form.sums)
+        client_checks.check_kind(message.kind, self._table)
         roster = PositionSet.parse(message.roster, self._cohort.size, sender=SERVER)
-        refusals.check_roster(roster, self._sharers, self._position, self._cohort, self._least)
-        refusals.check_noise_roster(len(roster), self._table[message.kind])
+        client_checks.check_roster(roster, self._sharers, self._position, self._cohort, self._least)
+        client_checks.check_noise_roster(len(roster), self._table[message.kind])
         self._groups.check_new(message.kind, message.round)
-        refusals.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
-        refusals.check_budget(self._memory, self._policy, self._table[message.kind], roster=len(roster))
+        client_checks.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
+        client_checks.check_budget(self._memory, self._policy, self._table[message.kind], roster=len(roster))
         self._last_sum = message.sum_index
         self._last_kind = (message.kind, message.round)
         self._vault.erase_before(message.sum_index)
@@ -330,11 +330,11 @@ class ClientMachine(OneTime):
     def _on_survivors(self, message: m.Survivors, _: bytes) -> ClientStep:
         question = self._current(message.sum_index)
         survivors = PositionSet.parse(message.survivors, self._cohort.size, sender=SERVER)
-        refusals.check_survivors(survivors, question.roster, self._position)
-        refusals.check_contributors(survivors, self._cohort, self._least)
-        refusals.check_noise_kept(len(survivors), question.roster, question.spec)
+        client_checks.check_survivors(survivors, question.roster, self._position)
+        client_checks.check_contributors(survivors, self._cohort, self._least)
+        client_checks.check_noise_kept(len(survivors), question.roster, question.spec)
         if question.later_in_group:
-            refusals.check_group_survivors(survivors, question.roster)
+            client_checks.check_group_survivors(survivors, question.roster)
         self._survivors = survivors
         if self._policy.trust is Trust.CURIOUS:
             return self._reveal(question)
@@ -345,7 +345,7 @@ class ClientMachine(OneTime):
     def _on_confirmations(self, message: m.Confirmations, _: bytes) -> ClientStep:
         question = self._current(message.sum_index)
         assert self._registry is not None  # a signed session has one
-        refusals.check_confirmations(
+        client_checks.check_confirmations(
             parse_signatures(message.signatures, most=self._policy.max_cohort),
             question.confirmed_fields(self._survivors),
             survivors=self._survivors,
@@ -373,14 +373,14 @@ class ClientMachine(OneTime):
     def _current(self, sum_index: int) -> Question:
         question = self._question
         assert question is not None  # the table of transitions admits survivors only after a query
-        refusals.check_same_sum(sum_index, question.sum_index)
+        client_checks.check_same_sum(sum_index, question.sum_index)
         return question
 
     # --- endings ---
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
         """Forget the sum, even if its query never arrived, and close its group."""
-        refusals.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
+        client_checks.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
         if message.sum_index > self._last_sum:
             self._last_kind = None

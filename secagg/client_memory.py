@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from secagg.budget import Budget, Spend, sum_charge
+from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.errors import SERVER, SessionLive
 from secagg.noise.accounting import Adjacency
-from secagg.question import Question, content_digest
-from secagg.spec import SumSpec
+from secagg.query_context import Question, content_digest
+from secagg.sum_spec import SumSpec
 
 NEVER: Final = -1
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from secagg.bitmap import pack_positions
 from secagg.hashing import digest
-from secagg.records import ID_BYTES, Advert
+from secagg.message_records import ID_BYTES, Advert
 
 
 def invitation_digest(frame: bytes) -> bytes:

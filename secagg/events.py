@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from secagg.errors import PeerError, SumFailed
-from secagg.spec import SumSpec, Total
+from secagg.sum_spec import SumSpec, Total
 
 # --- a client's ------------------------------------------------------------------------------------
 

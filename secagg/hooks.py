@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from secagg.keys import Random
-from secagg.masks import SEED_BYTES, KeyStream
+from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Message
-from secagg.question import Question
-from secagg.ring import Residues
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
 from secagg.transitions import ServerState
 
 # The key stream that rounds the answer to a question, and draws the noise that stays in the total.

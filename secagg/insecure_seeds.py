@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from secagg.hashing import digest
 from secagg.hooks import ClientHooks, Rounding, ServerHooks
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
-from secagg.masks import KeyStream
-from secagg.question import Question, content_digest
-from secagg.registry import Registry
+from secagg.mask_keystream import KeyStream
+from secagg.query_context import Question, content_digest
 
 
 class SeededRandom:

@@ -27,18 +27,18 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
-from secagg.expansion import Expander
 from secagg.hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHooks
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
+from secagg.mask_expansion import Expander
 from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams
 from secagg.policy import Policy
-from secagg.registry import Registry
 from secagg.server import ServerMachine
-from secagg.spec import Table, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Table, Total
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 
 
 class Stage(Enum):

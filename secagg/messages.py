@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, TypeAlias
 
-from secagg.codec import Reader, encode_fields
+from secagg.canonical_msgpack import Reader, encode_fields
 from secagg.errors import MalformedMessage, OversizeMessage, Peer, WrongVersion
 from secagg.hashing import DIGEST_BYTES, VERSION
 from secagg.keys import SIGNATURE_BYTES

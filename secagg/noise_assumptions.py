@@ -153,7 +153,7 @@ _EXACT: Final = 1 - 1e-9  # a plan that fills its ring to the last is not refuse
 
 
 class NoisyPart(Protocol):
-    """What the room for noise depends on: a `secagg.spec.Part`, which is built on this module."""
+    """What the room for noise depends on: a `secagg.sum_spec.Part`, which is built on this module."""
 
     @property
     def bits(self) -> int: ...

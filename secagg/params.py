@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final
 
 from secagg.errors import ParameterError
-from secagg.finder import MAX_BITS, GraphChoice
+from secagg.graph_parameters import MAX_BITS, GraphChoice
 from secagg.messages import MAX_COHORT, MAX_SUMS
-from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
+from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
 SECURITY_BITS: Final = 40
 LIVENESS_BITS: Final = 30

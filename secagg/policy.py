@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Final
 
-from secagg.budget import Budget
+from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency, charge
 from secagg.params import SECURITY_BITS, check_bits, check_whole, largest_cohort
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 _NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")
 

@@ -8,16 +8,16 @@ from fractions import Fraction
 from typing import Final
 
 from secagg.bitmap import bitmap_bytes
-from secagg.encoding import Encoding
 from secagg.errors import ParameterError, SpecError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
+from secagg.input_encoding import Encoding
+from secagg.message_records import Format
 from secagg.messages import MAX_SUMS, frame_bytes
 from secagg.params import SessionParams, check_whole
-from secagg.records import Format
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import L2, LInf, SumSpec, Table
-from secagg.thresholds import Trust, dropouts_allowed
+from secagg.sum_spec import L2, LInf, SumSpec, Table
 from secagg.topology import GraphPlan, plan
+from secagg.trust_levels import Trust, dropouts_allowed
 
 _SUM_INDEX: Final = 1  # bytes of a sum's index, which is below 128
 

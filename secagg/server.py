@@ -16,24 +16,24 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
-from secagg import errors, events, stage_checks
+from secagg import errors, events, server_checks
 from secagg import messages as m
+from secagg.admission import Admission, Attendance
 from secagg.bitmap import PositionSet
-from secagg.client_admission import Admission, Attendance
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
-from secagg.expansion import Expander, OneProcess
-from secagg.groups import Agenda
 from secagg.hooks import SERVER_DEFAULTS, ServerHooks
+from secagg.identity_registry import Registry
 from secagg.keys import verify
+from secagg.mask_expansion import Expander, OneProcess
+from secagg.masked_sum import Tally
+from secagg.message_records import Format, encode_signatures
 from secagg.params import SessionParams
-from secagg.question import Question, query_digest
-from secagg.records import Format, encode_signatures
-from secagg.registry import Registry
-from secagg.spec import Table
-from secagg.tally import Tally
-from secagg.thresholds import MAX_COMPLETE, Trust, liars_around
+from secagg.query_context import Question, query_digest
+from secagg.sum_groups import Agenda
+from secagg.sum_spec import Table
 from secagg.transitions import COLLECTED, ServerState, check_collected, is_late
+from secagg.trust_levels import MAX_COMPLETE, Trust, liars_around
 
 NONCE_BYTES: Final = 32
 _OVERHEAD: Final = 256
@@ -61,7 +61,7 @@ class ServerMachine:
         expander: Expander | None = None,
         hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
-        stage_checks.check_session(table, params, registry)
+        server_checks.check_session(table, params, registry)
         self._params = params
         self._hooks = hooks
         self._table = table
@@ -276,7 +276,7 @@ class ServerMachine:
 
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
-        self._topology = stage_checks.topology_for(present, self._params, self._hooks.random)
+        self._topology = server_checks.topology_for(present, self._params, self._hooks.random)
         self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
         self._context = self._cohort.session
         self._enter(_S.SHARING, self._cohort.ids)
@@ -286,7 +286,7 @@ class ServerMachine:
     def _close_sharing(self) -> ServerStep:
         self._note_stranded()
         dealt, stranded = len(self._admission.shared), len(self._stranded)
-        stage_checks.check_dealt(dealt, stranded=stranded, least=self._topology.least)
+        server_checks.check_dealt(dealt, stranded=stranded, least=self._topology.least)
         self._enter(_S.READY)
         graph = self._topology.graph
         outgoing = tuple(
@@ -311,7 +311,7 @@ class ServerMachine:
 
     def _close_masking(self) -> ServerStep:
         survivors, question = self._tally.fix_survivors(), self._tally.question
-        stage_checks.check_survivors(survivors, self._tally, self._topology)
+        server_checks.check_survivors(survivors, self._tally, self._topology)
         stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         frame = m.Survivors(self._context, question.sum_index, survivors.pack(self._cohort.size)).encode()
@@ -319,7 +319,7 @@ class ServerMachine:
 
     def _close_confirming(self) -> ServerStep:
         confirmations = self._tally.confirmations
-        stage_checks.check_enough(len(confirmations), "confirmed", self._cohort.threshold)
+        server_checks.check_enough(len(confirmations), "confirmed", self._cohort.threshold)
         signers = sorted(confirmations)
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
         self._enter(_S.UNMASKING, self._ids(signers))
@@ -328,7 +328,7 @@ class ServerMachine:
 
     def _close_unmasking(self) -> ServerStep:
         tally = self._tally
-        stage_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
+        server_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
         total, wrong = tally.unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
         self._enter(_S.READY)
@@ -345,7 +345,7 @@ class ServerMachine:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
         least = max(self._topology.least, self._table[kind].least_roster)
-        stage_checks.check_enough(len(roster), "are left", least)
+        server_checks.check_enough(len(roster), "are left", least)
         bitmap = roster.pack(self._cohort.size)
         query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
@@ -360,7 +360,7 @@ class ServerMachine:
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
-                excluded = dealer.proven or stage_checks.few_suspects(error, self._params)
+                excluded = dealer.proven or server_checks.few_suspects(error, self._params)
                 if isinstance(dealer.peer, int) and excluded:
                     happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()

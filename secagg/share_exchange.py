@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from secagg import refusals
+from secagg import client_checks
 from secagg.cohort import CohortView
+from secagg.identity_registry import Registry
 from secagg.keys import EnvelopeCipher
-from secagg.records import Format, Parcel, parse_parcels
-from secagg.registry import Registry
+from secagg.message_records import Format, Parcel, parse_parcels
 from secagg.shamir import all_shares
 from secagg.vault import Vault
 
@@ -44,9 +44,9 @@ class ShareExchange:
         """
         parcels = parse_parcels(blob, self.form, most=len(self.cohort.neighbourhood))
         for parcel in parcels:
-            refusals.check_parcel_sender(parcel, self.cohort, self.member)
+            client_checks.check_parcel_sender(parcel, self.cohort, self.member)
             if self.registry is not None:
-                refusals.check_parcel_signature(parcel, self.cohort, self.registry)
+                client_checks.check_parcel_signature(parcel, self.cohort, self.registry)
         channel = self.vault.channel(self.cohort.session)
         lost = [parcel.sender for parcel in parcels if not self._open(parcel, channel)]
         position = self.cohort.position

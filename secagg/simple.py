@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secagg.errors import InputError, ParameterError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
+from secagg.identity_registry import MAX_ID
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.params import SessionParams, largest_cohort
-from secagg.registry import MAX_ID
-from secagg.spec import Bound, Part, SumSpec, Table, Values
-from secagg.thresholds import MAX_COMPLETE
+from secagg.sum_spec import Bound, Part, SumSpec, Table, Values
+from secagg.trust_levels import MAX_COMPLETE
 
 _KIND = "sum"
 

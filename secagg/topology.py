@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
-from secagg.finder import (
+from secagg.graph_parameters import (
     CHEAP_COMPLETE,
     GraphChoice,
     ServerClass,
@@ -24,7 +24,7 @@ from secagg.finder import (
 )
 from secagg.keys import Random
 from secagg.params import SessionParams, check_ring_trust
-from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
+from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from secagg import messages as m
 from secagg.errors import SERVER, OutOfOrder
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 
 class ClientState(Enum):

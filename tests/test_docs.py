@@ -14,11 +14,11 @@ from scripts import draw_states, list_algorithms, list_systems
 from secagg import errors
 from secagg import messages as m
 from secagg.bitmap import bitmap_bytes
-from secagg.finder import ring_parameters
-from secagg.records import ID_BYTES, Format
+from secagg.graph_parameters import ring_parameters
+from secagg.message_records import ID_BYTES, Format
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import L2, Part, SumSpec
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Part, SumSpec
+from secagg.trust_levels import Trust
 from sims.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -54,14 +54,16 @@ class Rule:
 
 
 CORE = PURE | {"secagg", "numpy", "cryptography", "msgpack"}
-NET_AND_POOL = ("secagg.net", "secagg.pool", "secagg.pool_worker")
+NET_AND_POOL = ("secagg.net", "secagg.mask_pool", "secagg.mask_pool_worker")
 # The longest path that matches counts. A folder not listed here (sims) may import anything.
 RULES = {
     "secagg": Rule(CORE, denied=NET_AND_POOL),
     # The entry point of the command, which is nothing but a door to sims.
     "secagg/__main__.py": Rule(PURE | {"sims"}),
-    "secagg/pool.py": Rule(CORE | {"multiprocessing", "threading", "time"}, denied=("secagg.net",)),
-    "secagg/pool_worker.py": Rule(CORE | {"multiprocessing", "time"}, denied=("secagg.net", "secagg.pool")),
+    "secagg/mask_pool.py": Rule(CORE | {"multiprocessing", "threading", "time"}, denied=("secagg.net",)),
+    "secagg/mask_pool_worker.py": Rule(
+        CORE | {"multiprocessing", "time"}, denied=("secagg.net", "secagg.mask_pool")
+    ),
     "secagg/ledger/file.py": Rule(CORE | {"threading"}, denied=NET_AND_POOL),
     "secagg/noise/conversion.py": Rule(CORE | {"dp_accounting"}, denied=NET_AND_POOL),
     "secagg/net": Rule(CORE | {"trio", "socket", "ssl"}),
@@ -118,27 +120,27 @@ def test_package_imports_only_what_it_may(package: str) -> None:
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        *(("secagg/masks.py", f"import {module}") for module in sorted(DENIED)),
+        *(("secagg/mask_keystream.py", f"import {module}") for module in sorted(DENIED)),
         *(("protocols/mean.py", f"import {module}") for module in sorted(DENIED)),
-        ("secagg/masks.py", "import torch"),
+        ("secagg/mask_keystream.py", "import torch"),
         ("secagg/noise/accounting.py", "import dp_accounting"),
         ("secagg/noise/conversion.py", "import scipy"),
         ("secagg/noise/conversion.py", "import secagg.net"),
-        ("secagg/masks.py", "import trio"),
-        ("secagg/masks.py", "import concurrent.futures"),
-        ("secagg/masks.py", "from time import monotonic"),
-        ("secagg/masks.py", "def f():\n    import time"),
-        ("secagg/masks.py", "import os, time"),
-        ("secagg/masks.py", "import protocols.mean"),
-        ("secagg/masks.py", "from secagg.net import server"),
-        ("secagg/tally.py", "from secagg.pool import ProcessPool"),
-        ("secagg/pool.py", "from secagg.net import server"),
-        ("secagg/pool.py", "import socket"),
-        ("secagg/tally.py", "from secagg.pool_worker import claims"),
-        ("secagg/pool_worker.py", "from secagg.pool import ProcessPool"),
-        ("secagg/pool_worker.py", "import socket"),
-        ("secagg/masks.py", "from secagg import net"),
-        ("secagg/masks.py", "from . import net"),
+        ("secagg/mask_keystream.py", "import trio"),
+        ("secagg/mask_keystream.py", "import concurrent.futures"),
+        ("secagg/mask_keystream.py", "from time import monotonic"),
+        ("secagg/mask_keystream.py", "def f():\n    import time"),
+        ("secagg/mask_keystream.py", "import os, time"),
+        ("secagg/mask_keystream.py", "import protocols.mean"),
+        ("secagg/mask_keystream.py", "from secagg.net import server"),
+        ("secagg/masked_sum.py", "from secagg.mask_pool import ProcessPool"),
+        ("secagg/mask_pool.py", "from secagg.net import server"),
+        ("secagg/mask_pool.py", "import socket"),
+        ("secagg/masked_sum.py", "from secagg.mask_pool_worker import claims"),
+        ("secagg/mask_pool_worker.py", "from secagg.mask_pool import ProcessPool"),
+        ("secagg/mask_pool_worker.py", "import socket"),
+        ("secagg/mask_keystream.py", "from secagg import net"),
+        ("secagg/mask_keystream.py", "from . import net"),
         ("secagg/testing/run.py", "from ..net import server"),
         ("secagg/network.py", "import trio"),
         ("secagg/net/server.py", "import random"),
@@ -161,13 +163,13 @@ def test_forbidden_import_is_caught(path: str, line: str) -> None:
     ("path", "line"),
     [
         ("secagg/client_memory.py", "import fcntl, os"),
-        ("secagg/masks.py", "import secrets\nimport numpy as np\nimport msgpack"),
-        ("secagg/masks.py", "from cryptography.hazmat.primitives import hashes"),
-        ("secagg/masks.py", "from . import errors\nfrom .errors import PeerError"),
-        ("secagg/masks.py", "from secagg import network"),
+        ("secagg/mask_keystream.py", "import secrets\nimport numpy as np\nimport msgpack"),
+        ("secagg/mask_keystream.py", "from cryptography.hazmat.primitives import hashes"),
+        ("secagg/mask_keystream.py", "from . import errors\nfrom .errors import PeerError"),
+        ("secagg/mask_keystream.py", "from secagg import network"),
         ("secagg/noise/conversion.py", "import dp_accounting"),
         ("secagg/net/server.py", "import ssl\nimport trio\nfrom ..errors import PeerError"),
-        ("protocols/mean.py", "import numpy\nfrom secagg.spec import Spec\nfrom . import sums"),
+        ("protocols/mean.py", "import numpy\nfrom secagg.sum_spec import Spec\nfrom . import sums"),
         ("fl/train.py", "import random\nimport torch"),
         ("fl/train.py", "from protocols.learner import Steering"),
         ("sims/run.py", "import fl, protocols, secagg, threading, time, rich"),

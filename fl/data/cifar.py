@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data import arrays, checksums, files
+from fl.data import array_conversion, checksums, files
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -49,9 +49,9 @@ def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> 
     for path in batch_files(directory, part):
         with files.blame(path):
             rows, values = _read(path, check)
-            labels.append(arrays.targets(values, CLASSES))
+            labels.append(array_conversion.targets(values, CLASSES))
             pixels.append(rows.reshape(-1, *_IMAGE))
-    return Samples(arrays.scaled(pixels), np.concatenate(labels))
+    return Samples(array_conversion.scaled(pixels), np.concatenate(labels))
 
 
 def batch_files(directory: str | Path, part: str = "all") -> Iterator[Path]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data import arrays, files
+from fl.data import array_conversion, files
 from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
@@ -116,7 +116,10 @@ def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | Non
         inputs = _numbers(x, letters)
         if shape is not None:
             inputs = inputs.reshape(len(x), *shape)
-        return Samples(arrays.inputs([inputs]), arrays.targets(_numbers(y, letters).reshape(len(y), -1)))
+        return Samples(
+            array_conversion.inputs([inputs]),
+            array_conversion.targets(_numbers(y, letters).reshape(len(y), -1)),
+        )
     except ValueError as error:  # DataError among them
         raise DataError(f"user {user!r}: {error}") from error
 

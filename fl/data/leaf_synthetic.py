@@ -20,7 +20,7 @@ import numpy as np
 from numpy.random import RandomState
 
 from fl.checks import checked_seed, counted
-from fl.data.synthetic import variances
+from fl.data.fedprox_synthetic import variances
 from fl.data.train_test_split import TENTH, SplitFractions, divided
 from fl.errors import DataError
 from fl.federation import Federation

@@ -15,8 +15,8 @@ import torch
 from fl.checks import checked_seed, counted, not_negative
 from fl.data.least_squares import SEED, as_federation, check_shapes, positive_eta
 from fl.errors import DataError
+from fl.exact_proximal import minimum
 from fl.federation import Federation
-from fl.proximal import minimum
 from fl.samples import Array
 
 _FLIP: Final = 0.5  # Labels are flipped if the noise is at least this far from zero.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl.data import arrays, checksums, files
+from fl.data import array_conversion, checksums, files
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -118,9 +118,11 @@ def _load(directory: str | Path, kind: _IdxDataSet, part: str, check: bool) -> S
                 raise DataError(
                     f"{len(values)} labels for {len(pixels)} images: the files do not belong together"
                 )
-            labels.append(arrays.targets(values, kind.classes, kind.first))
-        images.append(arrays.channels_first(pixels.transpose(0, 2, 1) if kind.transposed else pixels))
-    return Samples(arrays.scaled(images), np.concatenate(labels))
+            labels.append(array_conversion.targets(values, kind.classes, kind.first))
+        images.append(
+            array_conversion.channels_first(pixels.transpose(0, 2, 1) if kind.transposed else pixels)
+        )
+    return Samples(array_conversion.scaled(images), np.concatenate(labels))
 
 
 def _files(directory: str | Path, kind: _IdxDataSet, part: str) -> Iterator[tuple[Path, Path]]:

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.lib import format as npy
 
-from fl.data import arrays, checksums, files, npz
+from fl.data import array_conversion, checksums, files, npz
 from fl.data.owned import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
@@ -66,7 +66,7 @@ def owned(
     path = files.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
     with files.blame(path):
-        samples = Samples(arrays.shrunk(samples.x, shrink), samples.y)
+        samples = Samples(array_conversion.shrunk(samples.x, shrink), samples.y)
         if who.dtype.kind == "U":
             _check_names(owner, who)
             names, who = np.unique(who, return_inverse=True)
@@ -88,10 +88,13 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
     wanted = ("x", "y") if owner is None else ("x", "y", owner)
     columns = [members(path, [name + end for end in ends]) for name in wanted]
     with files.blame(path):
-        samples = Samples(arrays.inputs(columns[0]), arrays.targets(arrays.joined(columns[1]), classes))
+        samples = Samples(
+            array_conversion.inputs(columns[0]),
+            array_conversion.targets(array_conversion.joined(columns[1]), classes),
+        )
         if not len(samples):
             raise DataError("it holds no samples")
-        return samples, arrays.joined(columns[-1])
+        return samples, array_conversion.joined(columns[-1])
 
 
 def _ends(path: Path, part: str) -> tuple[str, ...]:
@@ -172,4 +175,7 @@ def read(path: Path) -> Samples:
     if (found := checksums.digest("sha256", path.read_bytes())) != DIGEST:
         raise DataError(f"{path}: expected {DIGEST}, found {found}: install the package again")
     images, labels = npz.members(path, ("images", "labels"))
-    return Samples(arrays.scaled([arrays.channels_first(images)], top=16), arrays.targets(labels, CLASSES))
+    return Samples(
+        array_conversion.scaled([array_conversion.channels_first(images)], top=16),
+        array_conversion.targets(labels, CLASSES),
+    )

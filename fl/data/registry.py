@@ -16,6 +16,7 @@ from fl.checks import unknown_name
 from fl.data import (
     cifar,
     fedplus_regression,
+    fedprox_synthetic,
     files,
     gaussian_classes,
     leaf,
@@ -25,7 +26,6 @@ from fl.data import (
     mnist,
     npz,
     shakespeare,
-    synthetic,
 )
 from fl.data.owned import OwnedSamples
 from fl.errors import DataError
@@ -48,7 +48,7 @@ def _logistic(**given: Any) -> Federation:
 
 
 def _synthetic(**given: Any) -> Federation:
-    return synthetic.synthetic(**given)
+    return fedprox_synthetic.synthetic(**given)
 
 
 def _like(
@@ -63,11 +63,11 @@ def _like(
 
 def _presets() -> Generate:
     """Return the synthetic data with a preset, and every field of its recipe as a parameter."""
-    taken = inspect.signature(synthetic.synthetic).parameters
-    recipe = inspect.signature(synthetic.Recipe).parameters
-    names = [each.name for each in fields(synthetic.Recipe) if each.name != "name"]
+    taken = inspect.signature(fedprox_synthetic.synthetic).parameters
+    recipe = inspect.signature(fedprox_synthetic.Recipe).parameters
+    names = [each.name for each in fields(fedprox_synthetic.Recipe) if each.name != "name"]
     parameters = {name: taken[name] for name in ("preset", "seed")} | {name: recipe[name] for name in names}
-    hints = {**get_type_hints(synthetic.Recipe), "preset": str, "seed": int}
+    hints = {**get_type_hints(fedprox_synthetic.Recipe), "preset": str, "seed": int}
     return _like(_synthetic, parameters, hints)
 
 

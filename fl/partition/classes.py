@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from fl.checks import counted, positive
 from fl.errors import DataError
-from fl.partition.pools import Pools, class_labels, enough, few_enough, filled
+from fl.partition.building_blocks import Pools, class_labels, enough, few_enough, filled
 from fl.samples import Array
 
 

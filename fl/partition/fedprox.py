@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from fl.checks import counted, finite, positive
 from fl.errors import DataError
-from fl.partition.pools import Pools, enough, few_enough, filled, proportions
+from fl.partition.building_blocks import Pools, enough, few_enough, filled, proportions
 from fl.samples import Array
 
 _MOST: Final = 1 << 40  # samples of a client

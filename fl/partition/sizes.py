@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from fl.checks import counted, finite, positive
 from fl.errors import DataError
-from fl.partition.pools import Pools, apportion, cut, enough, few_enough, filled
+from fl.partition.building_blocks import Pools, apportion, cut, enough, few_enough, filled
 from fl.samples import Array, array
 
 

@@ -11,12 +11,12 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any, Final
 
+from secagg.identity_registry import Registry
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SECURITY_BITS
 from secagg.policy import Policy
-from secagg.registry import Registry
-from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 
 _WIDTH: Final = 110
 _BOUNDS: Final = {"L2": L2, "LInf": LInf, "Count": Count, "Residue": Residue}

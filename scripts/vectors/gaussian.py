@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.insecure_seeds import SeededRandom
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
 
 SIZE: Final = 100_000

@@ -15,7 +15,7 @@ from scripts.vectors.server_refusals import CORRUPT_DEALER, Book, Play, describe
 from secagg import messages as m
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import Count, Part, SumSpec, Table
+from secagg.sum_spec import Count, Part, SumSpec, Table
 
 PROMISE: Final = NoiseAssumptions(clients=64, dropouts=1, colluders=1, removable=True)
 _PART: Final = Part(

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_registry
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
-from secagg.registry import Registry
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 
 SEED: Final = b"transcript"
 

@@ -15,12 +15,12 @@ from scripts.vectors.describe import describe_part, describe_registry, describe_
 from scripts.vectors.plays import PLAYS, TABLE
 from scripts.vectors.samples import sample_messages
 from secagg import messages as m
-from secagg import ring, shamir
+from secagg import residue_ring, shamir
 from secagg.bitmap import pack_positions
-from secagg.codec import encode_fields
+from secagg.canonical_msgpack import encode_fields
 from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
-from secagg.encoding import Encoding
 from secagg.hashing import digest, framed
+from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import (
     Agreement,
@@ -33,11 +33,11 @@ from secagg.keys import (
     seed_commitment,
     self_mask_seed,
 )
-from secagg.masks import KeyStream, add_mask
-from secagg.question import content_digest, query_digest
-from secagg.records import Advert
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
-from secagg.thresholds import Trust
+from secagg.mask_keystream import KeyStream, add_mask
+from secagg.message_records import Advert
+from secagg.query_context import content_digest, query_digest
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
+from secagg.trust_levels import Trust
 
 _SESSION: Final = digest("vector", b"session")
 _CONTEXT: Final = digest("vector", b"context")
@@ -121,14 +121,14 @@ def _ring_digests(invitation: bytes) -> dict[str, Any]:
     """The two digests that stand for the key list on a ring; the adverts are of a session of one sum."""
     keys = [(_secret(f"channel {k}"), (_secret(f"mask {k}"),), (_secret(f"seed {k}"),)) for k in range(3)]
     adverts = [Advert(k, *row) for k, row in zip((3, 7, 300), keys, strict=True)]
-    ring, numbers = ring_digest(adverts), {"size": 1 << 20, "neighbours": 200, "threshold": 101}
-    session = ring_session_id(invitation, **numbers, ring=ring)
+    digest, numbers = ring_digest(adverts), {"size": 1 << 20, "neighbours": 200, "threshold": 101}
+    session = ring_session_id(invitation, **numbers, ring=digest)
     return {
-        "ring": {"adverts": [advert.encode().hex() for advert in adverts], "digest": ring.hex()},
+        "ring": {"adverts": [advert.encode().hex() for advert in adverts], "digest": digest.hex()},
         "ring_session": {
             "invitation": invitation.hex(),
             **numbers,
-            "ring": ring.hex(),
+            "ring": digest.hex(),
             "digest": session.hex(),
         },
     }
@@ -193,9 +193,9 @@ def _keystream(name: str) -> dict[str, Any]:
 def _mask(bits: int) -> dict[str, Any]:
     """The mask that a seed adds to zeros: a part of 5 elements, and the 64-bit count behind it."""
     seed = _secret(f"mask {bits}")
-    residues = (np.zeros(5, ring.dtype_for(bits)), np.zeros(1, ring.dtype_for(64)))
+    residues = (np.zeros(5, residue_ring.dtype_for(bits)), np.zeros(1, residue_ring.dtype_for(64)))
     add_mask(residues, seed)
-    ring.reduce(residues[0], bits)
+    residue_ring.reduce(residues[0], bits)
     return {"seed": seed.hex(), "bits": bits, "mask": residues[0].tolist(), "count": residues[1].tolist()}
 
 
@@ -244,8 +244,8 @@ def _packing(bits: int) -> dict[str, Any]:
     most = (1 << bits) - 1
     stream = KeyStream(_secret(f"packing {bits}")).words(9)
     values = [0, 1, most, most >> 1, *(int(word) & most for word in stream)]
-    array = np.array(values, np.uint64).astype(ring.dtype_for(bits))
-    return {"bits": bits, "values": values, "packed": ring.pack(array, bits).hex()}
+    array = np.array(values, np.uint64).astype(residue_ring.dtype_for(bits))
+    return {"bits": bits, "values": values, "packed": residue_ring.pack(array, bits).hex()}
 
 
 def _bitmap(positions: tuple[int, ...], size: int) -> dict[str, Any]:
@@ -318,9 +318,9 @@ def _total(part: Part, cohort: int, inputs: list[list[int]]) -> dict[str, Any]:
     encoding = Encoding(SumSpec(parts=(part,)), cohort=cohort)
     accumulator = encoding.zeros()
     for row in inputs:
-        accumulator[0][:] += np.array(row, np.uint64).astype(ring.dtype_for(part.bits))
+        accumulator[0][:] += np.array(row, np.uint64).astype(residue_ring.dtype_for(part.bits))
         accumulator[1][:] += np.uint64(1)
-    ring.reduce(accumulator[0], part.bits)
+    residue_ring.reduce(accumulator[0], part.bits)
     residues = accumulator[0].tolist()
     total = encoding.decode(accumulator, contributors=len(inputs), invited=cohort)
     return {

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from scripts.vectors.describe import chained, describe_policy, describe_registry, describe_table
 from secagg import messages as m
-from secagg.records import Parcel, encode_signatures
-from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.message_records import Parcel, encode_signatures
+from secagg.sum_spec import Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 from tests.attacks.rig import PART, Rig
 
 SUMS: Final = 3

@@ -19,10 +19,10 @@ from scripts.vectors.samples import sample_messages
 from scripts.vectors.server_refusals import server_refusals
 from secagg import messages as m
 from secagg.cohort import Cohort, invitation_digest, session_id
-from secagg.question import content_digest
-from secagg.records import Advert, Format, Parcel
-from secagg.thresholds import Trust
+from secagg.message_records import Advert, Format, Parcel
+from secagg.query_context import content_digest
 from secagg.transitions import CLIENT_MOVES
+from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig
 
 _BIG_PRIME: Final = (1 << 255) - 19

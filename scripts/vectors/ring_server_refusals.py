@@ -17,7 +17,7 @@ from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.shamir import SHARE_BYTES
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 SUMS: Final = 1
 LIMITS: Final[dict[str, Any]] = {"corrupt": 2, "min_cohort": 4, "max_cohort": 8, "min_contributors": 4}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg import messages as m
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 
 def sample_messages(context: bytes) -> list[m.Message]:

@@ -17,13 +17,13 @@ from secagg.client_memory import VolatileMemory
 from secagg.cohort import invitation_digest
 from secagg.events import Asked
 from secagg.insecure_seeds import seeded_identity, seeded_registry
+from secagg.message_records import Advert, Format, parse_advert
 from secagg.params import SessionParams
 from secagg.policy import Policy
-from secagg.records import Advert, Format, parse_advert
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import Part, Residue, SumSpec, Table
+from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 SEED: Final = b"server refusals"
 SUMS: Final = 2

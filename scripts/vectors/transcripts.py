@@ -14,9 +14,9 @@ from secagg.hashing import digest
 from secagg.insecure_seeds import seeded_identity
 from secagg.messages import decode
 from secagg.params import SessionParams
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from secagg.testing.seeded import InsecureSeededServer
 from secagg.topology import RingGraph
 from secagg.transitions import ServerState

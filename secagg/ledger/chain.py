@@ -10,9 +10,9 @@ from typing import Any, Final, Self, TypeAlias
 
 from secagg.errors import ParameterError
 from secagg.hashing import DIGEST_BYTES, digest
+from secagg.identity_registry import MAX_ID
 from secagg.keys import KEY_BYTES
-from secagg.registry import MAX_ID
-from secagg.spec import Count, Part, SumSpec
+from secagg.sum_spec import Count, Part, SumSpec
 
 Body: TypeAlias = Mapping[str, Any]
 

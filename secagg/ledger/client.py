@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from secagg.budget import Budget, Spend
+from secagg.client_budget import Budget, Spend
 from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
 from secagg.ledger.chain import Body, Owner, describe

@@ -32,7 +32,7 @@ from secagg.errors import DamagedLedger, LedgerError, NewerLedger
 from secagg.hashing import digest
 from secagg.ledger.chain import START, Body, Head, Row, body_of, text_of
 from secagg.ledger.file_path import Place, check_one_name, check_usable, draft_path, index_path, log_path
-from secagg.ledger.seal import Seal, Sealed, read_seal, seal_path
+from secagg.ledger.rollback_seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
 APPLICATION: Final = 0x73614C67  # "saLg"

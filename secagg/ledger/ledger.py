@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from secagg.budget import Spend
+from secagg.client_budget import Spend
 from secagg.errors import DamagedLedger, ForeignLedger, NewerLedger
 from secagg.ledger.chain import Body, Head, Owner, Role, Row
 from secagg.ledger.file import READING, READING_AT_REST, LedgerFile, create_file

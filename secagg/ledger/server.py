@@ -14,13 +14,13 @@ from typing import Any, Self
 
 from secagg import events
 from secagg import messages as m
-from secagg.budget import Spend, sum_charge
+from secagg.client_budget import Spend, sum_charge
 from secagg.errors import SERVER, StateError
 from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.ledger import Ledger
 from secagg.noise.accounting import Adjacency
-from secagg.question import query_digest
-from secagg.spec import Table
+from secagg.query_context import query_digest
+from secagg.sum_spec import Table
 
 
 class ServerLedger(Ledger):

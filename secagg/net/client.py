@@ -28,6 +28,7 @@ from secagg.client import ClientMachine
 from secagg.client_memory import Memory
 from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError
 from secagg.events import Asked, ClientEvent
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
 from secagg.net.authentication import ServerConnector, backoff
@@ -38,8 +39,7 @@ from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
 from secagg.policy import Policy
-from secagg.registry import Registry
-from secagg.spec import Table
+from secagg.sum_spec import Table
 from secagg.transitions import ClientState
 
 _REPLACEMENT_WINDOW: Final = 600.0  # seconds; to be replaced twice within them is a conflict

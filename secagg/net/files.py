@@ -38,9 +38,9 @@ from secagg.errors import (
     RegistryError,
     WrongRegistry,
 )
+from secagg.identity_registry import Registry, SignedRegistry
 from secagg.keys import Identity
 from secagg.net.tls import bundle_for, certificate_key, certificate_pem, private_pem, split_bundle
-from secagg.registry import Registry, SignedRegistry
 
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644

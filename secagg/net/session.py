@@ -25,7 +25,7 @@ from secagg.net.events import ClientLeft, LeaveReason, OnServerEvent
 from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
 from secagg.server import ServerMachine
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from secagg.transitions import ServerState
 
 Exclude: TypeAlias = Callable[[Link, PeerError], None]

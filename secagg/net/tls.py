@@ -41,8 +41,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from secagg.errors import CertificateError, LocalError, ParameterError
 from secagg.hashing import digest
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
-from secagg.registry import Registry
 
 DAYS: Final = 3650
 MAX_DAYS: Final = 36500

@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
-from secagg.noise import arguments
+from secagg.noise import checks
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.spec import Bound, Count, Part, SumSpec
+from secagg.sum_spec import Bound, Count, Part, SumSpec
 
 _CHARGE_BITS: Final = 40
 # The least S v / (S + v): that of two components of 1/2.
@@ -174,7 +174,7 @@ def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO
     >>> round(sum_rho(spec, roster=20), 3)
     0.5
     """
-    adjacency = arguments.one_of(Adjacency, adjacency, "adjacency")
+    adjacency = checks.one_of(Adjacency, adjacency, "adjacency")
     promise = spec.promise
     if promise is None or not spec.is_private:
         return None

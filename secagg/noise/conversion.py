@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise import arguments
+from secagg.noise import checks
 from secagg.noise.accounting import Cost
 from secagg.noise.privacy_goal import Orders
 
@@ -41,16 +41,16 @@ _MOST_ORDER: Final = math.log(1e12)
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
     """The epsilon of everything in `costs` together; a float is a rho."""
     events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
-    return _best(events, arguments.probability(delta, "delta"), _parsed(orders))[0]
+    return _best(events, checks.probability(delta, "delta"), _parsed(orders))[0]
 
 
 def _checked(cost: Cost) -> Cost:
     """A negative cost would hide others."""
-    return Cost(*(arguments.real(number, "a cost", 0.0, math.inf) for number in cost))
+    return Cost(*(checks.real(number, "a cost", 0.0, math.inf) for number in cost))
 
 
 def _parsed(orders: Orders) -> Orders:
-    return arguments.one_of(Orders, orders, "orders")
+    return checks.one_of(Orders, orders, "orders")
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +60,7 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
     Epsilon is the least of many straight lines in rho, hence concave, and its slope is the best order.
     Newton's method on such a function stays below the solution after its first step; a bracket guards that.
     """
-    delta, orders = arguments.probability(delta, "delta"), _parsed(orders)
+    delta, orders = checks.probability(delta, "delta"), _parsed(orders)
     low, high = 0.0, 1.0
     while _of_rho(high, delta, orders)[0] < epsilon:
         low, high = high, 2 * high

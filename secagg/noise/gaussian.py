@@ -32,12 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import ParameterError
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.inversion_sampler import LARGEST_VARIANCE as LARGEST_OF_TABLES
 from secagg.noise.inversion_sampler import UNIFORM_BITS, InversionTable, Samples, Stream, tails
 from secagg.noise.rejection_sampler import Hybrid
-from secagg.ring import Residues
-from secagg.spec import SumSpec
+from secagg.residue_ring import Residues
+from secagg.sum_spec import SumSpec
 
 LARGEST_VARIANCE: Final = 1 << 116  # samples have 64 bits, and are up to 13.3 standard deviations large
 _KEPT: Final = 64  # laws; the largest of them takes three megabytes

@@ -35,7 +35,7 @@ Samples: TypeAlias = NDArray[np.signedinteger[Any]]
 
 
 class Stream(Protocol):
-    """Where uniform bits come from: a `secagg.masks.KeyStream`."""
+    """Where uniform bits come from: a `secagg.mask_keystream.KeyStream`."""
 
     def fill(self, buffer: NDArray[np.uint8]) -> None: ...
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from secagg.errors import ParameterError
-from secagg.noise import arguments
+from secagg.noise import checks
 from secagg.noise.accounting import Adjacency
 
 # Beyond these, there is no privacy to speak of, or nothing but noise.
@@ -62,14 +62,14 @@ class Goal:
             raise ParameterError("a goal is either epsilon or rho")
         for name in ("epsilon", "rho"):
             if (loss := getattr(self, name)) is not None:
-                object.__setattr__(self, name, arguments.real(loss, name, _LEAST, _MOST))
+                object.__setattr__(self, name, checks.real(loss, name, _LEAST, _MOST))
         if self.epsilon is not None and self.delta is None:
             raise ParameterError("epsilon means nothing without delta")
         if self.delta is not None:
             object.__setattr__(self, "delta", _checked_delta(self.delta))
-        object.__setattr__(self, "sums", arguments.whole(self.sums, "sums", 1, _MOST_SUMS))
-        object.__setattr__(self, "adjacency", arguments.one_of(Adjacency, self.adjacency, "adjacency"))
-        object.__setattr__(self, "orders", arguments.one_of(Orders, self.orders, "orders"))
+        object.__setattr__(self, "sums", checks.whole(self.sums, "sums", 1, _MOST_SUMS))
+        object.__setattr__(self, "adjacency", checks.one_of(Adjacency, self.adjacency, "adjacency"))
+        object.__setattr__(self, "orders", checks.one_of(Orders, self.orders, "orders"))
 
     @cached_property
     def rho_per_sum(self) -> float:
@@ -104,7 +104,7 @@ class Goal:
 
     def part(self, share: float) -> Goal:
         """A share of it, above 0 and at most 1, as rho: for one of several parts of a sum."""
-        share = arguments.share(share, "a share")
+        share = checks.share(share, "a share")
         rho = self.rho_per_sum * self.sums * share
         if rho < _LEAST:
             raise ParameterError(f"a share of {share:g} is too small: its rho would be below {_LEAST:g}")
@@ -112,7 +112,7 @@ class Goal:
 
 
 def _checked_delta(delta: float) -> float:
-    delta = arguments.probability(delta, "delta")
+    delta = checks.probability(delta, "delta")
     if delta < _LEAST_DELTA:
         raise ParameterError(
             f"delta must be at least {_LEAST_DELTA:g}: below, the error with which noise is drawn would count"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sims.audit.audit_result import Audit, Integrity, RunSummary
-from sims.audit.byte_counts import traffic
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
+from sims.audit.measured_bytes import traffic
 from sims.audit.privacy_cost import adjacency_of, delta_of, spending
 from sims.audit.released_sums import (
     BudgetAccounts,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from secagg.local import Stage
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.audit.run_files import Row
 from sims.records.sums import SessionRecord, SumRecord
 

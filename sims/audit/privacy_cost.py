@@ -8,7 +8,7 @@ from typing import Final
 
 from secagg.noise.accounting import Adjacency
 from sims.audit.audit_result import PrivacySpending, Release, Spent
-from sims.audit.reconciliation import Records
+from sims.audit.ledger_reconciliation import Records
 from sims.audit.released_sums import BudgetAccounts, PrivacyAccount
 from sims.audit.run_files import Evidence, Row
 from sims.records.sums import SumRecord

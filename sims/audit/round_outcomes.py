@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.audit.audit_result import (
     Achieved,
     Canary,
@@ -18,7 +18,7 @@ from sims.audit.audit_result import (
     GroupSteps,
     SumKind,
 )
-from sims.audit.reconciliation import MatchedSum, Records
+from sims.audit.ledger_reconciliation import MatchedSum, Records
 from sims.audit.run_files import Evidence, Row
 from sims.records.sums import SessionRecord, SumRecord
 

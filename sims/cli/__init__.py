@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from sims.cli import package_conflicts, registry
-from sims.cli.registry import UserError, require
+from sims.cli import commands, package_conflicts
+from sims.cli.commands import UserError, require
 
 __all__ = ["CommandParser", "main", "run_command"]
 
@@ -63,15 +63,15 @@ def _parser() -> argparse.ArgumentParser:
     version = f"secagg {metadata.version('secagg')}"
     parser.add_argument("--version", action="version", version=version)
     parser.set_defaults(run=None, extra=None)
-    commands = parser.add_subparsers(metavar="COMMAND", prog=parser.prog)
-    registry.add_all(commands)
-    _add_version(commands)
-    parser.epilog = registry.listing(commands)
-    commands.help = argparse.SUPPRESS  # as the listing says more
+    subparsers = parser.add_subparsers(metavar="COMMAND", prog=parser.prog)
+    commands.add_all(subparsers)
+    _add_version(subparsers)
+    parser.epilog = commands.listing(subparsers)
+    subparsers.help = argparse.SUPPRESS  # as the listing says more
     return parser
 
 
-def _add_version(subparsers: registry.Subparsers) -> None:
+def _add_version(subparsers: commands.Subparsers) -> None:
     """Add ``secagg version``, which prints the versions that belong in a bug report."""
     parser = subparsers.add_parser("version", help="show the versions of secagg and its libraries")
     parser.set_defaults(run=_print_versions)

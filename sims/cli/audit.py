@@ -9,8 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sims.cli.commands import Subparsers, UserError, user_errors
 from sims.cli.options import fraction
-from sims.cli.registry import Subparsers, UserError, user_errors
 
 if TYPE_CHECKING:
     from sims.audit.audit_result import Audit

@@ -4,8 +4,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
-from sims.cli.registry import Subparsers, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:

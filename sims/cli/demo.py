@@ -5,8 +5,8 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import WholeNumberOption, add_trust
-from sims.cli.registry import Subparsers, user_errors
 
 BROKEN_PROMISE = 1
 SUMS, LEARNING = "sums", "learning"

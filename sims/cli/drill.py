@@ -3,8 +3,8 @@
 import argparse
 import json
 
+from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import WholeNumberOption, add_trust, proportion
-from sims.cli.registry import Subparsers, user_errors
 
 BROKEN_PROMISE = 1
 

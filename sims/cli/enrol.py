@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.commands import Subparsers, UserError, user_errors
 from sims.cli.options import whole
-from sims.cli.registry import Subparsers, UserError, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:

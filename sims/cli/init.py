@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from sims.cli.commands import Subparsers, UserError
 from sims.cli.options import add_choice
-from sims.cli.registry import Subparsers, UserError
 
 CHANNELS = ("plain", "secure", "processes")
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import WholeNumberOption
-from sims.cli.registry import Subparsers, user_errors
 from sims.cli.serve import add_alternatives
 
 

@@ -5,8 +5,8 @@ import re
 import time
 from pathlib import Path
 
+from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import WholeNumberOption
-from sims.cli.registry import Subparsers, user_errors
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 

@@ -5,12 +5,12 @@ import json
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.commands import Subparsers, UserError
 from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
-from sims.cli.registry import Subparsers, UserError
 from sims.text_format import counted
 
 if TYPE_CHECKING:
-    from secagg.noise.plan import Plan
+    from secagg.noise.part_plan import Plan
 
 ADJACENCIES = ("zero-out", "add-remove", "replace")
 ORDERS = ("continuous", "integer")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.commands import Subparsers, UserError, user_errors
 from sims.cli.options import WholeNumberOption, add_choice, add_corrupt, proportion
-from sims.cli.registry import Subparsers, UserError, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:
-    from secagg.finder import GraphParameters
+    from secagg.graph_parameters import GraphParameters
 
 SERVERS = ("curious_server", "semi_malicious_server", "malicious_server")
 GRAPHS = ("auto", "complete", "ring")
@@ -116,7 +116,7 @@ class _Case:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "_Case":
-        from secagg.finder import dropout_over, part_of
+        from secagg.graph_parameters import dropout_over, part_of
 
         clients: int = args.clients
         corrupt: int | Fraction = args.corrupt
@@ -129,7 +129,7 @@ class _Case:
 
 def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
     from secagg.errors import ParameterError
-    from secagg.finder import Form, GraphChoice, ServerClass, graph_parameters
+    from secagg.graph_parameters import Form, GraphChoice, ServerClass, graph_parameters
 
     if args.neighbours > max(2, args.clients - 1):
         raise UserError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from sims.cli.commands import Subparsers, UserError, user_errors
 from sims.cli.options import (
     TRUST_LEVELS,
     WholeNumberOption,
@@ -16,7 +17,6 @@ from sims.cli.options import (
     proportion,
     whole,
 )
-from sims.cli.registry import Subparsers, UserError, user_errors
 
 if TYPE_CHECKING:
     from secagg.errors import LocalError
@@ -139,7 +139,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
     from protocols.catalogue import find
     from secagg.errors import LocalError
     from secagg.params import SessionParams
-    from secagg.thresholds import Trust
+    from secagg.trust_levels import Trust
     from sims.cli.plan_settings import build
     from sims.plan.cost_plan import Conditions, plan_costs
 

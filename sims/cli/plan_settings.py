@@ -5,8 +5,8 @@ import ast
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.commands import UserError
 from sims.cli.options import colluders
-from sims.cli.registry import UserError
 
 if TYPE_CHECKING:
     from protocols.algorithm import AnyAlgorithm

@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any
 
+from sims.cli.commands import Subparsers, UserError, user_errors
 from sims.cli.options import (
     WholeNumberOption,
     add_choice,
@@ -15,12 +16,11 @@ from sims.cli.options import (
     fraction,
     proportion,
 )
-from sims.cli.registry import Subparsers, UserError, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:
     from secagg import Preflight
-    from secagg.spec import Bound
+    from secagg.sum_spec import Bound
 
 GRAPHS = ("auto", "complete", "ring")
 NORMS = ("linf", "l2", "count")

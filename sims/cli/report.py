@@ -5,7 +5,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from sims.cli.registry import Subparsers, user_errors
+from sims.cli.commands import Subparsers, user_errors
 
 
 def add(subparsers: Subparsers) -> None:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from sims.cli.registry import Subparsers, user_errors
+from sims.cli.commands import Subparsers, user_errors
 from sims.text_format import counted
 
 if TYPE_CHECKING:

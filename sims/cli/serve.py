@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sims.cli.registry import Subparsers, user_errors
+from sims.cli.commands import Subparsers, user_errors
 
 
 def add(subparsers: Subparsers) -> None:

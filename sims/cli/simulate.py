@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sims.cli import INTERRUPTED
+from sims.cli.commands import Subparsers, UserError, require, user_errors
 from sims.cli.options import WholeNumberOption
-from sims.cli.registry import Subparsers, UserError, require, user_errors
 from sims.records.run_paths import REPORT
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     from secagg.errors import LocalError
     from sims.scenario import check_files, load
-    from sims.scenario.assignments import parsed
+    from sims.scenario.overrides import parsed
     from sims.scenario.shipped import find
     from sims.sweep import Results
 
@@ -157,8 +157,8 @@ def _swept(
 ) -> "SweepSummary":
     from sims.sweep import run_sweep
     from sims.sweep.cell_runs import run_task
+    from sims.sweep.parallel_tasks import StopRequest
     from sims.sweep.run import shown_progress, stopped_by_signals
-    from sims.sweep.tasks import StopRequest
     from sims.text_format import counted
 
     own, stopping = scenario.variants, StopRequest()

@@ -29,11 +29,11 @@ from secagg import (
 )
 from secagg import messages as m
 from secagg.bitmap import pack_positions
-from secagg.encoding import Encoding
 from secagg.errors import GroupChanged, SumFailed
 from secagg.events import Asked, SessionReady, SumReleased
+from secagg.input_encoding import Encoding
 from secagg.params import SessionParams
-from secagg.ring import Residues
+from secagg.residue_ring import Residues
 from sims.demo.session_result import (
     MEAN,
     MEDIAN,

@@ -22,7 +22,7 @@ from secagg import (
     Trust,
 )
 from secagg.errors import GroupChanged, SumFailed
-from secagg.ring import Residues
+from secagg.residue_ring import Residues
 
 _SETUP: Final = (Stage.ADVERTISE, Stage.SHARE)
 _NAMED: Final = 3  # clients that fit into a column

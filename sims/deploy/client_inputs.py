@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.codes import checked
 from secagg.errors import InputError
 from secagg.events import Asked
-from secagg.spec import SumSpec
+from secagg.fixed_point import checked
+from secagg.sum_spec import SumSpec
 from sims.config_problems import ConfigError
 from sims.deploy.config import InputSection
 from sims.deploy.scheduled_sums import without_nonce

@@ -14,14 +14,14 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
 
 from secagg.errors import LocalError
-from secagg.finder import GraphChoice
-from secagg.ledger.seal import seal_path
+from secagg.graph_parameters import GraphChoice
+from secagg.ledger.rollback_seal import seal_path
 from secagg.net.files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.noise.accounting import Adjacency
 from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.policy import Policy
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.config_problems import Problems, shown, toml_tables
 
 STDOUT: Final = "-"

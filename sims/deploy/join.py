@@ -10,9 +10,11 @@ from typing import Final
 import trio
 
 from secagg.client import ClientMachine
+from secagg.client_checks import check_registry_is_current
 from secagg.client_memory import VolatileMemory
 from secagg.errors import InputError, LedgerError, MissingLedger, SecaggError
 from secagg.events import Asked, Joined, SessionOver
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger
 from secagg.net.client import Client, open_client
@@ -21,17 +23,15 @@ from secagg.net.events import ClientNetworkEvent
 from secagg.net.settings import Patience
 from secagg.net.tls import client_context
 from secagg.policy import Policy
-from secagg.refusals import check_registry_is_current
-from secagg.registry import Registry
-from secagg.spec import Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Table
+from secagg.trust_levels import Trust
 from sims.config_problems import Problems
 from sims.deploy.client_inputs import Source, open_source, usable
 from sims.deploy.config import JoinConfig, check_client_files, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.log import check_log, open_log
 from sims.deploy.process_control import forbid_core_dumps, run_watched
-from sims.deploy.sums_file import read_table
+from sims.deploy.sum_specs_file import read_table
 
 
 def join(path: Path, *, sessions: int = 0) -> None:

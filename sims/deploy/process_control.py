@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 import trio
 
 from secagg.errors import ParameterError, SecaggError
+from secagg.identity_registry import NEVER_EXPIRES, Registry
 from secagg.net.event_log import EventLog
-from secagg.registry import NEVER_EXPIRES, Registry
 from sims.config_problems import ConfigError
-from sims.workers.os_processes import raise_open_file_limit
+from sims.workers.process_lifetime import raise_open_file_limit
 
 Clock: TypeAlias = Callable[[], float]
 

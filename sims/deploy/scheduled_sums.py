@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from secagg.ledger import read_ledger
 from secagg.net.files import PRIVATE, FileKind
-from secagg.spec import Table, Total
+from secagg.sum_spec import Table, Total
 from sims.config_problems import ConfigError, Problems, nearest
 from sims.deploy.config import AskSection
 

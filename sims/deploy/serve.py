@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from secagg.errors import LedgerError, MissingLedger, SecaggError, SumFailed
+from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server, open_server
@@ -25,17 +26,16 @@ from secagg.net.session import Session
 from secagg.net.settings import DAY, Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from secagg.preflight import preflight
-from secagg.registry import Registry
 from secagg.server import ServerMachine
-from secagg.spec import Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Table
+from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ServeConfig, SessionSection, check_server_files, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.log import check_log, open_log
 from sims.deploy.process_control import allow_connections, forbid_core_dumps, run_watched
 from sims.deploy.scheduled_sums import ScheduledSum, SumSchedule, TotalsDirectory, check_asks, round_after
-from sims.deploy.sums_file import read_table
+from sims.deploy.sum_specs_file import read_table
 
 # Hints for an address that cannot be used.
 _HINTS: Final = {

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from secagg import Count, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
 
 KIND: Final = "drill"

@@ -35,7 +35,7 @@ from sims.drill.config import KIND, PART, DrillConfig, draw_kills
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.process_memory import peak_bytes
 from sims.workers import WorkerExited, WorkerMessage, WorkerPool, WorkerUnavailable, open_worker_pool
-from sims.workers.os_processes import raise_open_file_limit
+from sims.workers.process_lifetime import raise_open_file_limit
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from secagg import LocalSession, local_machines
 from secagg.errors import ParameterError
-from secagg.masks import SEED_BYTES
+from secagg.mask_keystream import SEED_BYTES
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.spec import SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import SumSpec, Table
+from secagg.trust_levels import Trust
 from sims.console import OnProgress, quiet
 from sims.noise_audit.statistical_tests import (
     LowerBound,

@@ -17,14 +17,14 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from secagg import ring
-from secagg.encoding import Encoding
+from secagg import residue_ring
 from secagg.errors import SpecError
-from secagg.masks import SEED_BYTES, KeyStream
+from secagg.input_encoding import Encoding
+from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.noise.gaussian import Layers
 from secagg.noise_assumptions import Noise, NoiseAssumptions, bits_for_noise
-from secagg.ring import Residues
-from secagg.spec import L2, Part, SumSpec, Total
+from secagg.residue_ring import Residues
+from secagg.sum_spec import L2, Part, SumSpec, Total
 from sims.text_format import counted
 
 _SEEDS_AT_ONCE: Final = 1024
@@ -131,7 +131,7 @@ def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dty
     """The residues of a total as whole numbers around zero."""
     shift = 64 - part.bits
     wide = residues.astype(np.uint64)
-    ring.reduce(wide, part.bits)
+    residue_ring.reduce(wide, part.bits)
     return (wide << np.uint64(shift)).view(np.int64) >> np.int64(shift)
 
 

@@ -18,13 +18,13 @@ from protocols.algorithm import AnyAlgorithm, Sum
 from protocols.queries import RoundInfo, encode_query
 from protocols.serialisation import Vector, as_vector, vectors_of
 from secagg.errors import ParameterError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import sum_rho
 from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
+from secagg.trust_levels import Trust
 from sims.plan.completion_probability import CompletionProbability
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sims import text_format
-from sims.report.plot_data import Curve, Plot, Series, over_rounds
+from sims.report.cost_plots import privacy, steps, survivors, traffic
+from sims.report.plot_series import Curve, Plot, Series, over_rounds
 from sims.report.reported_run import MEASURES, ReportedRun, judged
 from sims.report.svg_plots import Drawable
-from sims.report.traffic_plots import privacy, steps, survivors, traffic
 
 _BINS: Final = 20
 

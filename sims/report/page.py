@@ -20,7 +20,7 @@ from sims.records.directory import replace_file
 from sims.records.run_paths import REPORT
 from sims.report import sections
 from sims.report.headline import sentence
-from sims.report.html_tables import Markup, element, joined, verbatim
+from sims.report.html_elements import Markup, element, joined, verbatim
 from sims.report.reported_run import ReportedRun, read_runs
 from sims.text_format import counted
 

@@ -7,12 +7,12 @@
 `insecure_plain_sum` takes the same arguments and gives the same numbers without any protection.
 """
 
-from sims.runtime.channel import SessionChannel
+from sims.runtime.cohort_setting import DropoutLaw, DropoutSchedule, Setting, no_dropouts
+from sims.runtime.interfaces import ObservedChannel
 from sims.runtime.plain import insecure_plain_sum
+from sims.runtime.residue_tampering import Tamper
 from sims.runtime.secure import secure_sum
-from sims.runtime.session import ObservedChannel
-from sims.runtime.setting import DropoutLaw, DropoutSchedule, Setting, no_dropouts
-from sims.runtime.tampering import Tamper
+from sims.runtime.session_channel import SessionChannel
 
 __all__ = [
     "DropoutLaw",

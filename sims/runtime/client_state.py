@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 from protocols.participant import Participant
 from protocols.queries import Query
 from protocols.serialisation import RecordError
-from secagg.budget import Spend
+from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.hashing import DIGEST_BYTES
 from secagg.noise.accounting import Adjacency
-from secagg.spec import Count
+from secagg.sum_spec import Count
 
 SHARED: Final = -1  # not the id of a client: the state that all clients share
 

@@ -14,30 +14,30 @@ from collections.abc import Mapping
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from secagg import refusals
+from secagg import client_checks
 from secagg.bitmap import PositionSet
-from secagg.budget import check_priced, sum_charge
+from secagg.client_budget import check_priced, sum_charge
 from secagg.client_memory import AnswerEntry
-from secagg.encoding import Encoding
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
-from secagg.groups import Agenda, GroupBook
 from secagg.hashing import digest
+from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import insecure_rounding
 from secagg.local import Stage
-from secagg.masks import SEED_BYTES, KeyStream
+from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
-from secagg.question import content_digest
-from secagg.ring import Residues
-from secagg.spec import SumSpec, Total
-from secagg.thresholds import Trust
+from secagg.query_context import content_digest
+from secagg.residue_ring import Residues
+from secagg.sum_groups import Agenda, GroupBook
+from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
+from secagg.trust_levels import Trust
 from sims.records.sums import Refusal, SessionGraph, SumStats
-from sims.runtime.channel import SessionChannel
-from sims.runtime.session import SessionPlan
-from sims.runtime.setting import Setting
-from sims.runtime.tampering import tampered
+from sims.runtime.cohort_setting import Setting
+from sims.runtime.interfaces import SessionPlan
+from sims.runtime.residue_tampering import tampered
+from sims.runtime.session_channel import SessionChannel
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)
@@ -179,7 +179,7 @@ class PlainSession:
     def _check_question(self, adding: _Adding, member: int) -> None:
         query, memory = adding.query, self._plan.memories[member]
         self._books[member].check_new(query.kind, query.round)
-        refusals.check_query_is_new(adding.content, memory)
+        client_checks.check_query_is_new(adding.content, memory)
         self._policy.budget.check(memory.spend, adding.charge)
 
     def _answer(self, adding: _Adding, position: int, member: int) -> None:

@@ -160,7 +160,7 @@ def check_tail(settings: Settings, problems: Problems) -> None:
 
 
 def _check_tail_noise(settings: Settings, tail: TailSection, clients: int, problems: Problems) -> None:
-    from sims.scenario.algorithm import tail_measures
+    from sims.scenario.algorithm_builder import tail_measures
 
     try:
         measures = tail_measures(settings, tail, clients)

@@ -11,10 +11,10 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.catalogue import find
 from protocols.catalogue_entry import CatalogueEntry
 from protocols.server_optimiser import PARAMETERS
-from secagg.budget import Budget, Spend, sum_charge
+from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
 from secagg.noise.accounting import charge, rho_of
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.config_problems import Problems, nearest, shown
 from sims.scenario import cohort_checks
 from sims.scenario.settings import OBSERVER_KINDS, PrivacySection, Settings
@@ -170,7 +170,7 @@ def _check_identity(settings: Settings, problems: Problems) -> None:
 
 def _check_server(settings: Settings, problems: Problems) -> bool:
     """Return whether `[server]` is missing or right; add its problems."""
-    from sims.scenario.algorithm import optimiser
+    from sims.scenario.algorithm_builder import optimiser
 
     section = settings.server
     if section is None:
@@ -294,7 +294,7 @@ def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> N
 
 def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
     from fl.flat_model import dim_of
-    from sims.scenario.algorithm import build
+    from sims.scenario.algorithm_builder import build
 
     dim = _some_dim(settings) if module is None else dim_of(module)
     clients = max(cohort_checks.invited(settings) or _SOME_CLIENTS, 1)

@@ -19,7 +19,7 @@ from fl.flat_model import flatten
 from protocols.serialisation import Vector, as_vector
 from sims.config_problems import Problems
 from sims.records.run_paths import MODEL
-from sims.scenario.kinds import DATA, MODELS, partitions
+from sims.scenario.kind_parameters import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
 
 _GIVEN = "given"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from sims.config_problems import ConfigError, Problem, Problems, shown, toml_tables
-from sims.scenario.assignments import Assignments, Axis, Choice, Document, assigned, axes, combinations, flat
+from sims.scenario.overrides import Assignments, Axis, Choice, Document, assigned, axes, combinations, flat
 from sims.scenario.settings import Settings
 
 _AXIS: Final = "sweep."
@@ -86,7 +86,7 @@ def load(
                its cases by their labels. Keys that a labelled case sets cannot be changed otherwise, because
                the label would become wrong.
     `quick`    two rounds with the first value of every axis and the settings of `[quick]`, as a test.
-    `check`    checks the settings of every variant; by default, `sims.scenario.kinds.check`.
+    `check`    checks the settings of every variant; by default, `sims.scenario.kind_parameters.check`.
     `data`     where directories of data are; if None, files are not checked.
     """
     changes = {} if changes is None else changes
@@ -107,7 +107,7 @@ def load(
 
 def _checks(check: Check | None, data: Path | None) -> Check:
     """Return the check of a variant's settings."""
-    from sims.scenario.kinds import check as check_kinds
+    from sims.scenario.kind_parameters import check as check_kinds
 
     first = check or check_kinds
     if data is None:

@@ -1,7 +1,7 @@
 """The tables of a scenario: one simulation, fully described.
 
 Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. Which
-ones those are is known to the packages that offer the kinds, and checked in `sims.scenario.kinds`.
+ones those are is known to the packages that offer the kinds, and checked in `sims.scenario.kind_parameters`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticKnownError
 
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.messages import MAX_SUMS
 from secagg.params import SessionParams
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 Share = Annotated[float, Field(ge=0, le=1)]
 PartOfAll = Annotated[float, Field(ge=0, lt=1)]
@@ -77,7 +77,7 @@ class ModelSection(OpenSection):
 
 
 class ScheduleSection(Section):
-    """How the learning rate falls from round to round: see `fl.training`."""
+    """How the learning rate falls from round to round: see `fl.training_settings`."""
 
     kind: str = "constant"
     every: Count = 100

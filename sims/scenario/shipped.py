@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sims.config_problems import ConfigError, nearest
-from sims.scenario.assignments import flat
+from sims.scenario.overrides import flat
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "scenarios"
 _ENDING: Final = ".toml"

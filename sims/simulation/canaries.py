@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.noise.accounting import sum_rho
-from secagg.spec import SumSpec
+from secagg.sum_spec import SumSpec
 from sims.scenario.settings import Settings
 
 _DELTA: Final = 1e-5

@@ -16,9 +16,9 @@ from protocols.queries import Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from sims.runtime import ObservedChannel
-from sims.scenario.algorithm import tail_measures, tail_rounds
+from sims.scenario.algorithm_builder import tail_measures, tail_rounds
 from sims.scenario.settings import Settings, TailSection
 
 _DIGITS: Final = 6

@@ -10,7 +10,7 @@ from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
-from secagg.budget import sum_charge
+from secagg.client_budget import sum_charge
 from secagg.client_memory import AnswerEntry
 from secagg.noise.accounting import Adjacency
 from sims.simulation.run_writer import RunWriter

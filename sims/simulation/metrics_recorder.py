@@ -15,8 +15,8 @@ from fl.errors import DataError
 from protocols.run import RoundReport
 from sims.records.sums import by_stage
 from sims.simulation import client_metrics
+from sims.simulation.client_data import insecure_seed
 from sims.simulation.observers import OBSERVERS
-from sims.simulation.population import insecure_seed
 from sims.simulation.setup import SimulationSetup
 from sims.simulation.spending import Spending, delta_of
 from sims.text_format import counted

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from fl.crowd import Crowd
 from fl.errors import FLError
+from fl.exact_proximal import ExactObjective
 from fl.metrics.clients import ClientScores
 from fl.metrics.trajectory import change, line_losses
-from fl.proximal import ExactObjective
 from fl.samples import Array
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run

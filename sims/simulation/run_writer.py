@@ -32,6 +32,7 @@ from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, Side
 from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
+from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_paths import (
     CHECKPOINT,
     LEDGER,
@@ -43,7 +44,6 @@ from sims.records.run_paths import (
     SCENARIO,
     SUMS,
 )
-from sims.records.signing import SignedHead, write_head
 from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.simulation.setup import SimulationSetup

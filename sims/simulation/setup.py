@@ -16,12 +16,13 @@ from secagg.hashing import digest
 from secagg.ledger import ServerLedger
 from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.cohort_setting import CohortSampler
 from sims.runtime.processes import processes_sum
-from sims.runtime.setting import CohortSampler
-from sims.scenario.algorithm import build as build_algorithm
+from sims.scenario.algorithm_builder import build as build_algorithm
 from sims.scenario.data_and_model import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings
-from sims.simulation import population
+from sims.simulation import client_data
+from sims.simulation.client_data import insecure_seed, stream
 from sims.simulation.error_histogram import PeriodicErrorHistogram
 from sims.simulation.learners import (
     clients_of,
@@ -32,7 +33,6 @@ from sims.simulation.learners import (
     training_of,
 )
 from sims.simulation.observers import DivergenceObserver, observe_divergence
-from sims.simulation.population import insecure_seed, stream
 
 # ("training" or "tail", its algorithm) -> the logger of its sums.
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
@@ -75,7 +75,7 @@ class SimulationSetup:
         open_ledger: OpenLedger = no_ledger,
     ) -> SimulationSetup:
         """Return the setup before the first round."""
-        federation, who = population.corrupt(settings, population.federation(settings, root))
+        federation, who = client_data.corrupt(settings, client_data.federation(settings, root))
         training = training_of(settings, federation)
         crowd = make_crowd(settings, federation, training, federation.clients)
         strangers = None

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
-from secagg.budget import Spend, sum_charge
+from secagg.client_budget import Spend, sum_charge
 from secagg.noise.accounting import Adjacency
 from secagg.noise.conversion import epsilon
 from sims.records.sums import SumRecord

@@ -16,8 +16,8 @@ from sims.records.checkpoint import Checkpoint
 from sims.records.directory import FINISHED
 from sims.records.run_paths import CHECKPOINT, RESULT
 from sims.scenario.scenario import Variant
+from sims.sweep.parallel_tasks import ReportProgress, TaskError, TaskStopped
 from sims.sweep.results import Results
-from sims.sweep.tasks import ReportProgress, TaskError, TaskStopped
 
 if TYPE_CHECKING:
     from sims.simulation.progress import Progress

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from sims.console import OnProgress, bar, quiet
 from sims.scenario.scenario import Variant
+from sims.sweep.parallel_tasks import Function, StopRequest, run_tasks
 from sims.sweep.results import Record, Results
-from sims.sweep.tasks import Function, StopRequest, run_tasks
 from sims.text_format import counted
 
 OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, and why)

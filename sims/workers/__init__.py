@@ -1,7 +1,7 @@
 """Worker processes for simulations: started fast, killed at will, never orphaned."""
 
 from sims.workers.message_pipe import MessagePipe, PipeClosed
-from sims.workers.pool import (
+from sims.workers.worker_pool import (
     WorkerEvent,
     WorkerExited,
     WorkerMessage,

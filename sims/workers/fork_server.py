@@ -28,7 +28,7 @@ from typing import Final, NoReturn
 
 import trio
 
-from sims.workers import os_processes
+from sims.workers import process_lifetime
 from sims.workers.fork_server_control import (
     ForkCommand,
     ForkCommandType,
@@ -63,8 +63,8 @@ def _set_up(control: int, owner_pipe: int) -> None:
     # The terminal sends SIGINT to all processes. The pool decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    os_processes.signal_on_death_of_parent(signal.SIGTERM)  # If it is already dead, `control` is closed.
-    os_processes.adopt_descendants()
+    process_lifetime.signal_on_death_of_parent(signal.SIGTERM)  # If it is already dead, `control` is closed.
+    process_lifetime.adopt_descendants()
     # A core file would hold secrets.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.set_inheritable(control, False)
@@ -82,7 +82,7 @@ def _preload(modules: tuple[str, ...]) -> str | None:
             return f"{module} cannot be imported: {error}"
         except Exception as error:
             return f"{module} cannot be imported: {describe(error)}"
-        if os_processes.threads() > 1:
+        if process_lifetime.threads() > 1:
             return f"importing {module} starts a thread, which no worker would have"
     gc.freeze()
     sys.stdout.flush()  # Otherwise every worker would print the buffer again.
@@ -157,7 +157,7 @@ class ForkServer:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         self._workers[pid] = index
-        return ForkedWorker(index, os_processes.ProcessId.of(pid))  # The id is valid until it is reaped.
+        return ForkedWorker(index, process_lifetime.ProcessId.of(pid))  # The id is valid until it is reaped.
 
     def _become_worker(self, pipe: socket.socket, parent: int) -> None:
         try:
@@ -183,7 +183,7 @@ class ForkServer:
         """Kill and reap all remaining processes. Orphans of killed workers become children of this one."""
         with suppress(ChildProcessError):
             while True:
-                for pid in os_processes.children() | self._workers.keys():
+                for pid in process_lifetime.children() | self._workers.keys():
                     os.kill(pid, signal.SIGKILL)  # Not reaped, so the id is still valid.
                 pid, _ = os.waitpid(-1, 0)
                 while pid:
@@ -223,10 +223,10 @@ def describe(error: BaseException) -> str:
 
 
 def _set_up_worker(owner_pipe: int, parent: int) -> None:
-    os_processes.signal_on_death_of_parent(signal.SIGKILL)
+    process_lifetime.signal_on_death_of_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    os_processes.exit_at_end_of(owner_pipe)
+    process_lifetime.exit_at_end_of(owner_pipe)
     sys.unraisablehook = _unraisable
     threading.excepthook = _thread_failed
     if "numpy.random" in sys.modules:  # The fork seeds Python's own generator anew.

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 import trio
 
 from sims.workers.message_pipe import MessagePipe, PipeClosed
-from sims.workers.os_processes import ProcessId, processes_with_environment
+from sims.workers.process_lifetime import ProcessId, processes_with_environment
 
 _VARIABLE: Final = "SECAGG_WORKER_POOL"
 # These libraries start threads on import, which a fork does not copy. The workers keep all cores busy anyway.

@@ -1,7 +1,7 @@
 """A pipe that carries small messages between a pool and one of its workers, both ways and in order.
 
 Messages are pickled: both ends are processes of one program and one user, so they trust each other. Messages
-of a network peer go through `secagg.codec` instead.
+of a network peer go through `secagg.canonical_msgpack` instead.
 
 `send` and `receive` wait with trio, `send_sync` and `receive_sync` with `poll`. No helper thread is used: a
 cancelled wait leaves no thread behind that could consume the next message. Bytes that are partly sent or

@@ -9,9 +9,9 @@ import pytest
 from secagg.client import ClientMachine
 from secagg.events import ClientStep
 from secagg.messages import Message
-from secagg.question import Question
-from secagg.thresholds import Trust
+from secagg.query_context import Question
 from secagg.transitions import CLIENT_MOVES, ClientState
+from secagg.trust_levels import Trust
 from secagg.vault import Vault
 
 BOTH = list(Trust)

@@ -24,6 +24,7 @@ from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
 from secagg.errors import SERVER
 from secagg.events import Asked
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import connection as packets
 from secagg.net.client import Client, open_client
@@ -35,10 +36,9 @@ from secagg.net.session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import client_context, make_certificate, server_context
 from secagg.policy import Policy
-from secagg.registry import Registry
 from secagg.server import ServerMachine
-from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 from tests.secagg.flat_params import with_params
 
 T = TypeVar("T")

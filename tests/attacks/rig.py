@@ -19,19 +19,19 @@ from secagg.bitmap import PositionSet, pack_positions, unpack_positions
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
 from secagg.cohort import Cohort, invitation_digest, session_id
-from secagg.encoding import Encoding
 from secagg.events import Asked, ClientEvent
+from secagg.identity_registry import Registry
+from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.keys import Agreement, Identity, pair_info, self_mask_seed
-from secagg.masks import add_mask, subtract_mask
+from secagg.mask_keystream import add_mask, subtract_mask
+from secagg.message_records import Advert, Format, Parcel, parse_advert, parse_envelopes
 from secagg.policy import Policy
-from secagg.question import Question, query_digest
-from secagg.records import Advert, Format, Parcel, parse_advert, parse_envelopes
-from secagg.registry import Registry
-from secagg.ring import Residues
-from secagg.spec import Part, Residue, SumSpec, Table
+from secagg.query_context import Question, query_digest
+from secagg.residue_ring import Residues
+from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing.seeded import InsecureSeededClient
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 PART = "x"
 KIND = "vector"

@@ -28,12 +28,12 @@ from secagg.hooks import ClientHooks
 from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
 from secagg.local import local_machines
 from secagg.messages import MAX_SUMS
-from secagg.question import Question
-from secagg.ring import Residues
-from secagg.spec import Total
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
+from secagg.sum_spec import Total
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.interfaces import SessionPlan
 from sims.runtime.secure import ObservedSession
-from sims.runtime.session import SessionPlan
 
 CLIENTS, BAD, DIM, ROUNDS = 12, 3, 5, 4  # a quarter is bad: members 0, 1 and 2
 SEED = b"attacks on algorithms"

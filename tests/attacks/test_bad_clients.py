@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg import ring
+from secagg import residue_ring
 from secagg.client import ClientMachine
-from secagg.encoding import Encoding
 from secagg.errors import (
     BadVector,
     CorruptDealer,
@@ -22,13 +21,14 @@ from secagg.errors import (
     Unrecoverable,
 )
 from secagg.events import Excluded, SumReleased, WrongShares
+from secagg.input_encoding import Encoding
 from secagg.local import LocalSession, Stage
+from secagg.masked_sum import Tally
 from secagg.params import SessionParams
-from secagg.ring import Residues
+from secagg.residue_ring import Residues
 from secagg.server import ServerMachine
-from secagg.spec import Total
-from secagg.tally import Tally
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.bad_clients import (
     ForgingDealer,
     LyingHolder,
@@ -192,7 +192,7 @@ def test_an_input_of_the_wrong_size_excludes_its_sender_alone(
 
 def test_unchecked_padding_gives_one_input_two_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defence in depth: the bits are outside the ring, so no total changes, but frames are malleable."""
-    monkeypatch.setattr(ring, "padding_is_zero", lambda *_: True)
+    monkeypatch.setattr(residue_ring, "padding_is_zero", lambda *_: True)
     arena = misfit(Trust.CURIOUS, with_padding_bit, bits=5)
     session = arena.session()
     assert (session.ask(KIND)[PART] == arena.everyone).all()

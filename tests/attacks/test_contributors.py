@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from secagg import refusals
+from secagg import client_checks
 from secagg.cohort import Cohort
 from secagg.errors import BadSurvivors, FewContributors, PeerError
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.few_contributors import called_dead, few_contributors
@@ -49,7 +49,7 @@ def test_a_total_over_one_honest_client_is_its_vector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for rule in rules:
-        monkeypatch.setattr(refusals, rule, allow)
+        monkeypatch.setattr(client_checks, rule, allow)
     rig, cohort, colluders = small_threshold()
     found = few_contributors(rig, cohort, colluders, roster=roster, survivors=survivors)
     assert found is not None
@@ -69,7 +69,7 @@ def test_a_total_over_one_honest_client_is_refused(
 def test_survivors_below_the_minimum_are_refused_even_if_the_roster_was_let_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "check_roster", allow)
+    monkeypatch.setattr(client_checks, "check_roster", allow)
     rig, cohort, colluders = small_threshold()
     pair = [VICTIM, COLLUDER]
     with pytest.raises(FewContributors):
@@ -85,7 +85,7 @@ def test_a_total_over_fewer_than_promised(trust: Trust, monkeypatch: pytest.Monk
     with pytest.raises(FewContributors):
         few_contributors(rig, rig.set_up(threshold=3), [], roster=range(5), survivors=few)
     assert_refused(rig.machines[0])
-    monkeypatch.setattr(refusals, "check_contributors", allow)
+    monkeypatch.setattr(client_checks, "check_contributors", allow)
     rig = Rig(5, trust, min_contributors=4)
     found = few_contributors(rig, rig.set_up(threshold=3), [], roster=range(5), survivors=few)
     assert found is not None
@@ -103,7 +103,7 @@ def test_a_client_that_lets_itself_be_called_dead_gives_its_input_away(
     Defence in depth: its share counts like any other holder's, so 2t > n + c (`malicious_server`) keeps
     both kinds apart even without this rule, and below it the server could have asked somebody else.
     """
-    monkeypatch.setattr(refusals, "check_survivors", allow)
+    monkeypatch.setattr(client_checks, "check_survivors", allow)
     rig = Rig(4, Trust.CURIOUS)
     found = called_dead(rig, rig.set_up(threshold=2), VICTIM, told_alive=[1, 2])
     assert found is not None

@@ -13,9 +13,9 @@ from secagg.cohort import Cohort
 from secagg.events import EnvelopeLost
 from secagg.hashing import digest, framed
 from secagg.keys import EnvelopeCipher, public_key
-from secagg.records import Parcel
-from secagg.thresholds import Trust
+from secagg.message_records import Parcel
 from secagg.transitions import ClientState
+from secagg.trust_levels import Trust
 from secagg.vault import Vault
 from tests.attacks.attackers.reflection import reflect_envelopes
 from tests.attacks.attackers.replayed_envelopes import replay_envelopes

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg import refusals
+from secagg import client_checks
 from secagg.errors import CohortChanged, GroupChanged, GroupReopened
 from secagg.events import Abandoned, SatOut, SumAborted
-from secagg.groups import GroupBook
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import GroupClosed
 from secagg.params import SessionParams
-from secagg.thresholds import Trust
+from secagg.sum_groups import GroupBook
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.differencing import difference, dropped, in_the_dark, left_out, total_over
@@ -69,7 +69,7 @@ def test_kinds_that_share_a_private_vector_are_one_group(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_fewer_survivors_read_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_group_survivors", allow)
+    monkeypatch.setattr(client_checks, "check_group_survivors", allow)
     rig = group_rig(trust)
     found = dropped(rig, rig.set_up(threshold=3), VICTIM)
     assert (found == rig.vectors[VICTIM]).all()

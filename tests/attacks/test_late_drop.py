@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import refusals
+from secagg import client_checks
 from secagg.errors import BadKey
 from secagg.keys import KEY_BYTES
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from secagg.vault import Vault
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.late_drop import late_drop
@@ -57,7 +57,7 @@ def test_with_one_mask_key_for_all_sums_every_earlier_input_is_read(
 ) -> None:
     """Two guards are off: the vault's key per sum, and the peers' check that no key occurs twice."""
     share_one_mask_key(monkeypatch)
-    monkeypatch.setattr(refusals, "check_keys", allow)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
     rig = Rig(5, trust, sums=SUMS + 1)
     inputs = inputs_of(rig)
     guesses = late_drop(rig, rig.set_up(threshold=3), VICTIM, inputs)

@@ -25,9 +25,9 @@ from secagg.events import ClientStep, ServerEvent
 from secagg.net import connection as packets
 from secagg.net.connection import HEADER, PacketKind
 from secagg.net.settings import Address, Patience
-from secagg.ring import Residues, unpack
+from secagg.residue_ring import Residues, unpack
 from secagg.server import ServerMachine
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.network import BITS, Site, run, scene
 from tests.secagg.chance import chi_square, chi_square_limit
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg import client_checks
 from secagg import messages as m
-from secagg import refusals
 from secagg.client import ClientMachine
 from secagg.cohort import Cohort
 from secagg.errors import (
@@ -34,14 +34,14 @@ from secagg.errors import (
 )
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
 from secagg.local import LocalSession, Stage
+from secagg.masked_sum import Tally
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.server import ServerMachine
-from secagg.spec import Table
-from secagg.tally import Tally
-from secagg.thresholds import Trust
+from secagg.sum_spec import Table
 from secagg.transitions import ClientState
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.noise_attacks import (
     LIMIT,
@@ -199,7 +199,7 @@ FEW = (*range(5), COLLUDER)  # one less than may be left; the threshold of share
 def test_fewer_survivors_than_promised_leave_too_little(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "check_noise_kept", allow)
+    monkeypatch.setattr(client_checks, "check_noise_kept", allow)
     scene = Scene(trust, monkeypatch)
     cheated = scene.claim(FEW)
     scene.check_total(cheated, honest(FEW), ())
@@ -241,7 +241,7 @@ def several(scene: Scene, *, second_lists: bool = False) -> None:
 
 
 def test_clients_told_of_different_survivors_leave_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_confirmations", allow)
+    monkeypatch.setattr(client_checks, "check_confirmations", allow)
     several(Scene(Trust.MALICIOUS, monkeypatch))
 
 
@@ -353,7 +353,7 @@ def test_a_roster_in_which_nobody_is_sure_to_stay_is_refused(
 
 def test_without_the_check_such_a_roster_has_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defence in depth: what the sum would cost cannot be said, so it is not answered either."""
-    monkeypatch.setattr(refusals, "check_noise_roster", allow)
+    monkeypatch.setattr(client_checks, "check_noise_roster", allow)
     scene = Scene(Trust.CURIOUS, monkeypatch, promise=WIDE)
     with pytest.raises(ParameterError, match="planned for 7 to 9 clients, not for 6"):
         scene.rig.send(0, scene.rig.query(scene.cohort, 0, SMALL))
@@ -367,7 +367,7 @@ def test_without_the_check_a_larger_roster_still_leaves_what_was_promised(
 
     Of a sum that has a part without noise, nobody computes the price.
     """
-    monkeypatch.setattr(refusals, "check_noise_roster", allow)
+    monkeypatch.setattr(client_checks, "check_noise_roster", allow)
     promise = replace(PROMISE, clients=SIZE - 1)
     scene = Scene(Trust.CURIOUS, monkeypatch, promise=promise, bare=True)
     monkeypatch.setattr(Rig, "answer", answer_with_bare_part)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from secagg import client_checks
 from secagg import messages as m
-from secagg import refusals
 from secagg.errors import (
     BadSignature,
     PeerError,
@@ -23,9 +23,9 @@ from secagg.errors import (
     WrongTable,
     WrongTrust,
 )
+from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_registry
-from secagg.registry import Registry
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.differencing import total_over
@@ -71,7 +71,7 @@ def test_a_kind_that_the_client_does_not_have(trust: Trust, monkeypatch: pytest.
     with pytest.raises(UnknownSum):
         rig.send(0, rig.query(cohort, 0, EVERYONE, kind="raw.data"))
     assert_refused(rig.machines[0])
-    monkeypatch.setattr(refusals, "check_kind", allow)
+    monkeypatch.setattr(client_checks, "check_kind", allow)
     with pytest.raises(KeyError):
         rig.send(1, rig.query(cohort, 0, EVERYONE, kind="raw.data"))
     assert_refused(rig.machines[1])
@@ -82,7 +82,7 @@ def test_a_kind_that_the_client_does_not_have(trust: Trust, monkeypatch: pytest.
 
 def test_a_downgraded_client_still_signs_before_it_reveals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defence in depth: the trust level that the machine acts by is its policy's."""
-    monkeypatch.setattr(refusals, "check_trust", allow)
+    monkeypatch.setattr(client_checks, "check_trust", allow)
     rig = Rig(5, Trust.MALICIOUS)
     rig.invitation = _with(rig, trust=str(Trust.CURIOUS))  # type: ignore[method-assign]
     cohort = rig.set_up(threshold=3)
@@ -94,7 +94,7 @@ def test_a_downgraded_client_still_signs_before_it_reveals(monkeypatch: pytest.M
 
 def test_a_client_encodes_by_its_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defence in depth: a wider table on the server's side changes neither bits nor limits here."""
-    monkeypatch.setattr(refusals, "check_table", allow)
+    monkeypatch.setattr(client_checks, "check_table", allow)
     rig = Rig(5, Trust.CURIOUS)
     rig.invitation = _with(rig, table=residue_table(bits=64, times=9).digest)  # type: ignore[method-assign]
     cohort = rig.set_up(threshold=3)
@@ -108,7 +108,7 @@ def test_a_client_encodes_by_its_own_table(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_client_verifies_by_its_own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defence in depth: members of the server's registry are strangers to ours."""
-    monkeypatch.setattr(refusals, "check_registry", allow)
+    monkeypatch.setattr(client_checks, "check_registry", allow)
     rig = Rig(3, Trust.MALICIOUS)
     foreign = seeded_registry(rig.seed, [0, 1, 2, 3])
     rig.invitation = _with(rig, registry=foreign.digest)  # type: ignore[method-assign]
@@ -133,7 +133,7 @@ def revoked_rig() -> Rig:
 
 
 def test_an_older_registry_reads_the_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_registry_is_current", allow)
+    monkeypatch.setattr(client_checks, "check_registry_is_current", allow)
     rig = revoked_rig()
     found = revoked_identities(rig, threshold=3)
     assert found is not None

@@ -7,18 +7,18 @@ from collections.abc import Callable
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-from secagg import keys, masking, refusals
-from secagg.client_admission import Admission
+from secagg import client_checks, double_masking, keys
+from secagg.admission import Admission
 from secagg.errors import BadKey, BadSignature, TooFewClients, UnknownPeer
 from secagg.events import Excluded
 from secagg.hashing import framed
+from secagg.identity_registry import Registry
 from secagg.keys import Agreement, hkdf
 from secagg.local import LocalSession
+from secagg.message_records import Advert, Parcel
 from secagg.params import SessionParams
-from secagg.records import Advert, Parcel
-from secagg.registry import Registry
 from secagg.server import ServerMachine
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.copied_keys import Copycat, copy_mask_keys
 from tests.attacks.attackers.low_order import LOW_ORDER_KEYS, LowOrderClient, plant_low_order_keys
 from tests.attacks.attackers.reflection import echo_own_keys
@@ -36,8 +36,8 @@ VICTIM = 2
 
 def test_unsigned_keys_let_the_server_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: peers sign their keys, and they sign the key list that the victim saw."""
-    monkeypatch.setattr(refusals, "check_advert_signature", allow)
-    monkeypatch.setattr(refusals, "check_parcel_signature", allow)
+    monkeypatch.setattr(client_checks, "check_advert_signature", allow)
+    monkeypatch.setattr(client_checks, "check_parcel_signature", allow)
     rig = Rig(4, Trust.MALICIOUS)
     assert (substitute_peers(rig, VICTIM, threshold=3) == rig.vectors[VICTIM]).all()
 
@@ -46,7 +46,7 @@ def test_unsigned_keys_let_the_server_in_between(monkeypatch: pytest.MonkeyPatch
 def test_keys_that_no_peer_signed_are_refused(removed: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either of the two guards is enough."""
     if removed is not None:
-        monkeypatch.setattr(refusals, removed, allow)
+        monkeypatch.setattr(client_checks, removed, allow)
     rig = Rig(4, Trust.MALICIOUS)
     with pytest.raises(BadSignature) as caught:
         substitute_peers(rig, VICTIM, threshold=3)
@@ -55,7 +55,7 @@ def test_keys_that_no_peer_signed_are_refused(removed: str | None, monkeypatch: 
 
 
 def test_clients_that_do_not_look_for_their_own_keys_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_own_advert", allow)
+    monkeypatch.setattr(client_checks, "check_own_advert", allow)
     rig = Rig(4, Trust.CURIOUS)
     found = substitute_everyone(rig, threshold=3)
     assert all((found[member] == rig.vectors[member]).all() for member in range(4))
@@ -79,7 +79,7 @@ def undirected(sender: int, receiver: int) -> bytes:
 
 def test_echoed_keys_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: no key may occur twice, and an envelope has a direction."""
-    monkeypatch.setattr(refusals, "check_keys", allow)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
     monkeypatch.setattr(keys, "envelope_info", undirected)
     rig = Rig(4, Trust.CURIOUS)
     found = echo_own_keys(rig, VICTIM, threshold=2)
@@ -88,7 +88,7 @@ def test_echoed_keys_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.M
 
 
 def test_an_envelope_with_a_direction_survives_echoed_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_keys", allow)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
     assert echo_own_keys(Rig(4, Trust.CURIOUS), VICTIM, threshold=2) is None
 
 
@@ -112,14 +112,14 @@ def copycats() -> tuple[Rig, list[Copycat]]:
 
 def test_copied_keys_cancel_the_masks_of_the_client_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: no key may occur twice, and a mask is bound to the ids of its pair."""
-    monkeypatch.setattr(refusals, "check_keys", allow)
-    monkeypatch.setattr(masking, "pair_info", nameless)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
+    monkeypatch.setattr(double_masking, "pair_info", nameless)
     rig, colluders = copycats()
     assert (copy_mask_keys(rig, VICTIM, colluders, threshold=4) == rig.vectors[VICTIM]).all()
 
 
 def test_masks_bound_to_ids_survive_copied_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_keys", allow)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
     rig, colluders = copycats()
     assert (copy_mask_keys(rig, VICTIM, colluders, threshold=4) != rig.vectors[VICTIM]).any()
 
@@ -146,7 +146,7 @@ def unchecked_derive(self: Agreement, peer_key: bytes, *, salt: bytes, info: byt
 
 def test_low_order_keys_open_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: ours on keys, and the library's on the shared secret."""
-    monkeypatch.setattr(refusals, "check_keys", allow)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
     monkeypatch.setattr(Agreement, "derive", unchecked_derive)
     rig = Rig(4, Trust.CURIOUS, sums=2)
     assert (plant_low_order_keys(rig, VICTIM, threshold=3) == rig.vectors[VICTIM]).all()
@@ -154,7 +154,7 @@ def test_low_order_keys_open_everything(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_library_refuses_a_constant_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without our guard the machine still fails, but with an error that names nobody."""
-    monkeypatch.setattr(refusals, "check_keys", allow)
+    monkeypatch.setattr(client_checks, "check_keys", allow)
     rig = Rig(4, Trust.CURIOUS, sums=2)
     with pytest.raises(ValueError, match="shared key"):
         plant_low_order_keys(rig, VICTIM, threshold=3)
@@ -232,9 +232,9 @@ def only_registered(check: Callable[..., None]) -> Callable[..., None]:
 
 def test_strangers_in_the_cohort_read_the_only_honest_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """One guard in three places: strangers are not in the registry, so there is no key to verify with."""
-    monkeypatch.setattr(refusals, "check_members", allow)
+    monkeypatch.setattr(client_checks, "check_members", allow)
     for name in ("check_advert_signature", "check_parcel_signature"):
-        monkeypatch.setattr(refusals, name, only_registered(getattr(refusals, name)))
+        monkeypatch.setattr(client_checks, name, only_registered(getattr(client_checks, name)))
     rig = Rig(4, Trust.MALICIOUS)
     found = surround_with_sybils(rig, VICTIM, count=4, threshold=3)
     assert (found == rig.vectors[VICTIM]).all()
@@ -252,7 +252,7 @@ def test_a_client_refuses_strangers() -> None:
 
 
 def test_replayed_keys_whose_secrets_leaked_read_the_victim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_parcel_signature", allow)
+    monkeypatch.setattr(client_checks, "check_parcel_signature", allow)
     rig = Rig(4, Trust.MALICIOUS)
     assert (replay_key_list(rig, VICTIM, threshold=3) == rig.vectors[VICTIM]).all()
 

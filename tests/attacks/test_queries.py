@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from secagg import refusals
-from secagg.budget import Budget
+from secagg import client_checks
+from secagg.client_budget import Budget
 from secagg.client_memory import VolatileMemory
 from secagg.errors import (
     GroupChanged,
@@ -19,9 +19,9 @@ from secagg.errors import (
     SessionLive,
     TooManySums,
 )
-from secagg.groups import GroupBook
 from secagg.ledger import ClientLedger
-from secagg.thresholds import Trust
+from secagg.sum_groups import GroupBook
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.differencing import (
     asked_later,
@@ -45,7 +45,7 @@ AGAIN: dict[str, Any] = {"payload": b"model", "round_number": 1}
 @pytest.mark.parametrize("trust", BOTH)
 def test_a_repeated_query_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     """The round is a new one, so only the memory of the question itself stands in the way."""
-    monkeypatch.setattr(refusals, "check_query_is_new", allow)
+    monkeypatch.setattr(client_checks, "check_query_is_new", allow)
     rig = Rig(5, trust)
     found = left_out(rig, rig.set_up(threshold=3), VICTIM, {"payload": b"model"}, AGAIN)
     assert (found == rig.vectors[VICTIM]).all()
@@ -109,7 +109,7 @@ LATER: list[tuple[bytes, int, list[str], type[PeerError]]] = [
 
 def take_away(rules: list[str], patch: pytest.MonkeyPatch) -> None:
     if "query" in rules:
-        patch.setattr(refusals, "check_query_is_new", allow)
+        patch.setattr(client_checks, "check_query_is_new", allow)
     if "group" in rules:
         patch.setattr(GroupBook, "check_new", allow)
 
@@ -247,7 +247,7 @@ def test_a_sum_beyond_the_budget_is_refused(trust: Trust) -> None:
 @pytest.mark.parametrize("trust", BOTH)
 def test_a_longer_session_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy allows sessions of one sum; this one has room for a second."""
-    monkeypatch.setattr(refusals, "check_session_sums", allow)
+    monkeypatch.setattr(client_checks, "check_session_sums", allow)
     rig = Rig(5, trust, sums=2, policy_changes={"max_sums": 1})
     found = two_thresholds(rig, rig.set_up(threshold=3), 2, rounds=(0, 1))
     assert (found == rig.vectors[2]).all()

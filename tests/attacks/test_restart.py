@@ -12,8 +12,8 @@ from secagg.errors import GroupReopened, OutOfOrder, StateError, WrongSession
 from secagg.events import Asked, Excluded, Outgoing, ServerEvent, SumReleased
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
-from secagg.thresholds import Trust
 from secagg.transitions import ServerState
+from secagg.trust_levels import Trust
 from tests.attacks.guards import BOTH, assert_refused
 from tests.attacks.rig import KIND, PART, Rig
 

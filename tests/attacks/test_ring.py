@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secagg import client, introduction, question, refusals
+from secagg import client, client_checks, cohort_verification, query_context
 from secagg import messages as m
 from secagg.cohort import CohortView, ring_session_id
 from secagg.errors import (
@@ -23,8 +23,8 @@ from secagg.errors import (
 from secagg.events import EnvelopeLost
 from secagg.keys import mask_context
 from secagg.policy import Policy
-from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from secagg.trust_levels import Trust
 from tests.attacks.attackers import drawn_ring
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.colluder import Colluder
@@ -100,7 +100,7 @@ def seven() -> tuple[Rig, list[Colluder]]:
 
 
 def test_a_threshold_that_colluders_reach_gives_their_neighbour_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_ring", allow)
+    monkeypatch.setattr(client_checks, "check_ring", allow)
     rig, colluders = seven()
     found = read_shares(rig, VICTIM, colluders, BETWEEN_TWO, neighbours=4, threshold=2)
     assert found is not None
@@ -124,7 +124,7 @@ def test_a_ring_that_colluders_cut_gives_the_client_between_them_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An honest sum with nobody missing: without the colluders, the victim is alone."""
-    monkeypatch.setattr(refusals, "check_ring", allow)
+    monkeypatch.setattr(client_checks, "check_ring", allow)
     monkeypatch.setattr(client, "fewest_contributors", without_the_ring)
     rig, colluders = seven()
     found = thin_ring(rig, colluders)
@@ -141,7 +141,7 @@ def test_a_ring_that_colluders_can_cut_is_refused() -> None:
 
 def test_a_ring_that_colluders_can_cut_never_has_enough_contributors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Either guard is enough: on such a ring, more contributors are needed than there are clients."""
-    monkeypatch.setattr(refusals, "check_ring", allow)
+    monkeypatch.setattr(client_checks, "check_ring", allow)
     rig, colluders = seven()
     with pytest.raises(FewContributors):
         thin_ring(rig, colluders)
@@ -161,18 +161,18 @@ SHAPES: list[tuple[int, int, type[PeerError]]] = [
 def test_a_ring_without_shape_is_refused(neighbours: int, threshold: int, error: type[PeerError]) -> None:
     policy = ring_of(5, 0)[0].policy
     with pytest.raises(error):
-        refusals.check_ring(7, neighbours, threshold, policy)
-    refusals.check_ring(7, 4, 3, policy)
+        client_checks.check_ring(7, neighbours, threshold, policy)
+    client_checks.check_ring(7, 4, 3, policy)
 
 
 @pytest.mark.parametrize(("size", "error"), [(3, SmallCohort), (65, LargeCohort)])
 def test_a_ring_of_another_size_is_refused(size: int, error: type[PeerError]) -> None:
     """A larger ring than there is would make any number of colluders look rare."""
     rig, _ = seven()
-    refusals.check_ring_size(4, rig.policy)
-    refusals.check_ring_size(64, rig.policy)
+    client_checks.check_ring_size(4, rig.policy)
+    client_checks.check_ring_size(64, rig.policy)
     with pytest.raises(error):
-        refusals.check_ring_size(size, rig.policy)
+        client_checks.check_ring_size(size, rig.policy)
 
 
 # --- rings that fall apart --------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def isolated(rig: Rig, colluders: list[Colluder], roster: Collection[int]) -> Ve
 def test_a_client_without_neighbours_gives_itself_away(
     roster: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "check_around", allow)
+    monkeypatch.setattr(client_checks, "check_around", allow)
     rig, colluders = ring_of(19, 1, security_bits=1)
     found = isolated(rig, colluders, roster)
     assert found is not None
@@ -261,13 +261,13 @@ def unbind_session(patch: pytest.MonkeyPatch) -> None:
     def loose(invitation: bytes, **ring: Any) -> bytes:
         return ring_session_id(invitation, **{**ring, "size": 0, "ring": b""})
 
-    patch.setattr(introduction, "ring_session_id", loose)
+    patch.setattr(cohort_verification, "ring_session_id", loose)
     patch.setattr(drawn_ring, "ring_session_id", loose)
 
 
 def unbind_masks(patch: pytest.MonkeyPatch) -> None:
     """Masks that do not depend on the digest of the ring, but through the session id."""
-    patch.setattr(question, "mask_context", lambda **bound: mask_context(**{**bound, "cohort": b""}))
+    patch.setattr(query_context, "mask_context", lambda **bound: mask_context(**{**bound, "cohort": b""}))
 
 
 @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from secagg import client_checks
 from secagg import messages as m
-from secagg import refusals
 from secagg.errors import OutOfOrder, RepeatedSession, RepeatedSum, SecretReused
 from secagg.shamir import SHARE_BYTES
-from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum
 from tests.attacks.attackers.repeated_keys import repeated_key_list
 from tests.attacks.attackers.repeated_session import repeated_session
@@ -106,7 +106,7 @@ def test_a_second_key_list_reads_the_vector(trust: Trust, monkeypatch: pytest.Mo
     the second list the client's context is that of a session.
     """
     allow_move(monkeypatch, trust, ClientState.SHARED, m.KeyList, ClientState.SHARED)
-    monkeypatch.setattr(refusals, "check_advert_signature", allow)
+    monkeypatch.setattr(client_checks, "check_advert_signature", allow)
     rig = Rig(7, trust)
     found = repeated_key_list(rig, stay=4, threshold=4, second_threshold=2)
     assert found is not None
@@ -123,7 +123,7 @@ def test_a_second_key_list_is_out_of_order(trust: Trust) -> None:
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_a_repeated_session_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_new_session", allow)
+    monkeypatch.setattr(client_checks, "check_new_session", allow)
     rig = Rig(5, trust)
     found = repeated_session(rig, VICTIM, threshold=3)
     assert found is not None
@@ -149,7 +149,7 @@ def test_a_repeated_sum_index_reads_the_vector(
     trust: Trust, rule: str, rewind: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two guards are off: the rule that indices only grow, and the vault that gives a secret once."""
-    monkeypatch.setattr(refusals, rule, allow)
+    monkeypatch.setattr(client_checks, rule, allow)
     keep_secrets(monkeypatch)
     rig = Rig(5, trust)
     found = repeated_index(rig, rig.set_up(threshold=3), VICTIM, rewind=rewind)
@@ -168,7 +168,7 @@ def test_a_sum_index_neither_repeats_nor_goes_back(trust: Trust, rewind: bool) -
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_the_vault_alone_refuses_a_repeated_sum(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_sum_index", allow)
+    monkeypatch.setattr(client_checks, "check_sum_index", allow)
     rig = Rig(5, trust)
     with pytest.raises(SecretReused):
         repeated_index(rig, rig.set_up(threshold=3), VICTIM, rewind=False)
@@ -184,8 +184,8 @@ def test_two_inputs_under_one_mask_reveal_their_difference(
     The third belongs here because masks are bound to the query's bytes: only the very same query brings
     the same mask.
     """
-    monkeypatch.setattr(refusals, "check_sum_index", allow)
-    monkeypatch.setattr(refusals, "check_query_is_new", allow)
+    monkeypatch.setattr(client_checks, "check_sum_index", allow)
+    monkeypatch.setattr(client_checks, "check_query_is_new", allow)
     keep_secrets(monkeypatch)
     rig = Rig(5, trust, table=residue_table(times=2))
     later = np.arange(4, dtype=np.uint32)

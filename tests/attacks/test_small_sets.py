@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from secagg import refusals
+from secagg import client_checks
 from secagg.errors import FewContributors, SmallCohort, SmallThreshold
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.attackers.small_sets import lower_threshold, shrink_cohort
 from tests.attacks.guards import BOTH, allow, assert_refused
@@ -26,7 +26,7 @@ def pair(trust: Trust) -> tuple[Rig, Colluder]:
 def test_a_cohort_of_two_gives_the_other_one_away(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards overlap: a cohort this small also has too few clients at every later step."""
     for name in COUNTS:
-        monkeypatch.setattr(refusals, name, allow)
+        monkeypatch.setattr(client_checks, name, allow)
     rig, colluder = pair(trust)
     assert (shrink_cohort(rig, VICTIM, colluder) == rig.vectors[VICTIM]).all()
 
@@ -38,7 +38,7 @@ def test_a_small_cohort_is_refused_at_the_first_step_that_counts(
 ) -> None:
     """Any one of the guards is enough: with those before it removed, the next one refuses."""
     for name in COUNTS[:removed]:
-        monkeypatch.setattr(refusals, name, allow)
+        monkeypatch.setattr(client_checks, name, allow)
     rig, colluder = pair(trust)
     with pytest.raises(FewContributors if removed else SmallCohort):
         shrink_cohort(rig, VICTIM, colluder)
@@ -54,7 +54,7 @@ def conspiracy(trust: Trust) -> tuple[Rig, list[Colluder]]:
 def test_a_threshold_that_colluders_reach_gives_everybody_away(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "check_threshold", allow)
+    monkeypatch.setattr(client_checks, "check_threshold", allow)
     rig, colluders = conspiracy(trust)
     assert (lower_threshold(rig, VICTIM, colluders) == rig.vectors[VICTIM]).all()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from secagg import client_checks
 from secagg import messages as m
-from secagg import refusals
 from secagg.client import ClientMachine
 from secagg.cohort import Cohort
 from secagg.errors import BadSignature, FewContributors, OutOfOrder, PeerError, SmallThreshold, UnknownPeer
 from secagg.events import ClientStep
-from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.shrunken_sum import (
     Evidence,
@@ -44,7 +44,7 @@ def test_at_the_boundary_a_split_view_reads_the_vector(
     n: int, c: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threshold = (n + c) // 2
-    monkeypatch.setattr(refusals, "check_threshold", allow)
+    monkeypatch.setattr(client_checks, "check_threshold", allow)
     rig, colluders = rig_of(n, c)
     cohort = set_up_with(rig, colluders, threshold=threshold)
     found = split_view(rig, cohort, colluders, told_alive=threshold - c)
@@ -77,7 +77,7 @@ def test_above_the_boundary_shares_alone_keep_the_vector(
     n: int, c: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even without the consistency round, no split of the audience yields both kinds of share."""
-    monkeypatch.setattr(refusals, "check_confirmations", allow)
+    monkeypatch.setattr(client_checks, "check_confirmations", allow)
     threshold = Trust.MALICIOUS.least_threshold(n, corrupt=c)
     for told_alive in range(1, n - c):
         rig, colluders = rig_of(n, c)
@@ -116,7 +116,7 @@ def test_unchecked_confirmations_shrink_a_sum_to_two(
     evidence: Evidence, _error: type[PeerError], clients: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A total over fewer clients than any of them was promised."""
-    monkeypatch.setattr(refusals, "check_confirmations", allow)
+    monkeypatch.setattr(client_checks, "check_confirmations", allow)
     rig, cohort = shrinkable(clients)
     found = shrunken_sum(rig, cohort, evidence)
     assert found is not None
@@ -135,7 +135,7 @@ def test_forged_confirmations_pass_where_signatures_are_not_verified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same with only the signatures unverified: their number and their signers are right."""
-    monkeypatch.setattr(refusals, "verify", allow)
+    monkeypatch.setattr(client_checks, "verify", allow)
     rig, cohort = shrinkable()
     found = shrunken_sum(rig, cohort, forged_signatures)
     assert found is not None

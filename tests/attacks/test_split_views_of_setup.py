@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from secagg import client_checks
 from secagg import messages as m
-from secagg import refusals
 from secagg.errors import BadSignature, WrongSession
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.split_rosters import split_rosters
 from tests.attacks.guards import allow, assert_refused
 from tests.attacks.rig import Rig
@@ -16,7 +16,7 @@ from tests.attacks.rig import Rig
 def test_split_rosters_isolate_a_client_if_confirmations_are_not_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "check_confirmations", allow)
+    monkeypatch.setattr(client_checks, "check_confirmations", allow)
     rig = Rig(5, Trust.MALICIOUS)
     assert (split_rosters(rig) == rig.vectors[0]).all()
 

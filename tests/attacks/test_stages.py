@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import pytest
 
+from secagg import client_checks
 from secagg import messages as m
-from secagg import refusals
 from secagg.bitmap import pack_positions
 from secagg.cohort import Cohort
 from secagg.errors import OutOfOrder, RepeatedSum, SecretReused, SessionLive, TooManySums
-from secagg.records import encode_neighbours, encode_signatures
-from secagg.thresholds import Trust
+from secagg.message_records import encode_neighbours, encode_signatures
 from secagg.transitions import CLIENT_MOVES, ClientState
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum
 from tests.attacks.guards import BOTH, allow, allow_move, assert_refused
 from tests.attacks.rig import Rig
@@ -193,7 +193,7 @@ def test_a_sum_beyond_the_session_has_no_secrets(trust: Trust, monkeypatch: pyte
     with pytest.raises(TooManySums):
         rig.send(0, rig.query(cohort, 2, EVERYONE))
     assert_refused(rig.machines[0])
-    monkeypatch.setattr(refusals, "check_sum_index", allow)
+    monkeypatch.setattr(client_checks, "check_sum_index", allow)
     rig = Rig(SIZE, trust, sums=2)
     cohort = rig.set_up(threshold=THRESHOLD)
     rig.send(0, rig.query(cohort, 2, EVERYONE))

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from secagg import question, refusals
+from secagg import client_checks, query_context
 from secagg.errors import BadSignature, CorruptTotal
 from secagg.keys import mask_context
-from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.two_questions import TwoQuestions
 from tests.attacks.guards import BOTH, allow, assert_refused
 from tests.attacks.rig import KIND, PART, Rig
@@ -24,7 +24,7 @@ def unbind(monkeypatch: pytest.MonkeyPatch, *fields: str) -> None:
     def loose(**bound: Any) -> bytes:
         return mask_context(**{**bound, **dict.fromkeys(fields, b"")})
 
-    monkeypatch.setattr(question, "mask_context", loose)
+    monkeypatch.setattr(query_context, "mask_context", loose)
 
 
 def two_models(trust: Trust) -> tuple[Rig, TwoQuestions]:
@@ -58,7 +58,7 @@ def test_the_target_does_not_unmask_for_those_who_saw_another_model() -> None:
 
 
 def test_a_target_that_trusts_any_signature_unmasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "check_confirmations", allow)
+    monkeypatch.setattr(client_checks, "check_confirmations", allow)
     rig, attack = two_models(Trust.MALICIOUS)
     attack.confirm_to_target()
     assert rig.machines[TARGET].state.value == "ready"

@@ -24,7 +24,7 @@ from benchmarks.primitives import OnProgress, PrimitivesReport, Setting, measure
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import measure as measure_sum
 from benchmarks.training import TrainingCosts, TrainingReport, TrainingSetting
-from secagg import ClientMachine, Trust, hashing, keys, preflight, refusals
+from secagg import ClientMachine, Trust, client_checks, hashing, keys, preflight
 from secagg.params import SessionParams
 from sims.console import OnProgress as Bar
 from sims.drill.config import DrillConfig
@@ -140,17 +140,17 @@ def test_bare_primitives_do_the_same_work() -> None:
 
 
 def test_patches_reach_every_importer_and_are_undone() -> None:
-    originals = [vars(keys)["verify"], vars(refusals)["verify"], vars(ClientMachine)["leave"]]
+    originals = [vars(keys)["verify"], vars(client_checks)["verify"], vars(ClientMachine)["leave"]]
 
     def patched(*_args: object) -> None: ...
 
     with Patches() as patches:
         patches.replace(keys, "verify", lambda _: patched)
         patches.replace(ClientMachine, "leave", lambda _: patched)
-        within = [vars(keys)["verify"], vars(refusals)["verify"], vars(ClientMachine)["leave"]]
+        within = [vars(keys)["verify"], vars(client_checks)["verify"], vars(ClientMachine)["leave"]]
 
     assert within == [patched] * 3
-    assert [vars(keys)["verify"], vars(refusals)["verify"], vars(ClientMachine)["leave"]] == originals
+    assert [vars(keys)["verify"], vars(client_checks)["verify"], vars(ClientMachine)["leave"]] == originals
 
 
 def test_recording_leaves_no_trace() -> None:

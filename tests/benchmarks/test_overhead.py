@@ -24,8 +24,8 @@ from benchmarks.overhead_view import show_overhead
 from benchmarks.stages import Part, StageClock
 from protocols.run import Run
 from secagg import ClientMachine, ServerMachine, Trust
-from secagg.encoding import Encoding
 from secagg.errors import LocalError
+from secagg.input_encoding import Encoding
 from sims.console import Console, quiet
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum
 from tests.benchmarks.overhead_reports import ROUNDS, report

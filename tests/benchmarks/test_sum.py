@@ -19,15 +19,15 @@ from benchmarks.server_worker import Counting
 from benchmarks.simulated_clients import Chore, Crowd
 from benchmarks.sum_setting import KIND, SumSetting
 from benchmarks.sums import measure
-from secagg import ClientMachine, Trust, masks, preflight
+from secagg import ClientMachine, Trust, mask_keystream, preflight
 from secagg.client import Answer
-from secagg.encoding import Encoding
+from secagg.double_masking import PairMasks, SelfMask
 from secagg.events import Asked, ClientStep
-from secagg.masking import PairMasks, SelfMask
-from secagg.masks import SEED_BYTES, KeyStream
+from secagg.input_encoding import Encoding
+from secagg.mask_keystream import SEED_BYTES, KeyStream
+from secagg.mask_pool import ProcessPool
 from secagg.params import SessionParams
-from secagg.pool import ProcessPool
-from secagg.ring import Residues
+from secagg.residue_ring import Residues
 from sims.console import bar, quiet
 
 SIZE = 10
@@ -203,7 +203,7 @@ class FakeClient:
 
     def answer(self, _sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
         encoded = self._encoding.encode(values, KeyStream(bytes(SEED_BYTES)))
-        masks.apply_masks(encoded.residues, plus=[bytes(SEED_BYTES)] * 2, minus=[bytes(SEED_BYTES)])
+        mask_keystream.apply_masks(encoded.residues, plus=[bytes(SEED_BYTES)] * 2, minus=[bytes(SEED_BYTES)])
         self._clock.now += 1.0
         return Answer(b"abc", {})
 

@@ -20,10 +20,10 @@ from benchmarks.repeats import typical
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import measure
 from secagg import Trust
-from secagg.encoding import Encoding
 from secagg.errors import SpecError
+from secagg.input_encoding import Encoding
 from secagg.noise.gaussian import DiscreteGaussian
-from secagg.ring import Residues
+from secagg.residue_ring import Residues
 from sims.console import quiet
 
 SIZE = 10

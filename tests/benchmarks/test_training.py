@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.training import FEWER, TrainingCosts, TrainingReport, TrainingSetting, measure, random_clients
 from fl.crowd import Crowd
 from fl.device import one_thread
-from fl.training import Training
+from fl.training_settings import Training
 from papers.model_setups import SETUPS, ModelSetup
 from secagg.errors import LocalError
 from sims.console import quiet

@@ -20,14 +20,14 @@ from torch import nn
 from fl.federation import ClientData
 from fl.samples import Array, Samples
 from fl.trainer import Trainer
-from fl.training import Training
+from fl.training_settings import Training
 from protocols.fedavg import OwnModel
 from protocols.learner import PenaltyTerm, Steering
 from protocols.lpproj import LpProj1
 from protocols.queries import Query, run_round
+from protocols.random_subspace import Subspace
 from protocols.serialisation import as_vector
-from protocols.subspace import Subspace
-from secagg.spec import Total
+from secagg.sum_spec import Total
 
 BATCH, SIZE, STEPS, REPEATS = 64, 1000, 10, 7
 MODELS: dict[str, Callable[[], nn.Module]] = {

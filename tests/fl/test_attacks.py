@@ -40,7 +40,7 @@ from fl.crowd import Crowd
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData, Federation
 from fl.samples import Array, Samples
-from fl.training import Training
+from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering

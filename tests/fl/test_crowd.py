@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fl import crowd as crowd_module
-from fl.batching_policy import AUTO, BATCHING_MODES, ONE_BY_ONE, TOGETHER, client_batches, convolution_work
 from fl.crowd import Crowd, Member
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData
@@ -23,8 +22,9 @@ from fl.flat_model import FlatModel
 from fl.models import build
 from fl.samples import Array, Samples
 from fl.stacked_trainer import StackedTask
+from fl.stacking_policy import AUTO, BATCHING_MODES, ONE_BY_ONE, TOGETHER, client_batches, convolution_work
 from fl.trainer import Trainer
-from fl.training import Schedule, Training
+from fl.training_settings import Schedule, Training
 from protocols.learner import Learner, Steering
 from tests.fl.clients import amounts, clients, samples
 

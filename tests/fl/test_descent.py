@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fl.descent import Descent, StepTerms
-from fl.training import Training
+from fl.training_settings import Training
 
 
 @pytest.mark.parametrize(

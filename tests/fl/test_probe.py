@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl.batching_policy import ONE_BY_ONE, TOGETHER
 from fl.crowd import Crowd
 from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.samples import Samples
+from fl.stacking_policy import ONE_BY_ONE, TOGETHER
 from fl.trainer import Trainer
-from fl.training import Training
+from fl.training_settings import Training
 from tests.fl.clients import client, clients
 
 TRAINING = Training(rate=0.3, batch=4, epochs=2)

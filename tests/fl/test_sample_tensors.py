@@ -9,7 +9,7 @@ import torch
 from fl.batches import SampleTensors
 from fl.errors import DataError
 from fl.samples import Samples
-from fl.training import Training
+from fl.training_settings import Training
 
 CPU = torch.device("cpu")
 

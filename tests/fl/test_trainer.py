@@ -19,7 +19,7 @@ from fl.flat_model import FlatModel, flatten
 from fl.models import build
 from fl.samples import Array, Samples
 from fl.trainer import Trainer
-from fl.training import Schedule, Training
+from fl.training_settings import Schedule, Training
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Score, Steering
 from protocols.quadratic_learner import steered_step

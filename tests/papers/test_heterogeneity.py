@@ -218,7 +218,7 @@ def test_labels_that_can_be_told_apart_still_have_an_optimum() -> None:
 
 
 def test_an_optimum_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fl.proximal._STEPS", 2)
+    monkeypatch.setattr("fl.exact_proximal._STEPS", 2)
     with pytest.raises(DataError, match="no optimum was found"):
         assert logistic(**_SMALL).optimum is None
 

@@ -40,10 +40,10 @@ from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
-from sims.runtime.setting import DropoutSchedule
+from sims.runtime.cohort_setting import DropoutSchedule
 from tests.protocols.splitting_problem import SETTINGS as SPLITTINGS
 
 DIM = 6

@@ -15,8 +15,8 @@ from protocols.serialisation import as_vector, pack
 from protocols.weighted_mean import UPDATE
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran
 

@@ -25,12 +25,12 @@ from protocols.participant import Participant
 from protocols.queries import LARGEST, Query, RoundInfo, encode_query, run_round
 from protocols.run import Run
 from protocols.serialisation import pack
-from secagg.encoding import Encoding
 from secagg.errors import LocalError, MalformedMessage, ParameterError, TooFewClients
+from secagg.input_encoding import Encoding
 from secagg.local import Stage
-from secagg.masks import KeyStream
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.mask_keystream import KeyStream
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel
 from sims.runtime.client_state import SimulatedParticipant
 from tests.protocols.contract import (

@@ -14,7 +14,7 @@ from secagg.errors import CorruptTotal, ParameterError
 from secagg.local import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from tests.protocols.baselines import (
     Learners,
     all_missing,

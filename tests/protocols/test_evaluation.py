@@ -27,7 +27,7 @@ from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CENTRES = np.array([[2.0, 0.0], [0.5, 0.0], [0.0, 0.0], [0.0, -3.0], [0.2, 0.1], [1.0, 1.0]])

@@ -21,8 +21,8 @@ from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector, as_vector, pack, unpack
 from secagg.errors import CorruptTotal, ParameterError, TooFewClients
 from secagg.local import Stage
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CLIENTS, DIM = 8, 6

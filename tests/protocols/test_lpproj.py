@@ -19,8 +19,8 @@ from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
-from secagg.spec import Count, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, Total
+from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from tests.protocols.baselines import (
     Diverged,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.influence import (
+from protocols.influence_functions import (
     CoordinateMedian,
     GeometricMedian,
     Influence,

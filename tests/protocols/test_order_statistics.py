@@ -20,8 +20,8 @@ from protocols.serialisation import Vector
 from secagg.errors import CohortChanged, CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
-from secagg.spec import Count, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, Total
+from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 REACH = 4.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.fedavg import FedAvg
-from protocols.index_ranges import IndexRanges
+from protocols.parameter_ranges import IndexRanges
 from protocols.partial_personalisation import FedAlt, FedSim, OwnPart, Partial, Shared
 from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
@@ -22,7 +22,7 @@ from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, all_missing, assert_same_bits, missing, ran
 

@@ -30,8 +30,8 @@ from protocols.weighted_mean import Update, WeightedMean, clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, SpecError
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.spec import Count, LInf, Part, SumSpec, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Total
+from secagg.trust_levels import Trust
 
 DIM = 2
 

@@ -15,8 +15,8 @@ from protocols.queries import Outcome
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import UPDATE, Update
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.spec import LInf, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import LInf, Total
+from secagg.trust_levels import Trust
 from tests.protocols.baselines import assert_same_bits, quadratics, settled
 
 RATE = 0.1

@@ -12,10 +12,10 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import OCTAVES, Quantise, Quantised, Remainder
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import UPDATE, WEIGHT
-from secagg.codes import levels
 from secagg.errors import MalformedMessage, ParameterError
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.fixed_point import levels
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from protocols.queries import Outcome, Query, QueryDecoder, Round, RoundInfo, encode_query, run_round
 from protocols.serialisation import RecordError, Vector, as_vector, pack, unpack
 from secagg.errors import CohortChanged, MalformedMessage, ParameterError, SumFailed, TooFewClients
-from secagg.spec import Total
+from secagg.sum_spec import Total
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.local import Stage
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 DIM = 3

@@ -15,8 +15,8 @@ from protocols.rsa import RSA, SIGNED_COUNTS
 from protocols.serialisation import as_vector
 from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from tests.protocols.baselines import Diverged, assert_same_bits, quadratics, ran
 
 CENTRES = np.random.default_rng(3).normal(size=(5, 4)) * 2

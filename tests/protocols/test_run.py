@@ -19,8 +19,8 @@ from protocols.serialisation import RecordError, as_vector
 from protocols.weighted_mean import Update
 from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.local import Stage
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 DIM = 3

@@ -12,7 +12,7 @@ from protocols.serialisation import Vector, as_vector, pack
 from protocols.weighted_mean import UPDATE
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
-from secagg.spec import L2
+from secagg.sum_spec import L2
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import (
     Learners,

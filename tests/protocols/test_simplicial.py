@@ -29,7 +29,7 @@ from secagg.local import Stage
 from secagg.noise.accounting import sum_rho
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.exact_superquantile import entropic_weights, quadratic_weights, tail_weights
 

@@ -14,7 +14,7 @@ from protocols.sketched_sgd import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD
 from protocols.weighted_mean import WEIGHT
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran, settled
 

@@ -15,11 +15,11 @@ from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting import Splitting
 from protocols.splitting_clients import AtPoint, Split, SplitClient
-from protocols.splitting_scheme import ProximalLearner, ProximalSteps, StepSizes
+from protocols.splitting_local_step import ProximalLearner, ProximalSteps, StepSizes
 from protocols.weighted_mean import clipped
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.contract import absent
 from tests.protocols.splitting_central import Central

@@ -14,8 +14,8 @@ from protocols.fedavg import FedAvg
 from protocols.tilted_erm import TERM, TILT
 from protocols.weighted_mean import UPDATE, WEIGHT
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from tests.protocols.baselines import assert_same_bits, quadratics, ran, settled
 
 CENTRES = [[0.0, 0.0], [4.0, 0.0], [0.0, 2.0]]

@@ -22,7 +22,7 @@ from protocols.splitting import Splitting
 from secagg.errors import ParameterError
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from sims.runtime.processes.messages import pack_algorithm
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 

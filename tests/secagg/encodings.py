@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from secagg.encoding import Encoding
-from secagg.masks import KeyStream
+from secagg.input_encoding import Encoding
+from secagg.mask_keystream import KeyStream
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.ring import Residues
-from secagg.spec import Bound, Part, SumSpec, Total
+from secagg.residue_ring import Residues
+from secagg.sum_spec import Bound, Part, SumSpec, Total
 
 # A standard deviation of 1/100: other noise than zero has a chance below exp(-4900).
 NO_NOISE = Fraction(1, 10_000)

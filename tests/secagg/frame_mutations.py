@@ -16,7 +16,7 @@ import msgpack
 from secagg import messages as m
 from secagg.hashing import VERSION
 from secagg.keys import SIGNATURE_BYTES
-from secagg.records import ID_BYTES, Format
+from secagg.message_records import ID_BYTES, Format
 from secagg.shamir import PRIME, SHARE_BYTES
 
 Chooser: TypeAlias = Callable[[int], int]

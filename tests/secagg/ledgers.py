@@ -9,7 +9,7 @@ from secagg.client_memory import AnswerEntry, SumFacts
 from secagg.ledger import ClientLedger
 from secagg.noise.accounting import Adjacency
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.spec import L2, Count, Part, Residue, SumSpec
+from secagg.sum_spec import L2, Count, Part, Residue, SumSpec
 
 SESSION = b"s" * 32
 QUERY = b"f" * 32

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg import client, masking
+from secagg import client, double_masking
 from secagg.client import ClientMachine
 from secagg.keys import hkdf, noise_info
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.question import Question
-from secagg.ring import Residues
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import Total, Values
+from secagg.sum_spec import Total, Values
 
 
 class Witness:
@@ -38,7 +38,7 @@ class Witness:
         member = question.cohort.ids[secrets["position"]]
         self.questions[question.sum_index] = question
         self._inputs[member, question.sum_index] = [part.copy() for part in residues]
-        masking.put_on(residues, question, **secrets)
+        double_masking.put_on(residues, question, **secrets)
 
     def look(self, clients: Mapping[int, ClientMachine]) -> None:
         """Copy the secrets of clients whose set-up is over."""

@@ -14,16 +14,16 @@ from typing import Any, TypeAlias
 from secagg import messages as m
 from secagg.errors import CohortChanged, ParameterError, SumFailed, TooFewClients
 from secagg.events import SumReleased
-from secagg.finder import RingParameters, least_connected, ring_parameters
+from secagg.graph_parameters import RingParameters, least_connected, ring_parameters
 from secagg.insecure_seeds import SeededRandom
 from secagg.local import Absent, Stage
-from secagg.records import Format, parse_neighbours
+from secagg.message_records import Format, parse_neighbours
 from secagg.server import NONCE_BYTES
-from secagg.spec import SumSpec, Table
-from secagg.testing import wire as schedules
-from secagg.testing.wire import SET_UP, Packet, Schedule, faultless
-from secagg.thresholds import MAX_COMPLETE, Trust, dropouts_allowed
+from secagg.sum_spec import SumSpec, Table
+from secagg.testing import faulty_wire as schedules
+from secagg.testing.faulty_wire import SET_UP, Packet, Schedule, faultless
 from secagg.topology import RingGraph
+from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 from tests.attacks.rig import residue_table
 from tests.secagg.share_log import Kind, LoggedWire
 from tests.secagg.truth import Question, Truth, check_exact, decoded, mixed_parts, seeded_machines

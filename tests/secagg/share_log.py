@@ -20,11 +20,11 @@ from secagg.cohort import ring_session_id, session_id
 from secagg.errors import SERVER, Peer
 from secagg.hashing import DIGEST_BYTES
 from secagg.local import AnswerFunction
-from secagg.records import Format, parse_adverts, parse_neighbours
+from secagg.message_records import Format, parse_adverts, parse_neighbours
 from secagg.server import ServerMachine
 from secagg.shamir import SHARE_BYTES
-from secagg.testing.wire import Schedule, Wire, faultless
-from secagg.thresholds import MAX_COMPLETE
+from secagg.testing.faulty_wire import Schedule, Wire, faultless
+from secagg.trust_levels import MAX_COMPLETE
 
 _NO_LIMIT = 1 << 32
 

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from secagg.admission import Admission, Attendance
 from secagg.client import ClientMachine
-from secagg.client_admission import Admission, Attendance
 from secagg.client_memory import VolatileMemory
-from secagg.groups import Agenda, GroupBook, _Group
+from secagg.masked_sum import Tally
 from secagg.server import ServerMachine
-from secagg.tally import Tally
+from secagg.sum_groups import Agenda, GroupBook, _Group
 from secagg.vault import Vault
 
 Machine = TypeVar("Machine", ClientMachine, ServerMachine)

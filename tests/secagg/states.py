@@ -9,12 +9,12 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.cohort import invitation_digest
 from secagg.errors import PeerError
-from secagg.records import Format
+from secagg.message_records import Format
 from secagg.server import ServerMachine
-from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.wire import Packet
-from secagg.thresholds import Trust
+from secagg.sum_spec import Part, Residue, SumSpec, Table
+from secagg.testing.faulty_wire import Packet
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 from tests.secagg.share_log import LoggedWire
 from tests.secagg.snapshots import insecure_copy
 from tests.secagg.truth import Truth, decoded, seeded_machines

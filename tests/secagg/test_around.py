@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from secagg.events import Asked
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import Reveal, decode
 from secagg.params import SessionParams
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import L2, Part, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Part, SumSpec, Table
+from secagg.trust_levels import Trust
 
 SPEC = SumSpec(parts=(Part(name="x", size=2, bits=32, bound=L2(1.0)),), times=2)
 TABLE = Table({"x": SPEC})

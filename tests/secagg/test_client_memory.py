@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.budget import Budget, Spend
+from secagg.client_budget import Budget, Spend
 from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.errors import BudgetExceeded, ParameterError, SessionLive, TooManySums
 from secagg.ledger import ClientLedger

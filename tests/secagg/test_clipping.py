@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from secagg.encoding import Encoding
-from secagg.spec import L2, Bound, Count, LInf, Part, SumSpec
+from secagg.input_encoding import Encoding
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, SumSpec
 from tests.secagg.encodings import encode_one, encoding, stream, total_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 from secagg.cohort import Cohort, Neighbourhood, invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.hashing import digest
-from secagg.records import Advert
+from secagg.message_records import Advert
 
 
 def cohort(*ids: int) -> Cohort:

@@ -25,12 +25,12 @@ from secagg.cohort import invitation_digest
 from secagg.errors import BadRoster, PeerError
 from secagg.events import Asked, Excluded, Late, SatOut
 from secagg.hashing import VERSION
-from secagg.records import Advert, encode_neighbours
+from secagg.message_records import Advert, encode_neighbours
 from secagg.server import ServerMachine
-from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.wire import Wire
-from secagg.thresholds import Trust
+from secagg.sum_spec import Part, Residue, SumSpec, Table
+from secagg.testing.faulty_wire import Wire
 from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
+from secagg.trust_levels import Trust
 from tests.secagg.frame_mutations import Chooser, Mutator, bombs, random_frame
 from tests.secagg.snapshots import insecure_copy
 from tests.secagg.states import (

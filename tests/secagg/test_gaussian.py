@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import ParameterError
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import LARGEST_VARIANCE, discrete_gaussian
 from secagg.noise.inversion_sampler import PRECISION, InversionTable, exp_minus, tails
 from secagg.noise.rejection_sampler import Hybrid

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
 from tests.secagg.chance import chi_square_limit
 

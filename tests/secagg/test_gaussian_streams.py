@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.inversion_sampler import InversionTable, tails
 from secagg.noise.rejection_sampler import Hybrid
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "discrete-gaussian.json"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.encoding import Encoding
 from secagg.errors import SpecError
+from secagg.input_encoding import Encoding
 from secagg.noise_assumptions import Noise, NoiseAssumptions, bits_for_noise
-from secagg.spec import L2, Bound, Count, LInf, Part, SumSpec
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, SumSpec
 from tests.secagg.encodings import stream
 
 PROMISE = NoiseAssumptions(clients=100, dropouts=30, colluders=10)

@@ -8,11 +8,11 @@ from secagg import messages as m
 from secagg.hooks import ClientHooks, ServerHooks
 from secagg.local import LocalSession, local_machines
 from secagg.params import SessionParams
-from secagg.question import Question
-from secagg.ring import Residues
-from secagg.spec import Count, Part, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
+from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 
 TABLE = Table({"sum": SumSpec(parts=(Part(name="x", size=2, bits=16, bound=Count(100)),))})
 MEMBERS = (0, 1, 2)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.codes import checked
-from secagg.encoding import Encoding
 from secagg.errors import InputError
-from secagg.masks import KeyStream
-from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec
+from secagg.fixed_point import checked
+from secagg.input_encoding import Encoding
+from secagg.mask_keystream import KeyStream
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec
 from tests.secagg.encodings import encode_one, encoding, stream, total_of
 
 # --- what is taken ------------------------------------------------------------------------------------

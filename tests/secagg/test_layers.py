@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.encoding import Encoding
+from secagg.input_encoding import Encoding
 from secagg.noise.gaussian import Layers, discrete_gaussian
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.ring import Residues
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec
+from secagg.residue_ring import Residues
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from tests.secagg.encodings import stream
 
 VARIANCE = Fraction(10_000)

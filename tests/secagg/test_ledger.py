@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from secagg.budget import Budget, Spend
+from secagg.client_budget import Budget, Spend
 from secagg.errors import (
     DamagedLedger,
     ForeignLedger,
@@ -29,7 +29,7 @@ from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.ledger.chain import START, text_of
-from secagg.ledger.seal import seal_path
+from secagg.ledger.rollback_seal import seal_path
 from tests.secagg.ledgers import NOISY, QUERY, SESSION, answer, flipped, reopened
 
 FREE = Budget()

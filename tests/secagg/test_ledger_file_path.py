@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from secagg.budget import Budget, Spend
+from secagg.client_budget import Budget, Spend
 from secagg.errors import DamagedLedger, LedgerError, SessionLive
 from secagg.ledger import ClientLedger, read_ledger
 from secagg.ledger import ledger as reading_module
 from secagg.ledger.file import READING, READING_AT_REST
 from secagg.ledger.ledger import Reading
-from secagg.ledger.seal import seal_path
+from secagg.ledger.rollback_seal import seal_path
 from tests.secagg.ledgers import SESSION, answer, reopened
 
 FREE = Budget()

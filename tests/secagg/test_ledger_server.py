@@ -12,13 +12,13 @@ import pytest
 from secagg import events
 from secagg import messages as m
 from secagg.bitmap import pack_positions
-from secagg.budget import Spend, sum_charge
+from secagg.client_budget import Spend, sum_charge
 from secagg.errors import BadKey, LedgerError, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.ledger import Role, ServerLedger, read_ledger
 from secagg.ledger.chain import Body
 from secagg.noise.accounting import Adjacency
-from secagg.question import query_digest
-from secagg.spec import Table, Total
+from secagg.query_context import query_digest
+from secagg.sum_spec import Table, Total
 from tests.secagg.ledgers import NOISY, PLAIN, SESSION
 
 TABLE = Table({"noisy": NOISY, "plain": PLAIN})

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import messages as m
-from secagg.budget import Budget, Spend, sum_charge
 from secagg.client import ClientMachine
+from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import (
     BudgetExceeded,
@@ -34,12 +34,12 @@ from secagg.errors import (
 )
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, read_ledger
-from secagg.ledger.seal import seal_path
+from secagg.ledger.rollback_seal import seal_path
 from secagg.noise.accounting import Adjacency, rho_of
 from secagg.noise_assumptions import NoiseAssumptions
-from secagg.question import content_digest, query_digest
-from secagg.spec import Table
-from secagg.thresholds import Trust
+from secagg.query_context import content_digest, query_digest
+from secagg.sum_spec import Table
+from secagg.trust_levels import Trust
 from tests.attacks.guards import assert_refused
 from tests.attacks.rig import KIND, Rig
 from tests.secagg.ledgers import NOISY, SESSION, answer, reopened
@@ -242,7 +242,7 @@ def test_two_ledgers_of_one_file_are_one_memory(turns: list[tuple[int, int, int 
 
 SPENDER = """
 import sys
-from secagg.budget import Budget
+from secagg.client_budget import Budget
 from secagg.errors import BudgetExceeded
 from secagg.ledger import ClientLedger
 from secagg.client_memory import AnswerEntry

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import ArrayLike
 
 from secagg import messages as m
-from secagg.budget import Budget
 from secagg.client import ClientMachine
+from secagg.client_budget import Budget
 from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import (
     SERVER,
@@ -52,9 +52,9 @@ from secagg.noise.accounting import rho_of
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
-from secagg.spec import Count, LInf, Part, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Table
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 
 CLIENTS = 5
 SPEC = SumSpec(parts=(Part(name="x", size=3, bits=16, bound=Count(1000)),), times=3, group="g")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import messages as m
-from secagg.codec import encode_fields
+from secagg.canonical_msgpack import encode_fields
 from secagg.errors import MalformedMessage, OversizeMessage, WrongVersion
 from secagg.hashing import VERSION
 

@@ -35,7 +35,7 @@ from secagg.noise.accounting import (
 from secagg.noise.conversion import epsilon, rho_for
 from secagg.noise.privacy_goal import Orders
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.spec import L2, Count, LInf, Part, SumSpec
+from secagg.sum_spec import L2, Count, LInf, Part, SumSpec
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "noise-parameters.json"
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads(PATH.read_text(encoding="ascii"))

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from secagg import LocalSession, Stage, SumSpec, Table, local_machines
 from secagg.errors import TooFewClients
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.insecure_seeds import SeededRandom
-from secagg.noise.calibration import calibrate_vector
-from secagg.noise.plan import Plan
+from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 
 KIND, PART = "step", "update"
 

@@ -23,11 +23,11 @@ from secagg.events import Asked, SumReleased
 from secagg.local import LocalSession, Stage
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.server import ServerMachine
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.testing import wire as schedules
-from secagg.testing.wire import SET_UP, losing
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.testing import faulty_wire as schedules
+from secagg.testing.faulty_wire import SET_UP, losing
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 from tests.secagg.noisy import Witness, same
 from tests.secagg.share_log import Kind, LoggedWire
 from tests.secagg.truth import Question, check_share_log, seeded_machines, session_of

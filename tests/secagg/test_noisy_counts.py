@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from secagg.encoding import Encoding
-from secagg.noise.codes import NoisyCounts
+from secagg.input_encoding import Encoding
+from secagg.noise.noisy_encoding import NoisyCounts
 from secagg.noise_assumptions import Noise
-from secagg.spec import Count, Part
+from secagg.sum_spec import Count, Part
 from tests.secagg.encodings import encode_one, noisy, signed, total_of
 
 

@@ -7,12 +7,12 @@ import pickle
 
 import pytest
 
-from secagg.encoding import Encoding
+from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, OneTime
-from secagg.masks import KeyStream
-from secagg.spec import Count, Part, SumSpec
-from secagg.thresholds import Trust
+from secagg.mask_keystream import KeyStream
+from secagg.sum_spec import Count, Part, SumSpec
+from secagg.trust_levels import Trust
 from secagg.vault import Vault
 from tests.attacks.rig import Rig
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from secagg.errors import ParameterError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.params import SessionParams, check_bits, check_whole, largest_cohort
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.trust_levels import MAX_COMPLETE, Trust
 
 COUNTS = [column.name for column in fields(SessionParams) if column.name not in ("trust", "dropout", "graph")]
 

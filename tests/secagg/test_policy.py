@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.budget import Budget
+from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.policy import Policy
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.trust_levels import MAX_COMPLETE, Trust
 
 OTHERS = ("trust", "max_rho", "adjacency")  # fields that are no whole numbers
 

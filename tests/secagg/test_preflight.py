@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.encoding import Encoding
 from secagg.errors import ParameterError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
+from secagg.input_encoding import Encoding
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 from tests.secagg.flat_params import with_params
 
 UPDATE = SumSpec(

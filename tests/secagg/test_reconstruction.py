@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from secagg import shamir
 from secagg.errors import CorruptDealer
 from secagg.insecure_seeds import SeededRandom
-from secagg.tally import Reconstruction
+from secagg.masked_sum import Reconstruction
 
 SECRET = b"\x2a" * 32
 DEALER = 9

@@ -10,13 +10,13 @@ import pytest
 
 from secagg.errors import SERVER, CohortChanged, TooFewClients
 from secagg.events import Missing, SessionOver, SessionReady, Stranded
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.params import SessionParams
-from secagg.testing import wire as schedules
-from secagg.testing.wire import SET_UP, Schedule, losing
-from secagg.thresholds import Trust
+from secagg.testing import faulty_wire as schedules
+from secagg.testing.faulty_wire import SET_UP, Schedule, losing
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 from tests.attacks.rig import residue_table
 from tests.secagg.rings import HALF, LEAST, SMALL, THRESHOLD, RingSession
 from tests.secagg.share_log import Kind, LoggedWire

@@ -19,7 +19,7 @@ from secagg.errors import ParameterError, TooFewClients
 from secagg.events import SessionReady, Stranded, SumReleased
 from secagg.local import LocalSession, Stage
 from secagg.server import ServerMachine
-from secagg.testing.wire import SET_UP, losing
+from secagg.testing.faulty_wire import SET_UP, losing
 from secagg.transitions import ClientState, ServerState
 from tests.secagg.rings import Arc, Ring, RingModel, RingPlan, neighbourhoods
 from tests.secagg.share_log import LoggedWire

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.encoding import Encoding
-from secagg.masks import KeyStream
-from secagg.spec import LInf, Part, SumSpec
+from secagg.input_encoding import Encoding
+from secagg.mask_keystream import KeyStream
+from secagg.sum_spec import LInf, Part, SumSpec
 from tests.secagg.chance import biased_coin_is_plausible
 
 ROUNDINGS = 10_000

@@ -10,20 +10,20 @@ import pytest
 
 from secagg import messages as m
 from secagg.client import Answer
-from secagg.encoding import Encoding
 from secagg.errors import SecaggError
 from secagg.events import Asked, ClientStep, Outgoing, ServerStep
-from secagg.expansion import OneProcess
+from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, Identity
 from secagg.local import LocalSession, local_machines
-from secagg.masks import KeyStream
+from secagg.mask_expansion import OneProcess
+from secagg.mask_keystream import KeyStream
+from secagg.masked_sum import Reconstruction, Tally
+from secagg.message_records import Parcel
 from secagg.params import SessionParams
-from secagg.records import Parcel
-from secagg.spec import LInf, Part, SumSpec
-from secagg.tally import Reconstruction, Tally
-from secagg.thresholds import Trust
+from secagg.sum_spec import LInf, Part, SumSpec
 from secagg.topology import CompleteGraph
+from secagg.trust_levels import Trust
 from secagg.vault import Vault
 from tests.attacks.rig import Rig, residue_table
 

@@ -16,9 +16,9 @@ from secagg.insecure_seeds import (
 from secagg.local import LocalSession, local_machines
 from secagg.params import SessionParams
 from secagg.policy import Policy
-from secagg.spec import LInf, Part, SumSpec, Table
+from secagg.sum_spec import LInf, Part, SumSpec, Table
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.rig import residue_table
 
 TABLE = residue_table()

@@ -13,9 +13,9 @@ from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
-from secagg.spec import Count, Part, SumSpec, Table
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.transitions import ServerState
+from secagg.trust_levels import MAX_COMPLETE, Trust
 from tests.secagg.flat_params import with_params
 
 SIZE = 5

@@ -26,15 +26,15 @@ from secagg.errors import (
 )
 from secagg.events import Abandoned, Missing, SatOut, SumReleased
 from secagg.local import Absent, LocalSession, Stage
-from secagg.spec import SumSpec, Table
-from secagg.testing import wire as schedules
-from secagg.testing.wire import (
+from secagg.sum_spec import SumSpec, Table
+from secagg.testing import faulty_wire as schedules
+from secagg.testing.faulty_wire import (
     SET_UP,
     Packet,
     losing,
 )
-from secagg.thresholds import Trust
 from secagg.transitions import ClientState, ServerState
+from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig, residue_table
 from tests.secagg.share_log import LoggedWire
 from tests.secagg.truth import (

@@ -13,9 +13,9 @@ from secagg.errors import SERVER
 from secagg.local import Stage
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
-from secagg.spec import Count, Part, SumSpec, Table
-from secagg.testing.wire import Packet
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, Part, SumSpec, Table
+from secagg.testing.faulty_wire import Packet
+from secagg.trust_levels import Trust
 from tests.secagg.noisy import Witness
 from tests.secagg.rings import RingSession, neighbourhoods
 from tests.secagg.share_log import Kind, LoggedWire, Released

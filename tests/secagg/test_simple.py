@@ -13,8 +13,8 @@ import secagg
 from secagg.errors import InputError, ParameterError, SpecError, TooFewClients
 from secagg.params import SessionParams
 from secagg.simple import SecureSum, sum_securely
-from secagg.spec import L2, Count, LInf, Residue
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Residue
+from secagg.trust_levels import Trust
 from tests.secagg.flat_params import with_params
 
 BOTH = pytest.mark.parametrize("trust", ["curious_server", "malicious_server"])

@@ -31,11 +31,11 @@ from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
 from secagg.errors import SERVER, Departed, OutOfOrder, PeerError, StateError, SumFailed, WrongSession
 from secagg.events import Abandoned, Asked, Excluded, Late, SatOut, SumAborted, SumReleased
-from secagg.records import Format, parse_neighbours
-from secagg.spec import Part, Residue, SumSpec, Table
-from secagg.testing.wire import Packet
-from secagg.thresholds import MAX_COMPLETE, Trust
+from secagg.message_records import Format, parse_neighbours
+from secagg.sum_spec import Part, Residue, SumSpec, Table
+from secagg.testing.faulty_wire import Packet
 from secagg.transitions import CLIENT_MOVES, COLLECTED, ClientState, ServerState
+from secagg.trust_levels import MAX_COMPLETE, Trust
 from tests.secagg.frame_mutations import Mutator
 from tests.secagg.share_log import LoggedWire
 from tests.secagg.snapshots import insecure_copy

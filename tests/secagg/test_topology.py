@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from secagg.errors import ParameterError
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.insecure_seeds import SeededRandom
 from secagg.params import SessionParams
-from secagg.thresholds import Trust
 from secagg.topology import CompleteGraph, GraphPlan, RingGraph, Topology, lay_out, plan
+from secagg.trust_levels import Trust
 
 
 def planned(clients: int, **changes: Any) -> GraphPlan:

@@ -8,7 +8,6 @@ import pytest
 
 from secagg import messages as m
 from secagg.errors import OutOfOrder
-from secagg.thresholds import Trust
 from secagg.transitions import (
     CLIENT_MOVES,
     COLLECTED,
@@ -18,6 +17,7 @@ from secagg.transitions import (
     is_late,
     next_state,
 )
+from secagg.trust_levels import Trust
 
 C, S = ClientState, ServerState
 LIVE = [C.ADVERTISED, C.SHARED, C.READY, C.ASKED, C.MASKED]

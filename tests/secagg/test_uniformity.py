@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.ring import Residues, dtype_for
-from secagg.thresholds import Trust
+from secagg.residue_ring import Residues, dtype_for
+from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig, residue_table
 from tests.secagg.chance import chi_square, chi_square_limit, coin_slack
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from scripts.vectors.describe import describe_part, vars_of
-from secagg.noise.codes import Rotation
+from secagg.noise.noisy_encoding import Rotation
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.spec import L2, Bound, Count, LInf, Part
+from secagg.sum_spec import L2, Bound, Count, LInf, Part
 from tests import verifier_noise as second
 from tests.verifier_tools import digest, u32
 

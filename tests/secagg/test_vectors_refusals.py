@@ -11,7 +11,7 @@ import pytest
 
 from scripts.vectors.describe import read_policy, read_registry, read_table, unchained
 from secagg import errors
-from secagg.budget import Budget
+from secagg.client_budget import Budget
 from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import OutOfOrder, PeerError
 from secagg.events import Asked, Excluded, ServerEvent

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from secagg import messages as m
 from secagg.client_memory import Memory, VolatileMemory
-from secagg.encoding import Encoding
 from secagg.errors import PeerError
 from secagg.events import Asked, SessionReady, SumReleased
-from secagg.finder import GraphChoice
+from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
+from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.params import SessionParams
 from secagg.policy import Policy
-from secagg.spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
+from secagg.testing.faulty_wire import Packet, Schedule, faultless
 from secagg.testing.seeded import InsecureSeededClient, InsecureSeededServer
-from secagg.testing.wire import Packet, Schedule, faultless
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.rig import residue_table
 from tests.secagg.share_log import LoggedWire
 

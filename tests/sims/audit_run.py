@@ -24,7 +24,7 @@ from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import NoiseAssumptions
 from sims.records import RunDirectory
 from sims.records.directory import LinesFile
-from sims.records.signing import SignedHead, write_head
+from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.scenario import Variant

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
 from secagg.net.files import write_certificate, write_key, write_registry
 from secagg.net.tls import make_certificate
-from secagg.registry import Registry
 
 CLIENTS = (1, 2, 3)
 ROOT = Path(__file__).resolve().parents[2]

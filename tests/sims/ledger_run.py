@@ -18,15 +18,15 @@ from typing import Final
 
 import numpy as np
 
-from secagg.budget import sum_charge
+from secagg.client_budget import sum_charge
 from secagg.events import Asked
 from secagg.ledger import ClientLedger, ServerLedger
 from secagg.local import LocalSession, local_machines
 from secagg.noise.accounting import Adjacency
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.spec import Count, Part, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, Part, SumSpec, Table
+from secagg.trust_levels import Trust
 
 MEMBERS = range(6)
 KIND = "histogram"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sims.scenario.settings import Settings
-from sims.sweep.tasks import TaskError
+from sims.sweep.parallel_tasks import TaskError
 
 ReportProgress = Callable[[int], bool]
 

@@ -16,11 +16,11 @@ from dp_accounting import ZCDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import minimize_scalar
 
-from secagg.spec import SumSpec
+from secagg.sum_spec import SumSpec
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.scenario import load
-from sims.scenario.algorithm import build
+from sims.scenario.algorithm_builder import build
 from sims.simulation import simulate
 
 CLIENTS, DIM = 8, 650

@@ -20,7 +20,7 @@ from sims.audit.audit_run import audit_run
 from sims.audit.integrity import examined, fingerprint
 from sims.audit.run_files import Evidence
 from sims.records import RunDirectory
-from sims.records.signing import SignedHead, write_head
+from sims.records.ledger_signature import SignedHead, write_head
 from sims.runtime import Setting
 from tests.sims.audit_run import DIM, digest_of, identity, make_run, noisy
 

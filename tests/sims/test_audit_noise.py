@@ -16,10 +16,10 @@ import pytest
 from scipy.stats import norm
 
 from secagg.errors import SpecError
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.spec import Count, Part, SumSpec
+from secagg.sum_spec import Count, Part, SumSpec
 from sims.cli import main
 from sims.noise_audit.statistical_tests import conform, gaussian_epsilon, judge, lower_bound
 from sims.noise_audit.trial import THRESHOLD, NoiseTrial, run_trial, secure_scores, unmasked_scores

@@ -15,7 +15,7 @@ from sims.audit.audit_run import as_json, audit_run
 from sims.cli import main
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
-from sims.records.signing import SignedHead, write_head
+from sims.records.ledger_signature import SignedHead, write_head
 from sims.runtime import Setting
 from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server

@@ -14,11 +14,11 @@ from protocols.fedavg import FedAvg
 from protocols.order_statistics import MedianByCounts
 from protocols.rfa import RFA
 from secagg.local import Stage
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import audit_run
-from sims.audit.byte_counts import Load, growth
 from sims.audit.expected_bytes import Sizes, blob, number, set_up, sizes_of
+from sims.audit.measured_bytes import Load, growth
 from sims.records.sums import SessionRecord
 from sims.runtime import DropoutSchedule, Setting
 from tests.sims.audit_run import DIM, make_run, noisy

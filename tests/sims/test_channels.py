@@ -34,8 +34,8 @@ from secagg.local import Stage
 from secagg.noise.accounting import Adjacency, rho_of
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.spec import Count, Part, SumSpec
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, Part, SumSpec
+from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 DIM, CLIENTS = 3, 5

@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from sims.cli import _parser, main, registry
-from sims.cli.registry import UserError
+from sims.cli import _parser, commands, main
+from sims.cli.commands import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ class FakeCommand(ModuleType):
         self.failure = failure
         self.ran = False
 
-    def add(self, subparsers: registry.Subparsers) -> None:
+    def add(self, subparsers: commands.Subparsers) -> None:
         subparsers.add_parser("fake").set_defaults(run=self.run, extra="sims")
 
     def run(self, _args: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ class FakeCommand(ModuleType):
 
 def register(monkeypatch: pytest.MonkeyPatch, command: FakeCommand) -> None:
     monkeypatch.setitem(sys.modules, command.__name__, command)
-    monkeypatch.setattr(registry, "COMMANDS", (*registry.COMMANDS, "fake"))
+    monkeypatch.setattr(commands, "COMMANDS", (*commands.COMMANDS, "fake"))
 
 
 def test_missing_extra_names_the_install_command(
@@ -218,7 +218,7 @@ def test_no_arguments_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None
 
     out, err = capsys.readouterr()
     assert out.startswith("usage: secagg")
-    assert all(name in out for name in registry.COMMANDS)
+    assert all(name in out for name in commands.COMMANDS)
     assert err == ""
 
 

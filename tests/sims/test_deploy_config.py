@@ -11,8 +11,8 @@ import pytest
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
-from secagg.spec import L2, Count, LInf, Part, Residue, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
+from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError
 from sims.deploy.config import (
     CapacitySection,
@@ -24,7 +24,7 @@ from sims.deploy.config import (
     ServeConfig,
     load,
 )
-from sims.deploy.sums_file import read_table
+from sims.deploy.sum_specs_file import read_table
 from tests.sims.deploy_site import JOIN, SERVE, SUMS
 
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from sims.deploy.config import ConfigSection, JoinConfig, ServeConfig, load
-from sims.deploy.sums_file import SumsFile, read_table
+from sims.deploy.sum_specs_file import SumsFile, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")

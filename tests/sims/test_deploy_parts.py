@@ -20,10 +20,10 @@ import trio
 
 from secagg.errors import ExpiredRegistry, InputError, LedgerError
 from secagg.events import Asked
+from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
-from secagg.registry import Registry
-from secagg.spec import Count, LInf, Part, SumSpec, Table, Total
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.config_problems import ConfigError
 from sims.deploy.client_inputs import Source, open_source, usable
 from sims.deploy.config import AskSection, InputSection

@@ -20,7 +20,7 @@ from secagg.params import SessionParams
 from sims.deploy.client_inputs import usable
 from sims.deploy.config import JoinConfig, ServeConfig, load
 from sims.deploy.scheduled_sums import fresh
-from sims.deploy.sums_file import read_table
+from sims.deploy.sum_specs_file import read_table
 from sims.runtime import Setting, secure_sum
 from tests.sims import embedding_page as page
 

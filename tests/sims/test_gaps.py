@@ -13,7 +13,7 @@ from fl.data.least_squares import least_squares
 from fl.data.logistic import logistic
 from fl.errors import FLError
 from fl.models import build
-from fl.training import Training
+from fl.training_settings import Training
 from sims.simulation.observers import ergodic_gap, optimality_gap
 
 _SMALL: dict[str, Any] = {"users": 3, "features": 4, "rows": 30}

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from protocols.catalogue import CATALOGUE
-from sims.cli import _parser, main, registry
+from sims.cli import _parser, commands, main
 from sims.scenario import Settings, load
 from sims.scenario.shipped import find, names
 from sims.scenario.template import written
@@ -190,9 +190,9 @@ def test_the_help_groups_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
         title: re.findall(r"^    ([\w-]+) ", block, re.MULTILINE)
         for title, block in re.findall(r"^(run|plan|deploy|check|more):\n((?:    .*\n)+)", text, re.MULTILINE)
     }
-    commands = {name for group in blocks.values() for name in group}
+    listed = {name for group in blocks.values() for name in group}
     assert list(blocks) == ["run", "plan", "deploy", "check"]
-    for title, group in registry.GROUPS.items():
-        assert blocks[title] == [name for name in group if name in commands]
-    assert commands == set(registry.COMMANDS)
+    for title, group in commands.GROUPS.items():
+        assert blocks[title] == [name for name in group if name in listed]
+    assert listed == set(commands.COMMANDS)
     assert text.startswith("usage: secagg [-h] [--version] COMMAND ...")

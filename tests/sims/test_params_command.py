@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secagg import finder
+from secagg import graph_parameters
 from sims.cli import main, params
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "ring-parameters.json"
@@ -193,9 +193,9 @@ def test_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_choices_and_limits_are_those_of_the_library() -> None:
-    assert tuple(finder.ServerClass) == params.SERVERS
-    assert tuple(finder.GraphChoice) == params.GRAPHS
-    assert tuple(finder.Form) == params.FORMS
-    assert params.MAX_CLIENTS == finder.MAX_CLIENTS
-    assert params.MAX_NEIGHBOURS == finder.MAX_NEIGHBOURS
-    assert params.MAX_BITS == finder.MAX_BITS
+    assert tuple(graph_parameters.ServerClass) == params.SERVERS
+    assert tuple(graph_parameters.GraphChoice) == params.GRAPHS
+    assert tuple(graph_parameters.Form) == params.FORMS
+    assert params.MAX_CLIENTS == graph_parameters.MAX_CLIENTS
+    assert params.MAX_NEIGHBOURS == graph_parameters.MAX_NEIGHBOURS
+    assert params.MAX_BITS == graph_parameters.MAX_BITS

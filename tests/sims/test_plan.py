@@ -15,8 +15,8 @@ from protocols.queries import Query, RoundInfo, encode_query
 from protocols.run import Run
 from secagg.messages import MAX_SUMS
 from secagg.params import SessionParams
-from secagg.spec import Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.cli import main
 from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum

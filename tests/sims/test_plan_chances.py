@@ -21,11 +21,11 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
-from secagg.noise.calibration import calibrate_vector
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.cli import main
 from sims.plan.completion_probability import CompletionProbability, dropouts_to_plan_for
 from sims.plan.cost_plan import Conditions, plan_costs

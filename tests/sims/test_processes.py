@@ -26,12 +26,12 @@ from protocols.simplicial import SimplicialFL
 from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError
 from secagg.local import Stage
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.runtime import DropoutLaw, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import ProcessesChannel, WorkersFailed
 from sims.runtime.processes.supervisor import WorkerSlot
-from sims.workers.os_processes import ProcessId
+from sims.workers.process_lifetime import ProcessId
 from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
 from tests.sims.test_worker_orphans import ROOT, survivors
 

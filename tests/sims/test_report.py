@@ -17,8 +17,8 @@ from sims.cli import main
 from sims.report import ReportedRun, page, read_runs
 from sims.report.accuracy_plots import plots
 from sims.report.headline import figures, sentence
-from sims.report.html_tables import element, joined
-from sims.report.plot_data import Plot, Series, StackedBars
+from sims.report.html_elements import element, joined
+from sims.report.plot_series import Plot, Series, StackedBars
 from sims.report.reported_run import algorithm_label
 from sims.report.svg_plots import around
 from tests.sims.audit_run import make_run, noisy

@@ -9,8 +9,8 @@ import pytest
 
 from secagg.client_memory import AnswerEntry
 from secagg.errors import GroupReopened
-from secagg.groups import GroupBook
 from secagg.ledger import read_ledger
+from secagg.sum_groups import GroupBook
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.runtime.client_state import SimulatedMemory

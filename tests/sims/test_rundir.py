@@ -17,7 +17,7 @@ from sims.config_problems import ConfigError
 from sims.records import RunDirectory, find_runs
 from sims.records.checkpoint import Side
 from sims.records.directory import LinesFile, read_lines, replace_file
-from sims.records.signing import AlteredLedger, SignedHead, verify, write_head
+from sims.records.ledger_signature import AlteredLedger, SignedHead, verify, write_head
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
 from sims.simulation.run_writer import as_toml

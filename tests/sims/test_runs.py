@@ -18,14 +18,14 @@ from secagg.ledger import read_ledger
 from secagg.noise.conversion import epsilon
 from sims.cli import main
 from sims.records import RunDirectory, find_runs
+from sims.records.ledger_signature import verify
 from sims.records.run_paths import RUN_FILES
-from sims.records.signing import verify
 from sims.simulation import simulate
 from sims.simulation.progress import Progress
 from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationStopped
+from sims.sweep.parallel_tasks import StopRequest
 from sims.sweep.run import ProgressLines, stopped_by_signals
-from sims.sweep.tasks import StopRequest
 from tests.sims.small_runs import DOCUMENT, PRIVATE, SECURE, model, settings
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from sims.config_problems import ConfigError, Problems
 from sims.scenario import Scenario, Settings, load
-from sims.scenario.assignments import parsed
-from sims.scenario.kinds import _imported
+from sims.scenario.kind_parameters import _imported
+from sims.scenario.overrides import parsed
 
 BASE = """
 seed = 1

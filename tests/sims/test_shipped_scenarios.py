@@ -84,9 +84,9 @@ def test_averages_fall_and_medians_stand(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_large_cohort_is_on_a_ring() -> None:
-    from secagg.finder import GraphChoice
-    from secagg.thresholds import Trust
+    from secagg.graph_parameters import GraphChoice
     from secagg.topology import plan
+    from secagg.trust_levels import Trust
 
     channel, partition = settings_of("large-cohort")["channel"], settings_of("large-cohort")["partition"]
     planned = plan(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sims.cli import main
-from sims.cli.registry import COMMANDS
+from sims.cli.commands import COMMANDS
 from sims.scenario import Settings
 from sims.scenario.settings import OBSERVER_KINDS
 from sims.simulation import OBSERVERS, register_observer, simulate

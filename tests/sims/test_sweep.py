@@ -16,8 +16,8 @@ from sims.scenario import scenario as scenario_module
 from sims.scenario.scenario import Scenario, Variant
 from sims.scenario.settings import Settings
 from sims.sweep import Results, read_records, run_sweep
+from sims.sweep.parallel_tasks import TaskOutcome, _TaskWorker, run_tasks
 from sims.sweep.summary_view import as_json, in_vain, lines, remarks, rows, table, troubles
-from sims.sweep.tasks import TaskOutcome, _TaskWorker, run_tasks
 from tests.sims.sweep_targets import rate_of, work
 
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fl.attacks.learner_wrapper import WrappedLearners
-from fl.batching_policy import ONE_BY_ONE, TOGETHER
 from fl.crowd import Crowd
-from fl.training import Training
+from fl.stacking_policy import ONE_BY_ONE, TOGETHER
+from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner, Steering
@@ -27,8 +27,8 @@ from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.params import SessionParams
-from secagg.spec import Count, Part, SumSpec, Table
-from secagg.thresholds import Trust
+from secagg.sum_spec import Count, Part, SumSpec, Table
+from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from tests.fl.clients import client
 

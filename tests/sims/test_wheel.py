@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import pytest
 
-from sims.cli import registry
-from sims.cli.registry import COMMANDS
+from sims.cli import commands
+from sims.cli.commands import COMMANDS
 from tests.sims import embedding_page as page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -126,7 +126,7 @@ def test_every_extra_that_a_command_names_is_there(wheel: Path) -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "sims").rglob("*.py"))
     named = {name for names in re.findall(r"secagg\[([\w,]+)\]", sources) for name in names.split(",")}
     assert named
-    assert named | set(registry.MODULES) <= set(metadata_of(wheel).get_all("Provides-Extra", []))
+    assert named | set(commands.MODULES) <= set(metadata_of(wheel).get_all("Provides-Extra", []))
 
 
 def test_it_brings_the_command(wheel: Path) -> None:

@@ -20,14 +20,14 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.queries import RoundInfo
 from secagg.errors import ParameterError
-from secagg.thresholds import Trust
-from sims.runtime.channel import SessionChannel
+from secagg.trust_levels import Trust
 from sims.runtime.client_state import restore_clients, save_clients
+from sims.runtime.cohort_setting import Setting
+from sims.runtime.interfaces import SessionPlan
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import OnWorkerEvent, WorkerSupervisor
-from sims.runtime.session import SessionPlan
-from sims.runtime.setting import Setting
+from sims.runtime.session_channel import SessionChannel
 
 _logger: Final = logging.getLogger("sims.workers")
 

@@ -57,7 +57,7 @@ from sims.runtime.processes.messages import (
     WorkerConfig,
     WorkerReply,
 )
-from sims.runtime.tampering import Tamper, client_hooks
+from sims.runtime.residue_tampering import Tamper, client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 

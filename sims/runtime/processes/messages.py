@@ -21,8 +21,8 @@ from secagg.client_memory import AnswerEntry
 from secagg.local import Stage
 from secagg.net.settings import Address, Patience
 from secagg.policy import Policy
-from secagg.thresholds import Trust
-from sims.runtime.tampering import Tamper
+from secagg.trust_levels import Trust
+from sims.runtime.residue_tampering import Tamper
 
 
 @dataclass(frozen=True)

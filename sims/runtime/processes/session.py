@@ -21,13 +21,13 @@ from secagg.net.concurrency import inline
 from secagg.net.session import Session
 from secagg.net.settings import DAY, Deadlines
 from secagg.server import ServerMachine
-from secagg.spec import Total
+from secagg.sum_spec import Total
 from secagg.transitions import ServerState
 from sims.records.sums import SessionGraph, SumStats
+from sims.runtime.interfaces import SessionPlan
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
-from sims.runtime.session import SessionPlan
-from sims.runtime.tampering import server_hooks
+from sims.runtime.residue_tampering import server_hooks
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)

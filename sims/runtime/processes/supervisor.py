@@ -1,7 +1,7 @@
 """Runs the server and the worker pool of a channel in a thread with an event loop.
 
 The algorithm's thread stays synchronous and waits for the event loop. The event loop's thread is a daemon: if
-the main thread ends, the program and its workers end too (see `sims.workers.os_processes`).
+the main thread ends, the program and its workers end too (see `sims.workers.process_lifetime`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from sims.workers import (
     WorkerUnavailable,
     open_worker_pool,
 )
-from sims.workers.os_processes import raise_open_file_limit
+from sims.workers.process_lifetime import raise_open_file_limit
 
 T = TypeVar("T")
 

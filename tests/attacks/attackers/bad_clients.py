@@ -17,10 +17,10 @@ from secagg.bitmap import pack_positions, unpack_positions
 from secagg.client import Answer, ClientMachine
 from secagg.events import ClientStep
 from secagg.keys import envelope_bytes, self_mask_seed
-from secagg.masks import add_mask, subtract_mask
-from secagg.question import Question
-from secagg.records import Advert
-from secagg.ring import Residues
+from secagg.mask_keystream import add_mask, subtract_mask
+from secagg.message_records import Advert
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
 from secagg.shamir import SHARE_BYTES
 from secagg.vault import Vault
 

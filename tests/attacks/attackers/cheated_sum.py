@@ -18,11 +18,11 @@ from secagg import messages as m
 from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
 from secagg.keys import public_key, seed_commitment
-from secagg.records import encode_signatures
-from secagg.ring import Residues
+from secagg.message_records import encode_signatures
+from secagg.residue_ring import Residues
 from secagg.shamir import SHARE_BYTES, share_from_bytes
-from secagg.thresholds import Trust
 from secagg.topology import CompleteGraph, Graph
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from secagg.cohort import invitation_digest
-from secagg.records import Advert
+from secagg.message_records import Advert
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder, set_up_over
 from tests.attacks.rig import Rig

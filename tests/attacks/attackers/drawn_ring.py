@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id
+from secagg.message_records import Advert, Parcel, encode_neighbours
 from secagg.messages import Neighbours
-from secagg.records import Advert, Parcel, encode_neighbours
 from secagg.topology import RingGraph
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig

@@ -16,10 +16,10 @@ from secagg import messages as m
 from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
 from secagg.keys import noise_commitment
-from secagg.masks import KeyStream
+from secagg.mask_keystream import KeyStream
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import shares_from_bytes
-from secagg.spec import Count, Part, SumSpec, Table
+from secagg.sum_spec import Count, Part, SumSpec, Table
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import KIND, PART, Rig

@@ -14,7 +14,7 @@ from secagg import messages as m
 from secagg import shamir
 from secagg.client import ClientMachine
 from secagg.events import ClientStep
-from secagg.records import Advert
+from secagg.message_records import Advert
 from secagg.shamir import SHARE_BYTES
 from secagg.vault import Vault
 

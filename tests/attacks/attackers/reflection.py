@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from secagg import messages as m
 from secagg.cohort import Cohort
-from secagg.records import Advert, Parcel
+from secagg.message_records import Advert, Parcel
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.rig import Rig
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import KEY_BYTES
-from secagg.records import Advert
+from secagg.message_records import Advert
 from secagg.vault import Vault
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.siege import Impostor, besiege

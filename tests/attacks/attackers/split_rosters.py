@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from secagg.keys import Agreement, pair_info
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.substitution import remove_pair_mask
 from tests.attacks.rig import Rig

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, pair_info, public_key
-from secagg.masks import add_mask, subtract_mask
-from secagg.ring import Residues
+from secagg.mask_keystream import add_mask, subtract_mask
+from secagg.residue_ring import Residues
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import set_up_over
 from tests.attacks.attackers.siege import Impostor, besiege

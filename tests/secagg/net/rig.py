@@ -32,8 +32,8 @@ from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.policy import Policy
 from secagg.server import ServerMachine
-from secagg.spec import Part, Residue, SumSpec, Table, Total
-from secagg.thresholds import Trust
+from secagg.sum_spec import Part, Residue, SumSpec, Table, Total
+from secagg.trust_levels import Trust
 from tests.secagg.flat_params import with_params
 
 T = TypeVar("T")

@@ -19,10 +19,10 @@ from cryptography.x509.oid import NameOID
 
 from secagg.errors import CertificateError, ParameterError
 from secagg.hashing import framed
+from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.net import tls as c
-from secagg.registry import Registry
 
 NOW = 1_800_000_000
 ALICE = seeded_identity(b"certificates", 0)

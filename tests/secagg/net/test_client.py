@@ -15,6 +15,7 @@ from secagg import messages as m
 from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import SERVER, InputError, LedgerError, ParameterError, StateError, TooManySums
 from secagg.events import Asked
+from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_registry
 from secagg.net import connection as packets
 from secagg.net.authentication import backoff
@@ -23,9 +24,8 @@ from secagg.net.connection import ConnectionLost, PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server
 from secagg.net.settings import Deadlines, Patience
-from secagg.registry import Registry
-from secagg.thresholds import Trust
 from secagg.transitions import ClientState
+from secagg.trust_levels import Trust
 from tests.secagg.net.rig import ADDRESS, PART, SEED, Knocker, Network, World, on_network
 
 PATIENCE = Patience(handshake=10, silence=60, grace=20, farewell=2)

@@ -16,7 +16,7 @@ from secagg.net.event_log import EventLog
 from secagg.net.server import open_server
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context, make_certificate, server_context
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.secagg.net.rig import SEED, Diary, World, run_live
 
 NOW = int(time.time())

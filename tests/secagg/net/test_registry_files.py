@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import ExpiredRegistry, ForeignRegistry, KeyFileError, RegistryError
+from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
 from secagg.net import files
 from secagg.net.files import (
@@ -19,7 +20,6 @@ from secagg.net.files import (
     write_registry,
 )
 from secagg.net.tls import make_certificate
-from secagg.registry import Registry
 
 NOW = 1_800_000_000
 AUTHORITY = seeded_identity(b"registry file", 99)

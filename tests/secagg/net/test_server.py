@@ -16,7 +16,7 @@ from secagg.net.connection import MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.secagg.net.rig import ADDRESS, LINK, Knocker, Line, Network, World, on_network, run
 
 PATIENCE = Patience(handshake=10, silence=60, grace=20, farewell=2)

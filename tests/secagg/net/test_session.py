@@ -22,7 +22,7 @@ from secagg.net.events import ConnectionRefused
 from secagg.net.server import Server
 from secagg.net.session import Session
 from secagg.net.settings import Deadlines, Patience
-from secagg.thresholds import Trust
+from secagg.trust_levels import Trust
 from tests.secagg.net.rig import KIND, Network, World, on_network
 
 DEADLINES = Deadlines(join=100, share=110, mask=120, confirm=130, reveal=140)

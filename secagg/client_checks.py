@@ -1,0 +1,265 @@
+"""The checks of a client: one function for each rule, which raises the error of that rule.
+
+A rule compares a message with the client's own policy, keys and memory. No value of the wire is trusted.
+The attack suite removes each rule in turn and shows what that would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from secagg import errors as e
+from secagg.client_budget import sum_charge
+from secagg.client_memory import Memory
+from secagg.cohort import CohortView
+from secagg.errors import SERVER
+from secagg.graph_parameters import few_corrupt_neighbours, stays_connected
+from secagg.identity_registry import Registry
+from secagg.keys import check_public_key, verify
+from secagg.message_records import Advert, Parcel
+from secagg.messages import Invitation
+from secagg.policy import Policy
+from secagg.sum_spec import SumSpec, Table
+
+# --- the invitation ---------------------------------------------------------------------------------
+
+
+def check_trust(invitation: Invitation, policy: Policy) -> None:
+    if invitation.trust != policy.trust:
+        raise e.WrongTrust(SERVER, f"proposes another trust level; this client needs {policy.trust}")
+
+
+def check_session_sums(invitation: Invitation, policy: Policy) -> None:
+    if not 1 <= invitation.sums <= policy.max_sums:
+        raise e.TooManySums(SERVER, f"{invitation.sums} sums; this client allows {policy.max_sums}")
+
+
+def check_table(invitation: Invitation, table: Table) -> None:
+    if invitation.table != table.digest:
+        raise e.WrongTable(SERVER, "its table of sums is not this client's")
+
+
+def check_registry(invitation: Invitation, registry: Registry | None) -> None:
+    if invitation.registry != (registry.digest if registry else b""):
+        raise e.WrongRegistry(SERVER, "its registry of identities is not this client's")
+
+
+def check_registry_is_current(registry: Registry, memory: Memory) -> None:
+    """Check that the registry is not older than one seen before, nor another one of the same version."""
+    version, digest = memory.registry
+    if registry.version < version:
+        raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
+    if registry.version == version and registry.digest != digest:
+        raise e.WrongRegistry(SERVER, f"registry {version} is not the one of that version seen before")
+
+
+# --- the key list -----------------------------------------------------------------------------------
+
+
+def check_cohort_size(size: int, policy: Policy) -> None:
+    # A list of more than the largest cohort was refused before it was parsed.
+    if size < policy.min_cohort:
+        raise e.SmallCohort(SERVER, f"{size} clients; this client needs {policy.min_cohort}")
+
+
+def check_own_advert(adverts: Iterable[Advert], own: Advert) -> None:
+    listed = [advert for advert in adverts if advert.member == own.member]
+    if not listed:
+        raise e.BadRoster(SERVER, "the key list lacks this client")
+    if listed[0] != own:
+        raise e.BadKey(SERVER, "the key list changed this client's own keys")
+
+
+def check_keys(adverts: Iterable[Advert]) -> None:
+    """Check that each public key of the session is of full order and occurs once, our own included."""
+    seen: set[bytes] = set()
+    for advert in adverts:
+        for key in (advert.channel_key, *advert.mask_keys):
+            check_public_key(key, peer=advert.member)
+            if key in seen:
+                raise e.BadKey(advert.member, "advertised a key that occurs twice in the key list")
+            seen.add(key)
+
+
+def check_threshold(threshold: int, cohort: int, policy: Policy) -> None:
+    least = policy.trust.least_threshold(cohort, corrupt=policy.corrupt)
+    if threshold < least:
+        raise e.SmallThreshold(SERVER, f"threshold {threshold}; this client needs {least}")
+    if threshold > cohort:
+        raise e.SmallCohort(SERVER, f"threshold {threshold} cannot be met by {cohort} clients")
+
+
+def check_ring_size(size: int, policy: Policy) -> None:
+    check_cohort_size(size, policy)
+    if size > policy.max_cohort:
+        raise e.LargeCohort(SERVER, f"{size} clients; this client allows {policy.max_cohort}")
+
+
+def check_ring(size: int, neighbours: int, threshold: int, policy: Policy) -> None:
+    """Check that colluders are unlikely to hold a threshold of any client's shares, or to cut the ring."""
+    if neighbours % 2 or not 2 <= neighbours < size:
+        raise e.BadRoster(SERVER, f"{neighbours} neighbours on a ring of {size}")
+    if not 2 <= threshold <= neighbours + 1:
+        raise e.SmallThreshold(SERVER, f"threshold {threshold} among {neighbours} neighbours")
+    bounds = {"corrupt": policy.corrupt, "sigma": policy.security_bits}
+    if not few_corrupt_neighbours(size, neighbours, threshold, **bounds):
+        raise e.SmallThreshold(
+            SERVER, f"threshold {threshold} of {neighbours} neighbours is within reach of {policy.corrupt}"
+        )
+    if not stays_connected(size, neighbours, dropped=0, **bounds):
+        raise e.SmallCohort(SERVER, f"{policy.corrupt} clients can cut a ring of {neighbours} neighbours")
+
+
+def check_members(adverts: Iterable[Advert], registry: Registry) -> None:
+    for advert in adverts:
+        if advert.member not in registry.members:
+            raise e.UnknownPeer(advert.member, "is not in the registry")
+
+
+def check_advert_signature(advert: Advert, registry: Registry, context: bytes) -> None:
+    key = registry.members[advert.member]
+    verify(key, advert.signature, "advert", context, advert.body, peer=advert.member)
+
+
+def check_new_session(session: bytes, memory: Memory) -> None:
+    if memory.knows_session(session):
+        raise e.RepeatedSession(SERVER, "a session with this transcript was seen before")
+
+
+# --- the delivery -----------------------------------------------------------------------------------
+
+
+def check_parcel_sender(parcel: Parcel, cohort: CohortView, own: int) -> None:
+    if parcel.sender not in cohort.position:
+        raise e.UnknownPeer(parcel.sender, "delivered shares, but is no neighbour in the cohort")
+    if parcel.sender == own:
+        raise e.BadRoster(SERVER, "delivered this client an envelope of its own")
+
+
+def check_parcel_signature(parcel: Parcel, cohort: CohortView, registry: Registry) -> None:
+    """Check that the sender signed this very key list, and so has seen the same keys."""
+    key = registry.members[parcel.sender]
+    verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
+
+
+def check_sharers(sharers: Collection[int], cohort: CohortView, least: int) -> None:
+    if len(cohort.neighbourhood) < cohort.size:
+        least = cohort.threshold  # on a ring, sharers are the neighbours that dealt shares
+    if len(sharers) < least:
+        raise e.FewContributors(SERVER, f"{len(sharers)} clients shared keys; {least} are needed")
+
+
+# --- a query ----------------------------------------------------------------------------------------
+
+
+def check_sum_index(index: int, last: int, sums: int) -> None:
+    if index <= last:
+        raise e.RepeatedSum(SERVER, f"sum {index} after sum {last}")
+    if index >= sums:
+        raise e.TooManySums(SERVER, f"sum {index} of a session of {sums}")
+
+
+def check_kind(kind: str, table: Table) -> None:
+    if kind not in table:
+        raise e.UnknownSum(SERVER, "a kind of sum that this client does not have")
+
+
+def check_budget(memory: Memory, policy: Policy, spec: SumSpec, *, roster: int) -> None:
+    """Check the budget before an answer is computed; memory checks again before the answer leaves."""
+    charge = sum_charge(spec, roster=roster, adjacency=policy.adjacency)
+    policy.budget.check(memory.spend, charge)
+
+
+def check_query_is_new(content: bytes, memory: Memory) -> None:
+    if memory.knows_query(content):
+        raise e.RepeatedQuery(SERVER, "this query was answered before")
+
+
+def check_roster(
+    roster: Collection[int], sharers: Collection[int], own: int, cohort: CohortView, least: int
+) -> None:
+    if own not in roster:
+        raise e.BadRoster(SERVER, "the roster lacks this client")
+    around = [position for position in cohort.neighbourhood if position in roster]
+    if not set(around) <= set(sharers):
+        raise e.UnknownPeer(SERVER, "the roster names a client whose shares were not delivered")
+    if len(roster) < least:
+        raise e.FewContributors(SERVER, f"a roster of {len(roster)}; this client needs {least}")
+    check_around(around, cohort)
+
+
+def check_noise_roster(size: int, spec: SumSpec) -> None:
+    """Check the size of the roster, which decides how much noise each client adds."""
+    promise = spec.promise
+    if promise is None:
+        return
+    if size < spec.least_roster:
+        raise e.FewContributors(SERVER, f"a roster of {size}; the noise needs {spec.least_roster} clients")
+    if size > promise.clients:
+        raise e.LargeCohort(SERVER, f"a roster of {size}; the noise is planned for {promise.clients} clients")
+
+
+def check_around(around: Collection[int], cohort: CohortView) -> None:
+    """Check that a threshold of our neighbourhood is there: its shares open our secrets."""
+    if len(around) < cohort.threshold:
+        raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
+
+
+# --- the survivors ----------------------------------------------------------------------------------
+
+
+def check_same_sum(index: int, current: int) -> None:
+    if index != current:
+        raise e.OutOfOrder(SERVER, f"speaks of sum {index} during sum {current}")
+
+
+def check_closed_sum(index: int, last: int, sums: int) -> None:
+    if not last <= index < sums:
+        raise e.RepeatedSum(SERVER, f"closes sum {index} after sum {last} of {sums}")
+
+
+def check_survivors(survivors: AbstractSet[int], roster: AbstractSet[int], own: int) -> None:
+    if own not in survivors:
+        raise e.BadSurvivors(SERVER, "calls this client dead")
+    if not survivors <= roster:
+        raise e.BadSurvivors(SERVER, "a survivor who was not in the roster")
+
+
+def check_contributors(survivors: Collection[int], cohort: CohortView, least: int) -> None:
+    if len(survivors) < least:
+        raise e.FewContributors(SERVER, f"{len(survivors)} survivors; this client needs {least}")
+    check_around([position for position in cohort.neighbourhood if position in survivors], cohort)
+
+
+def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
+    """Check that enough clients that added noise stayed: it is planned for a limited number of drop-outs."""
+    dropped = len(roster) - survivors
+    if spec.promise is not None and dropped > spec.promise.dropouts:
+        raise e.FewContributors(
+            SERVER, f"{dropped} of {len(roster)} dropped out; the noise allows {spec.promise.dropouts}"
+        )
+
+
+def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:
+    """Check that a later sum of a group is unmasked over its whole roster."""
+    if survivors != roster:
+        raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
+
+
+def check_confirmations(
+    signatures: Sequence[tuple[int, bytes]],
+    fields: tuple[bytes, ...],
+    *,
+    survivors: Collection[int],
+    cohort: CohortView,
+    registry: Registry,
+) -> None:
+    """Check that at least a threshold of survivors signed exactly what this client signed."""
+    alive = {cohort.ids[position] for position in survivors}
+    for member, signature in signatures:
+        if member not in alive:
+            raise e.UnknownPeer(member, "confirmed the survivors without being one")
+        verify(registry.members[member], signature, "survivors", *fields, peer=member)
+    if len(signatures) < cohort.threshold:
+        raise e.FewContributors(SERVER, f"{len(signatures)} confirmations; {cohort.threshold} are needed")

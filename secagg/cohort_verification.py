@@ -1,0 +1,68 @@
+"""How a client learns and checks its cohort: the key list of a complete graph, or ring neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from secagg import client_checks
+from secagg.cohort import Cohort, CohortView, Neighbourhood, ring_session_id, session_id
+from secagg.graph_parameters import least_connected
+from secagg.identity_registry import Registry
+from secagg.message_records import Advert, Format, parse_adverts, parse_neighbours
+from secagg.messages import KeyList, Neighbours
+from secagg.policy import Policy
+from secagg.trust_levels import MAX_COMPLETE
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a client checks a list of keys against."""
+
+    policy: Policy
+    registry: Registry | None
+    form: Format
+    invitation: bytes  # its frame
+    context: bytes  # its digest
+    own: Advert
+
+    def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
+        """Return the cohort with the keys of all clients. Raises what `refusals` raise."""
+        policy = self.policy
+        adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
+        client_checks.check_cohort_size(len(adverts), policy)
+        client_checks.check_own_advert(adverts, self.own)
+        client_checks.check_threshold(message.threshold, len(adverts), policy)
+        self._check_adverts(adverts)
+        return Cohort(session_id(self.invitation, frame), message.threshold, adverts)
+
+    def by_neighbours(self, message: Neighbours) -> Neighbourhood:
+        """Return the neighbours' keys. The transitions admit this message under `curious_server` only."""
+        size, threshold = message.size, message.threshold
+        client_checks.check_ring_size(size, self.policy)
+        adverts = parse_neighbours(message.adverts, self.form, size=size, most=MAX_COMPLETE)
+        neighbours = len(adverts) - 1
+        client_checks.check_own_advert(adverts.values(), self.own)
+        client_checks.check_ring(size, neighbours, threshold, self.policy)
+        self._check_adverts(adverts.values())
+        session = ring_session_id(
+            self.invitation, size=size, neighbours=neighbours, threshold=threshold, ring=message.ring
+        )
+        return Neighbourhood(session, threshold, size, message.ring, adverts)
+
+    def _check_adverts(self, adverts: Collection[Advert]) -> None:
+        client_checks.check_keys(adverts)
+        if self.registry is not None:
+            client_checks.check_members(adverts, self.registry)
+            for advert in adverts:
+                client_checks.check_advert_signature(advert, self.registry, self.context)
+
+
+def fewest_contributors(cohort: CohortView, policy: Policy) -> int:
+    """Return the least survivors of a sum: a ring must also stay connected without the drop-outs."""
+    least = max(cohort.threshold, policy.min_contributors)
+    if isinstance(cohort, Cohort):
+        return least
+    neighbours = len(cohort.neighbourhood) - 1
+    connected = least_connected(cohort.size, neighbours, corrupt=policy.corrupt, sigma=policy.security_bits)
+    return max(least, connected)

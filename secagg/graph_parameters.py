@@ -1,0 +1,373 @@
+"""The finder of graph parameters: how many neighbours a ring needs, and which threshold.
+
+On a ring of n clients in random order, every client shares its secrets with the k nearest (Bell et al.,
+Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of the n, A are corrupt and D drop
+out. The order may be unlucky in three ways, each of them bounded by a sum over all places:
+
+* corrupt: some client has t corrupt neighbours. If X of its k neighbours are corrupt,
+      n P[X >= t] <= 2^-(sigma + 1).
+* disconnected: without the corrupt and the dropped clients, B = A + D together, the ring falls apart.
+  That takes k/2 missing in a row at two places, and there are n(n - k - 1)/2 pairs of places:
+      n(n - k - 1)/2 * B!/(B - k)! / (n!/(n - k)!) < 2^-(sigma + 1).
+* unrecoverable: some client keeps fewer than t neighbours. If Y of its k neighbours drop out,
+      n P[Y >= k - t + 1] <= 2^-eta.
+
+The first two cost privacy, the third only the sum. A semi-malicious server draws the order honestly, but may
+report to some neighbours of a client that it dropped out, and to others that it did not. Corrupt neighbours
+answer both, so the first bound has 2t - k in place of t.
+
+X and Y are hypergeometric. In the exact form, a client's k neighbours are drawn from the n - 1 others; A of
+these are corrupt, and D drop out if the client itself does not. In the form of Google's finder
+(federated-compute, fcp/secagg), they are drawn from all n.
+
+The search. Let t1(k) and d1(k) be the least counts at which X and Y are rare enough: the bounds demand
+t1 <= t <= k + 1 - d1. A client with one neighbour more has no fewer corrupt ones, so neither t1 nor d1 falls
+as k grows. Hence if t1(k) + d1(k) - 1 > k, this rules out every number of neighbours from k to below
+t1(k) + d1(k) - 1, and the search goes on from there. The first number that is not ruled out is the least
+that works, although a larger one may not. The bound on gaps falls as k grows, and so tells where to start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from math import floor, fsum, log2, perm
+from typing import Final
+
+from secagg.errors import ParameterError
+from secagg.hypergeometric import ROUNDING, Hypergeometric
+from secagg.trust_levels import MAX_COMPLETE, Trust
+
+MAX_CLIENTS: Final = 10**9
+MAX_BITS: Final = 1024
+# One share alone would be the secret itself.
+LEAST_THRESHOLD: Final = 2
+# No client could serve more neighbours, and a search that finds nothing should end soon.
+MAX_NEIGHBOURS: Final = 1 << 17
+# The complete graph needs no trust in who draws it. Up to this many clients it also costs each of them less
+# than a ring in a large cohort: 136 neighbours among 10,000, if a fifth is corrupt and a fifth drops out.
+CHEAP_COMPLETE: Final = 128
+
+
+class ServerClass(StrEnum):
+    """What the server may do."""
+
+    CURIOUS = "curious_server"
+    SEMI_MALICIOUS = "semi_malicious_server"
+    MALICIOUS = "malicious_server"
+
+
+class Form(StrEnum):
+    """The population from which a client's neighbours are drawn: the others, or all clients."""
+
+    EXACT = "exact"
+    GOOGLE = "google"
+
+
+class GraphChoice(StrEnum):
+    """Which clients share secrets with which, or that the finder chooses."""
+
+    AUTO = "auto"
+    COMPLETE = "complete"
+    RING = "ring"
+
+    @classmethod
+    def parse(cls, name: str) -> GraphChoice:
+        """Return the graph called `name`. Raises `ParameterError` with the possible names."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise ParameterError(f"graph must be one of {', '.join(cls)}") from None
+
+
+@dataclass(frozen=True)
+class RingParameters:
+    """Neighbours, threshold, and the base-2 logarithms of the three bounds; None if it cannot happen."""
+
+    neighbours: int
+    threshold: int
+    log2_corrupt: float | None
+    log2_disconnected: float | None
+    log2_unrecoverable: float | None
+
+
+@dataclass(frozen=True)
+class GraphParameters(RingParameters):
+    """The same for either graph."""
+
+    graph: GraphChoice
+
+
+# --- what a client checks ---------------------------------------------------------------------------
+
+
+def few_corrupt_neighbours(
+    clients: int, neighbours: int, threshold: int, *, corrupt: int, sigma: int
+) -> bool:
+    """Whether some client has `threshold` corrupt neighbours with probability 2^-(sigma + 1) at most."""
+    around = Hypergeometric(clients - 1, corrupt, neighbours)
+    return around.rare_from(times=clients, bits=sigma + 1) <= threshold
+
+
+def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int, sigma: int) -> bool:
+    """Whether the honest survivors fall apart with probability below 2^-(sigma + 1)."""
+    missing = corrupt + dropped
+    if missing < neighbours:
+        return True
+    pairs = clients * (clients - neighbours - 1)  # twice their number; none on the complete graph
+    bound = float(pairs)
+    limit = 2.0**-sigma
+    for gone in range(neighbours):
+        bound *= (missing - gone) / (clients - gone)
+        if bound < limit / 2:
+            return True  # each further factor is below one, like the first
+    slack = (neighbours + 16) * ROUNDING
+    if bound > limit * (1 + slack) or bound < limit * (1 - slack):
+        return bound < limit
+    return pairs * perm(missing, neighbours) << sigma < perm(clients, neighbours)
+
+
+def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) -> int:
+    """Return the fewest survivors, corrupt ones included, with which the ring stays connected.
+
+    More than `clients` if the corrupt ones alone can cut it.
+    """
+
+    def falls_apart(dropped: int) -> bool:
+        return not stays_connected(clients, neighbours, corrupt=corrupt, dropped=dropped, sigma=sigma)
+
+    return clients + 1 - bisect_left(range(clients - corrupt), True, key=falls_apart)
+
+
+def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> int:
+    """Return the most drop-outs with which a client loses its threshold with probability 2^-eta at most."""
+
+    def too_many(dropped: int) -> bool:
+        around = Hypergeometric(clients - 1, dropped, neighbours)
+        return around.rare_from(times=clients, bits=eta) > neighbours - threshold + 1
+
+    return bisect_left(range(clients), True, key=too_many) - 1
+
+
+def ring_is_safe(
+    clients: int, neighbours: int, threshold: int, *, corrupt: int, dropped: int, sigma: int
+) -> bool:
+    """Whether a ring drawn by a curious server protects its clients' inputs with probability 1 - 2^-sigma."""
+    if neighbours % 2 or not 2 <= neighbours < clients or threshold < LEAST_THRESHOLD or corrupt >= clients:
+        return False
+    return few_corrupt_neighbours(
+        clients, neighbours, threshold, corrupt=corrupt, sigma=sigma
+    ) and stays_connected(clients, neighbours, corrupt=corrupt, dropped=dropped, sigma=sigma)
+
+
+# --- counts -----------------------------------------------------------------------------------------
+
+
+def dropout_over(sums: int, dropout: Fraction) -> Fraction:
+    """Return the part of a cohort missing after `sums` sums, if each loses the part `dropout` of the rest."""
+    return 1 - (1 - dropout) ** sums
+
+
+def part_of(clients: int, part: Fraction) -> int:
+    """Return the largest number of clients that is at most the given part of all."""
+    return floor(part * clients)
+
+
+# --- the ring ---------------------------------------------------------------------------------------
+
+
+def ring_parameters(
+    clients: int,
+    *,
+    corrupt: int,
+    dropped: int,
+    server: ServerClass = ServerClass.CURIOUS,
+    form: Form = Form.EXACT,
+    sigma: int = 40,
+    eta: int = 30,
+    min_neighbours: int = 2,
+) -> RingParameters:
+    """Return the fewest neighbours with a threshold, and the least threshold. Raises if there are none."""
+    if server is ServerClass.MALICIOUS:
+        raise ParameterError(
+            f"a {server} that draws a ring can surround a client: take the complete graph, or trust it more"
+        )
+    ring = _Ring(clients, corrupt, dropped, server, form, sigma, eta)
+    most = min(clients - 1, MAX_NEIGHBOURS)
+    if not 2 <= min_neighbours <= most:
+        raise ParameterError(
+            f"on a ring of {clients} clients, each has from 2 to {most} neighbours, not {min_neighbours}"
+        )
+    neighbours = _even(max(min_neighbours, ring.connected_from(most)))
+    while neighbours <= most:
+        needed = ring.needed(neighbours)
+        if needed <= neighbours:
+            return ring.parameters(neighbours)
+        neighbours = _even(needed)
+    raise ParameterError(
+        f"no ring of {clients} clients with up to {most} neighbours withstands {corrupt} corrupt and "
+        f"{dropped} dropped under {server} (sigma {sigma}, eta {eta}): tolerate fewer of either, or take "
+        f"the complete graph of up to {MAX_COMPLETE} clients"
+    )
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """The bounds of one cohort, for any number of neighbours."""
+
+    clients: int
+    corrupt: int
+    dropped: int
+    server: ServerClass
+    form: Form
+    sigma: int
+    eta: int
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.clients <= MAX_CLIENTS:
+            raise ParameterError(f"a ring takes from 3 to {MAX_CLIENTS} clients, not {self.clients}")
+        if min(self.corrupt, self.dropped) < 0:
+            raise ParameterError("the numbers of corrupt and of dropped clients must not be negative")
+        # With more of them there is no threshold: both t1 and d1 are above the modes of X and Y, and so
+        # t1 + d1 > (k + 1)(A + D + 2) / (n + 1) >= k + 1.
+        if self.corrupt + self.dropped > self.clients - 2:
+            raise ParameterError(
+                f"{self.corrupt} corrupt and {self.dropped} dropped of {self.clients} clients leave no two "
+                "honest ones: tolerate fewer of either"
+            )
+        if not (1 <= self.sigma <= MAX_BITS and 1 <= self.eta <= MAX_BITS):
+            raise ParameterError(f"sigma and eta must be from 1 to {MAX_BITS}")
+
+    def connected_from(self, most: int) -> int:
+        """Return the least even number of neighbours that keeps it connected; above `most` if none does."""
+        choices = range(2, most + 1, 2)
+        return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
+
+    def needed(self, neighbours: int) -> int:
+        """Return a number: from `neighbours` to below it, no number of neighbours has a threshold."""
+        corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
+        if self.server is ServerClass.SEMI_MALICIOUS:
+            # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
+            return corrupt_from + 2 * dropped_from - 2
+        return max(corrupt_from, LEAST_THRESHOLD) + dropped_from - 1
+
+    def parameters(self, neighbours: int) -> RingParameters:
+        """Return the parameters with the least threshold."""
+        corrupt_from = self._corrupt_from(neighbours)
+        if self.server is ServerClass.SEMI_MALICIOUS:
+            threshold = (corrupt_from + neighbours + 1) // 2
+            corrupt_from = 2 * threshold - neighbours
+        else:
+            threshold = corrupt_from = max(corrupt_from, LEAST_THRESHOLD)
+        missing = neighbours - threshold + 1
+        return RingParameters(
+            neighbours,
+            threshold,
+            log2_corrupt=self._for_any(self._around(self.corrupt, neighbours).log2_at_least(corrupt_from)),
+            log2_disconnected=self._log2_disconnected(neighbours),
+            log2_unrecoverable=self._for_any(self._around(self.dropped, neighbours).log2_at_least(missing)),
+        )
+
+    def _corrupt_from(self, neighbours: int) -> int:
+        """Return t1, the number of corrupt neighbours that is rarely reached."""
+        return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
+
+    def _dropped_from(self, neighbours: int) -> int:
+        """Return d1, the number of dropped neighbours that is rarely reached."""
+        return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
+
+    def _around(self, marked: int, neighbours: int) -> Hypergeometric:
+        population = self.clients - 1 if self.form is Form.EXACT else self.clients
+        return Hypergeometric(population, marked, neighbours)
+
+    def _for_any(self, log2_one: float | None) -> float | None:
+        """From one client to any of them."""
+        return None if log2_one is None else log2_one + log2(self.clients)
+
+    def _is_connected(self, neighbours: int) -> bool:
+        return stays_connected(
+            self.clients, neighbours, corrupt=self.corrupt, dropped=self.dropped, sigma=self.sigma
+        )
+
+    def _log2_disconnected(self, neighbours: int) -> float | None:
+        missing = self.corrupt + self.dropped
+        if missing < neighbours:
+            return None
+        pairs = self.clients * (self.clients - neighbours - 1)
+        factors = ((missing - gone) / (self.clients - gone) for gone in range(neighbours))
+        return log2(pairs) - 1 + fsum(map(log2, factors))
+
+
+def _even(number: int) -> int:
+    return number + number % 2
+
+
+# --- either graph -----------------------------------------------------------------------------------
+
+
+def graph_parameters(
+    clients: int,
+    *,
+    corrupt: int,
+    dropped: int,
+    server: ServerClass,
+    graph: GraphChoice = GraphChoice.AUTO,
+    form: Form = Form.EXACT,
+    sigma: int = 40,
+    eta: int = 30,
+    min_neighbours: int = 2,
+) -> GraphParameters:
+    """Return the parameters of the requested graph, or of the one that suits. Raises if there are none."""
+
+    def complete() -> GraphParameters:
+        threshold = _complete_threshold(clients, corrupt, dropped, server)
+        return GraphParameters(clients - 1, threshold, None, None, None, graph=GraphChoice.COMPLETE)
+
+    def ring() -> GraphParameters:
+        found = ring_parameters(
+            clients,
+            corrupt=corrupt,
+            dropped=dropped,
+            server=server,
+            form=form,
+            sigma=sigma,
+            eta=eta,
+            min_neighbours=min_neighbours,
+        )
+        return GraphParameters(**vars(found), graph=GraphChoice.RING)
+
+    if graph is GraphChoice.RING:
+        return ring()
+    if graph is GraphChoice.COMPLETE or server is ServerClass.MALICIOUS or clients <= CHEAP_COMPLETE:
+        return complete()
+    if clients > MAX_COMPLETE:
+        return ring()
+    try:
+        found = ring()
+    except ParameterError:
+        return complete()
+    # A ring that takes all the others, or all but one, saves nothing.
+    return found if found.neighbours < clients - 2 else complete()
+
+
+def _complete_threshold(clients: int, corrupt: int, dropped: int, server: ServerClass) -> int:
+    """Return the threshold of the complete graph, where the counts alone decide."""
+    if not 2 <= clients <= MAX_COMPLETE:
+        raise ParameterError(
+            f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "
+            "invite fewer, or choose a ring, which a malicious_server must not draw"
+        )
+    # A server that can send clients different messages splits them, even if the graph was drawn honestly.
+    trust = Trust.CURIOUS if server is ServerClass.CURIOUS else Trust.MALICIOUS
+    least = trust.least_threshold(clients, corrupt=corrupt)
+    survivors = clients - dropped
+    if min(corrupt, dropped) < 0:
+        raise ParameterError("the numbers of corrupt and of dropped clients must not be negative")
+    if least > survivors:
+        raise ParameterError(
+            f"{clients} clients of whom {corrupt} are corrupt need {least} survivors under {server}, but "
+            f"{dropped} dropped leave {survivors}: tolerate fewer of either"
+        )
+    return trust.choose_threshold(clients, corrupt=corrupt, dropout=Fraction(dropped, clients))

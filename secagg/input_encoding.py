@@ -1,0 +1,176 @@
+"""The encoding of a whole input: a client's values to residues, and the residues of a total to numbers.
+
+Each part has a code of its own (`secagg.fixed_point`, or `secagg.noise.noisy_encoding` if it has noise).
+After the named parts comes a hidden one, a single 64-bit element to which each client adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from secagg import residue_ring
+from secagg.errors import CorruptTotal, InputError, SpecError
+from secagg.fixed_point import Code, FixedPoint, Whole, checked, levels
+from secagg.keys import OneTime
+from secagg.mask_keystream import KeyStream
+from secagg.noise.gaussian import Layers
+from secagg.noise.noisy_encoding import NoisyCounts, NoisyReals, Rotation
+from secagg.residue_ring import Residues
+from secagg.sum_spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
+
+# A vector that was scaled to its very bound may exceed it by a rounding error, which is no clipping.
+_UNCLIPPED: Final = 1.0 - 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded(OneTime):
+    """A client's residues, ready to be masked once.
+
+    `clipped` names the parts that exceeded their bound, each with the factor by which the part (`L2`) or
+    its largest coordinate (`LInf`) was scaled down. It stays on the client.
+    """
+
+    residues: tuple[Residues, ...]
+    clipped: Mapping[str, float]
+
+    def __repr__(self) -> str:  # the residues are the client's private input
+        return f"Encoded(parts={len(self.residues)}, clipped={len(self.clipped)})"
+
+
+class Encoding:
+    """The code of `spec` for `cohort` clients, of which `roster` take part. Both sides derive the same one.
+
+    `rotation` seeds the public rotation of parts with noise.
+    """
+
+    def __init__(
+        self, spec: SumSpec, *, cohort: int, roster: int | None = None, rotation: bytes = bytes(32)
+    ) -> None:
+        if cohort < 1:
+            raise SpecError("a cohort has at least one client")
+        spec.check_fits(cohort)
+        self.spec = spec
+        self.cohort = cohort
+        self._roster = cohort if roster is None else roster
+        self._rotation = rotation
+        self._layout = [(part.width, part.bits) for part in spec.parts] + [(1, COUNT_BITS)]
+
+    @cached_property
+    def _codes(self) -> list[Code]:
+        return [self._code(number, part) for number, part in enumerate(self.spec.parts)]
+
+    def _code(self, number: int, part: Part) -> Code:
+        match part.bound:
+            case L2() | LInf() as bound:
+                if part.noise is None:
+                    return FixedPoint(part, bound, cohort=self.cohort)
+                rotation = Rotation(self._rotation, number, part.width) if part.is_rotated else None
+                return NoisyReals(part, bound, part.noise, rotation)
+            case Count() as bound if part.noise is not None:
+                return NoisyCounts(part, bound, part.noise, roster=self._roster)
+            case _:
+                return Whole(part)
+
+    def levels(self, part: Part) -> int:
+        """The largest residue, in absolute value, that one client may contribute to a real part."""
+        return levels(part.bits, self.cohort)
+
+    def scale(self, part: Part) -> float:
+        """Grid points per unit."""
+        return self._codes[self.spec.parts.index(part)].scale
+
+    def noise(self) -> Layers:
+        """Return the noise that each client of the roster adds."""
+        return Layers(self.spec, roster=self._roster)
+
+    # --- the client's side ---
+
+    def encode(
+        self, values: Mapping[str, ArrayLike], stream: KeyStream, *, noise: Sequence[KeyStream] = ()
+    ) -> Encoded:
+        """Check, clip, round and add noise. Raises `InputError` before anything is computed from `values`.
+
+        `stream` rounds, and draws the noise that stays; `noise` draws the removable components.
+        """
+        names = [part.name for part in self.spec.parts]
+        if not isinstance(values, Mapping) or set(values) != set(names):
+            raise InputError(f"values must be a mapping with exactly the parts {', '.join(names)}")
+        arrays = [checked(part, values[part.name]) for part in self.spec.parts]
+        clipped: dict[str, float] = {}
+        residues: list[Residues] = []
+        for part, code, array in zip(self.spec.parts, self._codes, arrays, strict=True):
+            encoded, factor = code.encode(array, stream)
+            residues.append(encoded)
+            if factor < _UNCLIPPED:
+                clipped[part.name] = factor
+        self.noise().add_to(residues, [stream, *noise])
+        residues.append(np.ones(1, residue_ring.dtype_for(COUNT_BITS)))
+        return Encoded(tuple(residues), clipped)
+
+    # --- the server's side ---
+
+    def zeros(self) -> tuple[Residues, ...]:
+        """Return an empty accumulator."""
+        return tuple(np.zeros(size, residue_ring.dtype_for(bits)) for size, bits in self._layout)
+
+    def pack(self, residues: Sequence[Residues]) -> bytes:
+        """Return residues modulo 2^b as the bytes of a masked input; reduce them in place."""
+        chunks = []
+        for part, (_, bits) in zip(residues, self._layout, strict=True):
+            residue_ring.reduce(part, bits)
+            chunks.append(residue_ring.pack_buffer(part, bits))
+        return b"".join(chunks)
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether `data` has the length of a masked input and no padding bit set."""
+        return len(data) == self.spec.packed_bytes and all(
+            residue_ring.padding_is_zero(chunk, size, bits)
+            for chunk, (size, bits) in zip(self._cut(data), self._layout, strict=True)
+        )
+
+    def add(self, total: Sequence[Residues], data: bytes) -> None:
+        """Add an accepted masked input to an accumulator, in little more memory than the input's."""
+        for part, chunk, (_, bits) in zip(total, self._cut(data), self._layout, strict=True):
+            residue_ring.add_packed(part, chunk, bits)
+
+    def unpack(self, data: bytes) -> tuple[Residues, ...]:
+        """Inverse of `pack`, for an accepted masked input."""
+        residues = self.zeros()
+        self.add(residues, data)
+        return residues
+
+    def _cut(self, data: bytes) -> Iterator[memoryview]:
+        """Return the bytes of each part."""
+        view, start = memoryview(data), 0
+        for size, bits in self._layout:
+            stop = start + residue_ring.packed_bytes(size, bits)
+            yield view[start:stop]
+            start = stop
+
+    def buffer(self) -> list[Values]:
+        """Allocate memory for the numbers of a total."""
+        return [code.buffer() for code in self._codes]
+
+    def decode(
+        self,
+        residues: Sequence[Residues],
+        *,
+        contributors: int,
+        invited: int,
+        buffer: Sequence[Values] | None = None,
+    ) -> Total:
+        """Return the total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
+        if int(residues[-1][0]) != contributors:
+            raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
+        parts: dict[str, Values] = {}
+        rows = zip(self.spec.parts, self._codes, residues[:-1], buffer or self.buffer(), strict=True)
+        for part, code, total, out in rows:
+            residue_ring.reduce(total, part.bits)
+            parts[part.name] = code.decode(total, out)
+        return Total(parts, count=contributors, invited=invited)

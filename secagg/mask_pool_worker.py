@@ -1,0 +1,175 @@
+"""What a worker process of the pool does: it claims portions of the work and expands masks in shared memory.
+
+The pool (`secagg.mask_pool`) puts the numbers of portions into queues, which are pipes, and sends a task to
+each worker. Each process, the pool's own included, claims portions until the queues are empty.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from secagg.double_masking import PairMasks, Removal, SelfMask, seeds_of, take_off
+from secagg.keys import public_key
+from secagg.mask_expansion import Seeds
+from secagg.mask_keystream import apply_masks
+from secagg.residue_ring import Residues
+
+# Most bytes of a stretch, and stretches that a worker has memory for. Containers have little shared memory.
+MAX_STRETCH_BYTES: Final = 1 << 21
+SLOTS: Final = 2
+MAX_PARTS: Final = 1024
+_ALIGNMENT: Final = 64
+SLOT_BYTES: Final = MAX_STRETCH_BYTES + _ALIGNMENT * (MAX_PARTS + 1)
+# Seconds for which a waiting process stays awake: until a core that fell asleep is back, a virtual machine
+# loses a millisecond, and sometimes ten.
+_ATTENTION: Final = 0.005
+_ONES: Final = bytes([1]) * 32
+Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
+
+
+@dataclass(frozen=True)
+class ExpansionJob:
+    """Stretches, as layouts and bytes of key stream before them, and the seeds of each portion."""
+
+    stretches: tuple[tuple[Layout, int], ...]
+    portions: list[Seeds] = field(repr=False)
+
+    def expand(self, number: int, portion: int, parts: Sequence[Residues]) -> None:
+        """Apply the masks of one portion to `parts`, which are one of the stretches."""
+        plus, minus = self.portions[portion]
+        apply_masks(parts, plus=plus, minus=minus, skip=self.stretches[number][1])
+
+
+class PortionQueue:
+    """Numbers of portions, in a pipe from which several processes read (`end`), each number once."""
+
+    def __init__(self) -> None:
+        self.end, self._start = get_context("spawn").Pipe(duplex=False)
+        os.set_blocking(self.end.fileno(), False)  # in all processes
+
+    def fill(self, count: int) -> None:
+        """Put in the numbers below `count`; discard what an interrupted call left."""
+        self.clear()
+        os.write(self._start.fileno(), bytes(range(count)))
+
+    def clear(self) -> None:
+        for _ in claims(self.end):
+            pass
+
+    def close(self) -> None:
+        self.end.close()
+        self._start.close()
+
+
+def claims(end: Connection) -> Iterator[int]:
+    """Take the numbers that are left in a queue, one by one."""
+    with suppress(BlockingIOError):
+        while number := os.read(end.fileno(), 1):
+            yield number[0]
+
+
+def receive_awake(end: Connection) -> Any:
+    """Return the next object; stay awake if it comes soon, and yield the core to others meanwhile."""
+    until = time.monotonic() + _ATTENTION
+    while not end.poll() and time.monotonic() < until:
+        os.sched_yield()
+    return end.recv()
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a worker uses: its shared memory, its number and the queues of all processes."""
+
+    memory: SharedMemory
+    number: int
+    queues: Sequence[Connection]
+
+
+def serve(tasks: Connection, results: Connection, memory: str, number: int, queues: list[Connection]) -> None:
+    """Run a worker: do tasks until None comes or the pipe closes."""
+    shared = SharedMemory(memory)
+    touch(shared)
+    workspace = Workspace(shared, number, queues)
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        warm_up()
+        results.send((None, 0.0))
+        started = time.process_time()
+        while (task := receive_awake(tasks)) is not None:
+            if task:
+                function, args = task
+                result = function(workspace, *args)
+                finished = time.process_time()
+                results.send((result, finished - started))
+                started = finished
+    shared.close()
+
+
+def warm_up() -> None:
+    """Make one agreement and one mask: the first ones of a process take milliseconds."""
+    removals: list[Removal] = [SelfMask(_ONES, b""), PairMasks(_ONES, ((public_key(_ONES), b"", True),))]
+    take_off([np.zeros(1, np.uint8)], removals, salt=b"")
+
+
+def agree(workspace: Workspace, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
+    """Return a worker's share of the seeds."""
+    return claimed_seeds(workspace.queues[0], lists, salt)
+
+
+def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
+    """Return the seeds of the lists that this process claims."""
+    return {number: seeds_of(lists[number], salt=salt) for number in claims(queue)}
+
+
+def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, list[int]]]:
+    """Add up a worker's share of the masks in shared memory: its own stretch, then others as they fit.
+
+    Return the stretches in the order of their slots, each with the portions that it contains.
+    """
+    found: list[tuple[int, list[int]]] = []
+    for step in range(len(job.stretches)):
+        number = (workspace.number + step) % len(job.stretches)
+        if len(found) < SLOTS and (done := _expand_slot(workspace, job, number, slot=len(found))):
+            found.append((number, done))
+    return found
+
+
+def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: int) -> list[int]:
+    """Expand what is left of one stretch; touch its memory only if there is a portion to expand."""
+    done: list[int] = []
+    parts = shared_views(workspace.memory, job.stretches[number][0], slot)
+    for portion in claims(workspace.queues[number]):
+        if not done:
+            for part in parts:
+                part.fill(0)
+        job.expand(number, portion, parts)
+        done.append(portion)
+    return done
+
+
+def touch(memory: SharedMemory) -> None:
+    """Write to all pages once: the first use of a page takes microseconds, and there are hundreds."""
+    np.ndarray(memory.size, np.uint8, memory.buf).fill(0)
+
+
+def layout_of(parts: Sequence[Residues]) -> Layout:
+    return tuple((len(part), part.dtype.str) for part in parts)
+
+
+def shared_views(memory: SharedMemory, layout: Layout, slot: int) -> list[Residues]:
+    """Return the parts of a stretch in shared memory, each of them aligned."""
+    views: list[Residues] = []
+    offset = slot * SLOT_BYTES
+    for size, dtype in layout:
+        views.append(np.ndarray(size, dtype, memory.buf, offset))
+        offset += -(-views[-1].nbytes // _ALIGNMENT) * _ALIGNMENT
+    return views

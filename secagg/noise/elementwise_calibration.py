@@ -1,0 +1,152 @@
+"""Calibration of numbers that are bounded one by one (counts, weights): how fine a grid, how much noise.
+
+They are not rotated, and their bounds are whole numbers of grid points, so rounding lets one client move the
+total no further than before. A finer grid therefore costs nothing but bits. It is made just so fine that
+every component of the noise has a standard deviation of four grid points, where a sum of discrete Gaussians
+is as good as one. On the grid of the counts themselves, 100 clients would add noise of 0.4 each for an
+epsilon of 1, and hide nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final
+
+from secagg.errors import SpecError
+from secagg.noise import checks
+from secagg.noise.part_plan import Plan, least_component
+from secagg.noise.privacy_goal import Goal
+from secagg.noise.vector_calibration import (
+    AIM,
+    FINE_VARIANCE,
+    MAX_BITS,
+    STDDEVS,
+    checked_bound,
+    checked_request,
+    rounded_up,
+)
+from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
+from secagg.sum_spec import Bound, Count, LInf
+
+_MOST_COUNT: Final = (1 << 64) - 1
+# What the arithmetic of a part has room for.
+_MOST_NORM2: Final = 1 << 62
+
+
+def calibrate_counts(
+    *,
+    promise: NoiseAssumptions,
+    goal: Goal,
+    bins: int,
+    limit: int = 1,
+    total: int | None = None,
+    stddevs: float = STDDEVS,
+) -> Plan:
+    """Noise for `bins` counts from 0 to `limit`, of which one client's add up to `total` at most.
+
+    For a histogram to which everyone adds one count, pass `total=1`: otherwise a client may add up to `limit`
+    to every bin, and the noise has to hide that.
+
+    The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
+    noise below zero and above the largest total of honest clients.
+
+    Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
+
+    >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
+    >>> plan = calibrate_counts(promise=promise, goal=Goal(rho=0.5), bins=16, limit=1, total=1)
+    >>> round(plan.sigma_central, 2)
+    1.0
+    """
+    bins, stddevs = checked_request(promise, goal, bins, stddevs)
+    limit = checks.whole(limit, "the limit", 1, _MOST_COUNT)
+    if total is not None:
+        total = checks.whole(total, "the total", limit, _MOST_COUNT)
+    bound = Count(limit, total)
+    norm2 = counts_norm2(limit, total, bins)
+    scale = _levels(promise, goal, bound, norm2)
+    _check_norm2(norm2, scale)
+    variance = _variance(goal, bound, norm2) * scale**2
+    counts = promise.clients * limit * scale
+    needed = math.floor(counts + 2 * stddevs * _spread(promise, variance)).bit_length()
+    return Plan(
+        promise=promise, goal=goal, bound=bound, size=bins, bits=_checked(needed), stddevs=stddevs,
+        scale=float(scale), variance=rounded_up(variance), norm2=float(norm2 * scale**2),
+    )  # fmt: skip
+
+
+def calibrate_elements(
+    *, promise: NoiseAssumptions, goal: Goal, size: int, limit: float, stddevs: float = STDDEVS
+) -> Plan:
+    """Noise for `size` numbers between -`limit` and `limit`, such as weights.
+
+    The limit is a whole number of grid points, a power of two. The bits are the fewest that leave room for
+    `stddevs` standard deviations of noise beyond the largest total of honest clients.
+
+    Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
+
+    >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
+    >>> plan = calibrate_elements(promise=promise, goal=Goal(rho=0.5), size=4, limit=1.0)
+    >>> round(plan.sigma_central, 2)
+    2.0
+    """
+    size, stddevs = checked_request(promise, goal, size, stddevs)
+    bound = LInf(checked_bound(limit, "the limit"))
+    levels = _levels(promise, goal, bound, size)
+    _check_norm2(size, levels)
+    variance = _variance(goal, bound, size) * levels**2
+    # Clients round a limit that is no whole number of grid points up: one point per client.
+    reach = promise.clients * (levels + 1)
+    needed = 1 + math.floor(reach + stddevs * _spread(promise, variance)).bit_length()
+    return Plan(
+        promise=promise, goal=goal, bound=bound, size=size, bits=_checked(needed), stddevs=stddevs,
+        scale=_scale(levels, bound.limit), variance=rounded_up(variance), norm2=float(size * levels**2),
+    )  # fmt: skip
+
+
+def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
+    """What the total must hold, if the square of one client's norm is `norm2`."""
+    return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * AIM)
+
+
+def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
+    """The least power of two that makes the smallest component large enough."""
+    levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
+    while levels**2 * component < FINE_VARIANCE:
+        levels *= 2
+    return levels
+
+
+def _check_norm2(norm2: int, levels: int) -> None:
+    """`norm2` is on the coarsest grid, where one grid point is one count."""
+    if norm2 > _MOST_NORM2:
+        raise SpecError(
+            "the counts of one client may be so large that their norm exceeds 2^31; "
+            "lower the limit or the total"
+        )
+    if norm2 * levels**2 > _MOST_NORM2:
+        raise SpecError(
+            "the noise that one client adds is so small a part of its reach that no grid is fine enough; "
+            "lower epsilon, or the number of clients"
+        )
+
+
+def _spread(promise: NoiseAssumptions, variance: float) -> float:
+    """One standard deviation of the total when no client drops out, with a little for rounding."""
+    return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
+
+
+def _scale(levels: int, limit: float) -> float:
+    """Grid points per unit, rounded so that the limit is no further from zero than `levels`."""
+    scale = levels / limit
+    return scale if Fraction(scale) * Fraction(limit) <= levels else math.nextafter(scale, 0.0)
+
+
+def _checked(bits: int) -> int:
+    if bits > MAX_BITS:
+        raise SpecError(
+            f"this noise needs {bits} bits, and {MAX_BITS} is the most; "
+            "lower the standard deviations of room, or allow a larger epsilon",
+            bits_needed=bits,
+        )
+    return bits

@@ -1,0 +1,204 @@
+"""The encoding of one part with noise: on a grid whose unit is fixed by the spec, whatever the cohort.
+
+A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is what
+the privacy of the sum counts on. That is decided in whole numbers: nothing that floats did before can let one
+client move the total further. What is thrown away are the longest roundings: those that stay are a little too
+short, by a fraction of a grid point, which shows where few elements meet a coarse grid. The noise itself is
+added to what leaves here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import residue_ring
+from secagg.errors import InputError
+from secagg.fixed_point import Real, blocks, clip, rounded, write_signed
+from secagg.hashing import digest
+from secagg.mask_keystream import KeyStream
+from secagg.noise_assumptions import Noise
+from secagg.residue_ring import Residues
+from secagg.sum_spec import L2, Count, LInf, Part, Values
+
+# At least 39 % of all roundings are short enough. The chance that none of them is lies below 2^-70.
+_TRIES: Final = 100
+_INT64: Final = 1 << 63
+
+
+class NoisyReals:
+    """A real part."""
+
+    def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
+        self._part = part
+        self._bound = bound
+        self._rotation = rotation
+        self.scale = noise.scale
+
+    @property
+    def _factor(self) -> float:
+        """Grid points for a unit of the vector as it was rotated."""
+        return self.scale * (self._rotation.factor if self._rotation else 1.0)
+
+    def encode(self, array: NDArray[Any], stream: KeyStream) -> tuple[Residues, float]:
+        clipped, factor = clip(array, self._bound)
+        vector, done = np.zeros(self._part.width), 0
+        for block in blocks(array):
+            vector[done : done + len(block)] = clipped(block)
+            done += len(block)
+        if self._rotation:
+            self._rotation.apply(vector)
+        return self._rounded(vector, stream), factor
+
+    def _rounded(self, vector: Real, stream: KeyStream) -> Residues:
+        out = np.empty(self._part.width, residue_ring.dtype_for(self._part.bits))
+        for _ in range(_TRIES):
+            if self._write(vector, out, stream) <= self._part.norm2:
+                return out
+        if self._write(vector, out, None) > self._part.norm2:  # floats have failed us; nothing may leave
+            raise InputError(f"part {self._part.name!r} does not fit its bound after rounding")
+        return out
+
+    def _write(self, vector: Real, out: Residues, stream: KeyStream | None) -> int:
+        """Round at random, or towards zero, by which no norm grows. Returns the square of the norm."""
+        norm2 = done = 0
+        for block in blocks(vector):
+            real = block * self._factor
+            whole = np.trunc(real).astype(np.int64) if stream is None else rounded(real, stream)
+            norm2 += _sum_of_squares(whole)
+            out[done : done + len(whole)] = whole.view(np.uint64)
+            done += len(whole)
+        residue_ring.reduce(out, self._part.bits)
+        return norm2
+
+    def buffer(self) -> Values:
+        return np.full(self._part.width, 0, np.float64)
+
+    def decode(self, total: Residues, buffer: Values) -> Values:
+        if self._rotation is None:
+            write_signed(total, self._part.bits, self.scale, buffer)
+            return buffer
+        vector = buffer.view(np.float64)
+        write_signed(total, self._part.bits, self.scale / self._rotation.factor, vector)
+        self._rotation.undo(vector)
+        return vector[: self._part.size]
+
+
+class NoisyCounts:
+    """Whole numbers, on a grid that is finer than they are."""
+
+    def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
+        self._part = part
+        self.scale = noise.scale
+        # What the counts themselves never reach is shared between noise below zero and noise above: residues
+        # from here on stand for numbers below zero.
+        unused = (1 << part.bits) - 1 - int(self.scale) * roster * bound.limit
+        self._first_below = (1 << part.bits) - unused // 2
+
+    def encode(self, array: NDArray[Any], _: KeyStream) -> tuple[Residues, float]:
+        out = array.astype(residue_ring.dtype_for(self._part.bits))
+        out *= out.dtype.type(int(self.scale) % (1 << 8 * out.itemsize))
+        residue_ring.reduce(out, self._part.bits)
+        return out, 1.0
+
+    def buffer(self) -> Values:
+        return np.full(self._part.size, 0, np.float64)
+
+    def decode(self, total: Residues, buffer: Values) -> Values:
+        # Only what is near zero becomes a float: one of 64 bits would lose its last ones.
+        below = total >= self._first_below
+        distance: Residues = np.where(below, np.negative(total), total)
+        residue_ring.reduce(distance, self._part.bits)
+        np.divide(distance, self.scale, out=buffer, dtype=np.float64)
+        np.negative(buffer, out=buffer, where=below)
+        return buffer
+
+
+def _sum_of_squares(whole: NDArray[np.int64]) -> int:
+    """Exact, however large."""
+    most = max(int(whole.max()), -int(whole.min()))
+    if len(whole) * most**2 < _INT64:
+        return int(np.square(whole).sum())
+    return sum(value * value for value in whole.tolist())
+
+
+# Elements that are transformed while they are in the second-level cache, and their twin.
+_BLOCK: Final = 1 << 14
+# Signs are made from this many bytes at a time.
+_SIGN_BYTES: Final = 1 << 11
+# Rows of a strip: the more, the shorter they are.
+_ROWS: Final = 1 << 7
+
+
+class Rotation:
+    """Of one part, the `number`-th of a sum with this seed; `width` is a power of two."""
+
+    def __init__(self, seed: bytes, number: int, width: int) -> None:
+        self._seed = digest("rotation", seed, number.to_bytes(4, "big"))
+        self._width = width
+
+    @property
+    def factor(self) -> float:
+        """What `apply` and `undo` leave to be multiplied: a later scale takes it along."""
+        return 1.0 / math.sqrt(self._width)
+
+    def apply(self, vector: Real) -> None:
+        """In place, larger by 1 / factor."""
+        self._flip(vector)
+        walsh_hadamard(vector)
+
+    def undo(self, vector: Real) -> None:
+        """Inverse of `apply` but for the same factor."""
+        walsh_hadamard(vector)
+        self._flip(vector)
+
+    def _flip(self, vector: Real) -> None:
+        """Signs, by flipping the highest bit of a float."""
+        stream, bits = KeyStream(self._seed), vector.view(np.uint64)
+        buffer = np.empty(_SIGN_BYTES, np.uint8)
+        for start in range(0, len(bits), 8 * _SIGN_BYTES):
+            window = bits[start : start + 8 * _SIGN_BYTES]
+            stream.fill(buffer)
+            signs = np.unpackbits(buffer, bitorder="little")[: len(window)].astype(np.uint64)
+            signs <<= np.uint64(63)
+            window ^= signs
+
+
+def walsh_hadamard(vector: Real) -> None:
+    """The transform without its factor, in place; the length is a power of two.
+
+    Butterflies of neighbours come first, of elements far apart last, which decides the last bits of floats.
+    They are done for as many elements as the cache holds: those of a block, then of a strip through many.
+    """
+    size = min(len(vector), _BLOCK)
+    buffers = np.empty((2, size))
+    for block in vector.reshape(-1, size, 1):
+        _transform_columns(block, buffers)
+    stride = size
+    while stride < len(vector):
+        rows = min(len(vector) // stride, _ROWS)
+        for piece in vector.reshape(-1, rows, stride):
+            for start in range(0, stride, size // rows):
+                _transform_columns(piece[:, start : start + size // rows], buffers)
+        stride *= rows
+
+
+def _transform_columns(matrix: Real, buffers: Real) -> None:
+    """Transform every column of a matrix that fills a buffer, in place.
+
+    The lowest bit of an index always pairs an element with its neighbour and then becomes the highest: every
+    level is the same two loops over a whole buffer, where many short ones would take numpy several times as
+    long. Rows are the lowest bits before and the highest ones after, so columns become rows on the way in.
+    """
+    source, target = buffers
+    half, rows = len(source) // 2, len(matrix)
+    source.reshape(-1, rows)[:] = matrix.T
+    for _ in range(rows.bit_length() - 1):
+        left, right = source[0::2], source[1::2]
+        np.add(left, right, out=target[:half])
+        np.subtract(left, right, out=target[half:])
+        source, target = target, source
+    matrix[:] = source.reshape(matrix.shape)

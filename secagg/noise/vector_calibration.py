@@ -1,0 +1,213 @@
+"""Calibration of vectors with a bound on their norm: how fine a grid, and how much noise.
+
+With n clients, vectors of d elements (padded) and norm c, room for k standard deviations and a ring of 2^b,
+let C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the
+variance that each client leaves in it when no client drops out; both in grid points squared. Then
+
+    (1)  the norm B of a rounded vector, B^2 = C^2 + C + d/4 + sqrt(d)/2, costs with V what the goal allows,
+    (2)  2^b = 2k sqrt(C^2 n^2 / d + (1/4 + w) n).
+
+The second says that a rotated total is nearly Gaussian, of a variance that is c^2 n^2 / d at most plus
+rounding and noise ("The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
+Aggregation"). Given V, tau is known, so (1) says how large B may be; it grows with V, and with it C, and the
+right side of (2). So there is one solution at most, and bisection finds it. The right side is least where
+C = 0, on an infinitely coarse grid, or where the components of the noise are just large enough for tau to be
+known. A ring that is not larger than that is too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+from secagg.errors import ParameterError, SpecError
+from secagg.noise import checks
+from secagg.noise.accounting import promised_tau
+from secagg.noise.part_plan import Plan, least_component
+from secagg.noise.privacy_goal import Goal
+from secagg.noise_assumptions import NoiseAssumptions
+from secagg.sum_spec import L2, MAX_ELEMENTS
+
+STDDEVS: Final = 6.0
+MAX_BITS: Final = 64
+# With at least four grid points of standard deviation in every component, tau is nothing.
+FINE_VARIANCE: Final = 16
+# Rounding makes vectors longer, and noise with them. A grid is fine if that is at most so much.
+_FINE_GROWTH: Final = 1.02
+_STDDEVS_RANGE: Final = (1e-3, 1e18)
+# More would not fit the arithmetic of a part; a larger ring is then left partly unused.
+_MOST_NORM2: Final = 2.0**60
+_NEGLIGIBLE: Final = 1e-15
+_PRECISION: Final = 1e-14
+# So much of rho is left over, for all that floats round: nothing that is planned costs more than its goal.
+AIM: Final = 1 - 2.0**-45
+
+
+def calibrate_vector(
+    *,
+    promise: NoiseAssumptions,
+    goal: Goal,
+    size: int,
+    clip: float,
+    bits: int | None = None,
+    stddevs: float = STDDEVS,
+) -> Plan:
+    """Noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
+
+    More bits mean a finer grid and less noise. Without `bits`, it takes the fewest with which rounding adds
+    2 % to the norm at most, and every component of the noise has a standard deviation of four grid points.
+    Raises `SpecError` with `bits_needed` if `bits` are too few.
+
+    Returns a `Plan`; raises `SpecError` if 64 bits are not enough, and `ParameterError` for what is no size.
+
+    >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
+    >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
+    >>> plan.bits, round(plan.sigma_central, 2)
+    (12, 1.02)
+    """
+    size, stddevs = checked_request(promise, goal, size, stddevs)
+    bound = L2(checked_bound(clip, "the clip"))
+    grid = _Grid(promise, goal, size, stddevs)
+    bits = grid.fewest_bits() if bits is None else checks.whole(bits, "bits", 1, MAX_BITS)
+    variance = grid.variance_for(bits)
+    norm2 = grid.norm2(variance)
+    return Plan(
+        promise=promise, goal=goal, bound=bound, size=size, bits=bits, stddevs=stddevs,
+        scale=grid.clip(norm2) / bound.limit, variance=rounded_up(variance), norm2=norm2,
+    )  # fmt: skip
+
+
+def checked_request(promise: object, goal: object, size: object, stddevs: object) -> tuple[int, float]:
+    """Return `size` and `stddevs`. Raise `ParameterError` for what no plan can be made of."""
+    if not isinstance(promise, NoiseAssumptions):
+        raise ParameterError("the promise of a plan must be NoiseAssumptions")
+    if not isinstance(goal, Goal):
+        raise ParameterError("the goal of a plan must be a Goal")
+    elements = checks.whole(size, "the number of elements", 1, MAX_ELEMENTS)
+    return elements, checks.real(stddevs, "the standard deviations of room", *_STDDEVS_RANGE)
+
+
+def checked_bound(limit: object, what: str) -> float:
+    return checks.real(limit, what, 2.0**-500, 2.0**500)
+
+
+def rounded_up(variance: float) -> Fraction:
+    """A fraction that is no less than what a float was rounded from."""
+    return Fraction(math.nextafter(variance, math.inf))
+
+
+class _Grid:
+    """The two equations, for any variance of the promised noise."""
+
+    def __init__(self, promise: NoiseAssumptions, goal: Goal, size: int, stddevs: float) -> None:
+        self._promise = promise
+        self._goal = goal
+        self._rho = goal.rho_per_sum * AIM
+        self._size = size
+        self._width = width = 1 << (size - 1).bit_length()
+        self._stddevs = stddevs
+        self._kept = float(promise.left(promise.clients))
+        self._least_component = float(least_component(promise))
+        self._factor1 = goal.adjacency.norm1_factor
+        self._factor2 = goal.adjacency.norm2_factor(L2(1.0))
+        self._rounding = width / 4 + math.sqrt(width) / 2  # B^2 where C = 0
+
+    # --- the equations ---
+
+    def norm2(self, variance: float) -> float:
+        """The largest B^2 that costs what the goal allows."""
+        return self._ratio2(variance) * variance / self._factor2
+
+    def _ratio2(self, variance: float) -> float:
+        """The square of how far two worlds may be apart, as a multiple of the variance."""
+        rho = self._rho
+        tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
+        if tau * self._width <= _NEGLIGIBLE * rho:
+            return 2 * rho
+        if tau == math.inf:
+            return 0.0
+        # Each of the three bounds suffices. For the second, the L1 norm of a whole vector is at most B^2;
+        # that it is at most B sqrt(d) makes it the third one.
+        first = 2 * (self._goal.rho_beside(tau * self._width) - (self._goal.rho_per_sum - rho))
+        per_norm2 = 2 * tau * math.sqrt(variance) * self._factor1 / self._factor2
+        second = (2 * rho - tau**2 * self._width) / (1 + per_norm2)
+        third = max(0.0, math.sqrt(2 * rho) - tau * math.sqrt(self._width)) ** 2
+        return max(first, second, third)
+
+    def clip(self, norm2: float) -> float:
+        """C for B^2."""
+        return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
+
+    def modulus(self, variance: float) -> float:
+        """The right side of (2)."""
+        clients = self._promise.clients
+        flat = self.clip(self.norm2(variance)) ** 2 * clients**2 / self._width
+        return 2 * self._stddevs * math.sqrt(flat + (0.25 + self._kept * variance) * clients)
+
+    # --- their solution ---
+
+    def variance_for(self, bits: int) -> float:
+        """The solution; the largest one that a part can hold, if the ring has room for more."""
+        least = self._least_variance()
+        if self.modulus(least) >= 2.0**bits:
+            needed = _bits_above(self.modulus(least))
+            limit = f", and {MAX_BITS} is the most" if needed > MAX_BITS else ""
+            raise SpecError(
+                f"{bits} bits are too few for {self._request}: it needs at least {needed} bits{limit}",
+                bits_needed=needed,
+            )
+        most = _MOST_NORM2 * self._factor2 / (2 * self._rho)
+        if self.modulus(most) <= 2.0**bits:
+            return most
+        return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
+
+    def fewest_bits(self) -> int:
+        """With these, the grid is fine, and one bit less would make it too coarse."""
+        for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
+        fine = max(for_growth, FINE_VARIANCE / self._least_component)
+        needed = _bits_above(self.modulus(fine))
+        if needed > MAX_BITS:
+            raise SpecError(
+                f"no ring is large enough for {self._request}: a fine grid needs {needed} bits, and "
+                f"{MAX_BITS} is the most; lower the standard deviations of room, or allow a larger epsilon",
+                bits_needed=needed,
+            )
+        return needed
+
+    def _fine_norm2(self) -> float:
+        """The least B^2 with B <= growth C, which is a quadratic inequality in C."""
+        over = _FINE_GROWTH**2 - 1
+        clip = (1 + math.sqrt(1 + 4 * over * self._rounding)) / (2 * over)
+        return clip**2 + clip + self._rounding
+
+    def _least_variance(self) -> float:
+        """From here on, B^2 is no less than what rounding alone needs."""
+        least = self._rounding * self._factor2 / (2 * self._rho)
+        # Here, tau is nothing and the norm is no obstacle any more.
+        enough = max(least * (1 + _PRECISION), 10 * FINE_VARIANCE / self._least_component)
+        return _border(lambda variance: self.norm2(variance) < self._rounding, least, enough)[1]
+
+    @property
+    def _request(self) -> str:
+        padded = f" (padded to {self._width})" if self._width != self._size else ""
+        clients, elements = _counted(self._promise.clients, "client"), _counted(self._size, "element")
+        return f"{clients}, {elements}{padded} and this much noise"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _bits_above(modulus: float) -> int:
+    """The least bits with 2^bits > modulus."""
+    return max(1, math.floor(modulus).bit_length())
+
+
+def _border(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Two neighbours from `low` to `high`: up to the first of them it holds, from the second on no more."""
+    while high > low * (1 + _PRECISION):
+        middle = math.sqrt(low) * math.sqrt(high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high

@@ -1,0 +1,72 @@
+"""What the server checks: its parameters, enough clients at the end of each stage, and whom it excludes.
+
+`secagg.client_checks` has the client's checks.
+"""
+
+from __future__ import annotations
+
+from secagg.bitmap import PositionSet
+from secagg.client_budget import check_priced
+from secagg.errors import CohortChanged, ParameterError, TooFewClients, Unrecoverable
+from secagg.identity_registry import Registry
+from secagg.keys import Random
+from secagg.masked_sum import Tally
+from secagg.params import SessionParams
+from secagg.sum_spec import Table
+from secagg.topology import Topology, lay_out
+from secagg.trust_levels import Trust
+
+
+def check_session(table: Table, params: SessionParams, registry: Registry | None) -> None:
+    """Check, before a session is created, that its parameters fit together. Raises `LocalError`."""
+    params.check()
+    if (registry is not None) != (params.trust is Trust.MALICIOUS):
+        raise ParameterError("a registry is needed under malicious_server, and only there")
+    table.check_fits(params.max_cohort)
+    table.check_colluders(params.corrupt)
+    check_priced(table)
+    for kind, spec in table.items():
+        if spec.promise is not None and spec.promise.clients < params.max_cohort:
+            raise ParameterError(
+                f"the noise of {kind!r} is planned for {spec.promise.clients} clients, "
+                f"not for {params.max_cohort}"
+            )
+
+
+def check_enough(present: int, what: str, least: int) -> None:
+    """Check that at least `least` clients did `what`, which becomes part of the message."""
+    if present < least:
+        raise TooFewClients.only(present, what, least)
+
+
+def topology_for(present: int, params: SessionParams, random: Random) -> Topology:
+    """Draw the graph of the clients that came. Raises `TooFewClients` if no graph is safe for them."""
+    check_enough(present, "came", params.min_cohort)
+    try:
+        return lay_out(params, present, random)
+    except ParameterError as error:
+        raise TooFewClients(str(error), present=present) from None
+
+
+def check_dealt(dealt: int, *, stranded: int, least: int) -> None:
+    """Check the number of clients that dealt shares; `stranded` of them have too few neighbours left."""
+    what = "dealt shares and keep enough neighbours" if stranded else "dealt shares"
+    check_enough(dealt - stranded, what, least)
+
+
+def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) -> None:
+    """Check that the sum of these clients' inputs can be unmasked, and may be."""
+    question = tally.question
+    check_enough(len(survivors), "sent inputs", max(topology.least, question.least_survivors))
+    if question.later_in_group and survivors != question.roster:
+        raise CohortChanged("a client left in the midst of a group")
+    tally.check_reach(survivors, topology.threshold)
+    if not topology.graph.joins(survivors):
+        raise TooFewClients(
+            "the drop-outs cut the ring apart; each part would show its own sum", present=len(survivors)
+        )
+
+
+def few_suspects(error: Unrecoverable, params: SessionParams) -> bool:
+    """Whether there are no more suspects than corrupt clients: then the session goes on without them."""
+    return len(error.dealers) <= params.corrupt

@@ -1,0 +1,385 @@
+"""What is summed: parts with bounds, specs of parts, tables of specs. Agreed before the run.
+
+Nothing in this file is ever read from the wire. Both sides hold the same table and compare digests,
+so a server can neither widen a bound nor ask for one more sum than the algorithm declares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import SpecError, SpecTooLarge
+from secagg.hashing import digest
+from secagg.noise_assumptions import (
+    Noise,
+    NoiseAssumptions,
+    bits_for_noise,
+    counts_norm2,
+    fewest_clients,
+    rounded_norm2,
+    rounded_norm2_of_elements,
+)
+from secagg.residue_ring import packed_bytes
+
+MAX_ELEMENTS: Final = 1 << 32
+MAX_PACKED: Final = 1 << 31
+_MOST_NORM2: Final = 1 << 62
+COUNT_BITS: Final = 64  # of the hidden part that every sum carries
+MAX_TIMES: Final = 1 << 16
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def check_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise SpecError(f"{what} must be a letter followed by up to 63 of A-Z a-z 0-9 _ . -")
+
+
+def _check_whole(value: object, what: str, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise SpecError(f"{what} must be a whole number from {least} to {most}")
+
+
+def _real_limit(limit: object) -> float:
+    """`limit` as the float that both sides use; an int beyond 2^53 would not be the number it looks like."""
+    if not isinstance(limit, (int, float)) or isinstance(limit, bool):
+        raise SpecError("a bound must be a number")
+    if not 2.0**-500 <= limit <= 2.0**500:
+        raise SpecError("a bound must be above zero, from 2^-500 to 2^500")
+    return float(limit)
+
+
+@dataclass(frozen=True)
+class L2:
+    """A real vector; one whose Euclidean norm exceeds `limit` is scaled down to it.
+
+    Raises `SpecError` unless the limit is a number above zero.
+
+    >>> L2(2)
+    L2(limit=2.0)
+    """
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", _real_limit(self.limit))
+
+
+@dataclass(frozen=True)
+class LInf:
+    """A real vector; coordinates beyond +-`limit` are clipped to it.
+
+    Raises `SpecError` unless the limit is a number above zero.
+
+    >>> LInf(0.5)
+    LInf(limit=0.5)
+    """
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", _real_limit(self.limit))
+
+
+@dataclass(frozen=True)
+class Count:
+    """Whole numbers from 0 to `limit`, summed exactly. One outside raises; it is never clipped.
+
+    `total` bounds what one client's numbers add up to: 1 for a histogram to which everyone adds one count. It
+    says how far one client can move the sum, which decides how much noise hides it.
+
+    Raises `SpecError` unless limits are whole numbers, and the total is no less than the limit.
+
+    >>> histogram = Count(1, total=1)
+    """
+
+    limit: int
+    total: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_whole(self.limit, "the limit of a count", 1, (1 << 64) - 1)
+        if self.total is not None:
+            _check_whole(self.total, "the total of a count", self.limit, (1 << 64) - 1)
+
+
+@dataclass(frozen=True)
+class Residue:
+    """Elements of Z / 2^b themselves. The total wraps by definition: parities, checksums, hashes.
+
+    >>> params = SessionParams(trust="curious_server", corrupt=0)
+    >>> sum_securely([[7], [5]], bound=Residue(), bits=3, params=params).values
+    array([4], dtype=uint64)
+    """
+
+
+Bound: TypeAlias = L2 | LInf | Count | Residue
+
+
+def bits_for_cohort(bound: Bound, cohort: int) -> int:
+    """The least bits with which `cohort` honest clients cannot wrap."""
+    if isinstance(bound, Residue):
+        return 1
+    if isinstance(bound, Count):
+        return (cohort * bound.limit).bit_length()
+    return cohort.bit_length() + 1  # each client needs at least the levels -1, 0 and 1, plus a sign
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A named vector of `size` elements in Z / 2^`bits`, sent as exactly `bits` bits each.
+
+    Raises `SpecError` for a name, a size, bits or a bound that cannot be.
+
+    >>> Part(name="update", size=1000, bits=32, bound=L2(1.0)).bits_needed(cohort=100)
+    8
+    """
+
+    name: str
+    size: int
+    bits: int
+    bound: Bound
+    noise: Noise | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "the name of a part")
+        _check_whole(self.size, f"the size of part {self.name!r}", 1, MAX_ELEMENTS)
+        _check_whole(self.bits, f"the bits of part {self.name!r}", 1, 64)
+        if not isinstance(self.bound, (L2, LInf, Count, Residue)):
+            raise SpecError(f"the bound of part {self.name!r} must be L2, LInf, Count or Residue")
+        if self.noise is not None:
+            self._check_noise(self.noise)
+
+    def _check_noise(self, noise: Noise) -> None:
+        if not isinstance(noise, Noise):
+            raise SpecError(f"the noise of part {self.name!r} must be a Noise")
+        if isinstance(self.bound, Count) and not noise.scale.is_integer():
+            raise SpecError(f"part {self.name!r} holds counts: its noise needs a whole scale")
+        if self.norm2 > _MOST_NORM2:
+            raise SpecError(
+                f"part {self.name!r} spans more than 2^31 grid points; lower the scale of its noise"
+            )
+
+    @property
+    def width(self) -> int:
+        """Elements on the wire: a vector that is rotated is padded to a power of two."""
+        return 1 << (self.size - 1).bit_length() if self.is_rotated else self.size
+
+    @property
+    def is_rotated(self) -> bool:
+        return self.noise is not None and isinstance(self.bound, L2)
+
+    @property
+    def counts(self) -> bool:
+        return isinstance(self.bound, Count)
+
+    @cached_property
+    def norm2(self) -> int:
+        """Of a noisy part: the square of the largest norm that one client's grid points have."""
+        assert self.noise is not None
+        scale = Fraction(self.noise.scale)
+        match self.bound:
+            case L2(limit):
+                return rounded_norm2(Fraction(limit) * scale, self.width)
+            case LInf(limit):
+                return rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
+            case Count(limit, total):
+                return counts_norm2(limit, total, self.size) * int(scale) ** 2
+            case _:
+                raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
+
+    def bits_needed(self, cohort: int, promise: NoiseAssumptions | None = None) -> int:
+        """The least bits with which `cohort` honest clients cannot wrap; with noise, as many as planned."""
+        if self.noise is None or promise is None:
+            return bits_for_cohort(self.bound, cohort)
+        return bits_for_noise(self, self.noise, promise, promise.clients)
+
+    def check_fits(self, cohort: int, promise: NoiseAssumptions | None = None) -> None:
+        """Raise unless the honest total of `cohort` clients stays inside the ring."""
+        needed = self.bits_needed(cohort, promise)
+        if needed > 64:
+            raise SpecError(
+                f"part {self.name!r} needs {needed} bits for {cohort} clients, and 64 is the most; "
+                "lower its bound or the cohort",
+                bits_needed=needed,
+            )
+        if needed > self.bits:
+            raise SpecError(
+                f"part {self.name!r} has {self.bits} bits, but {cohort} clients need {needed}",
+                bits_needed=needed,
+            )
+
+    def canonical(self) -> list[Any]:
+        """All that the digest of a spec covers of it."""
+        limit = getattr(self.bound, "limit", 0)
+        value = limit if isinstance(self.bound, Count) else float(limit)
+        row = [self.name, self.size, self.bits, type(self.bound).__name__, value]
+        if isinstance(self.bound, Count) and self.bound.total is not None:
+            row.append(self.bound.total)
+        return row if self.noise is None else [*row, self.noise.canonical()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumSpec:
+    """One kind of sum.
+
+    `times`  most sums of this kind that a client answers in one round.
+    `group`  sums with one group name carry the *same private vector*: within a round, clients insist
+             on one survivor set for all of them. A kind is a group of its own by default.
+    `promise`  for whom the noise of its parts is planned; needed if any of them has noise.
+
+    Raises `SpecError` where parts do not go together.
+
+    >>> update = Part(name="update", size=1000, bits=20, bound=L2(1.0))
+    >>> SumSpec(parts=(update,), times=3, group="model").packed_bytes  # with the hidden count
+    2508
+    """
+
+    parts: tuple[Part, ...]
+    times: int = 1
+    group: str | None = None
+    promise: NoiseAssumptions | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not self.parts:
+            raise SpecError("a spec needs a tuple of at least one part")
+        if not all(isinstance(part, Part) for part in self.parts):
+            raise SpecError("the parts of a spec must be Part objects")
+        names = [part.name for part in self.parts]
+        if len(set(names)) != len(names):
+            raise SpecError("two parts of a spec have the same name")
+        if self.packed_bytes > MAX_PACKED:
+            raise SpecTooLarge(
+                f"a spec must pack into at most {MAX_PACKED} bytes; split it into several sums"
+            )
+        _check_whole(self.times, "times", 1, MAX_TIMES)
+        if self.group is not None:
+            check_name(self.group, "the name of a group")
+        if self.promise is not None and not isinstance(self.promise, NoiseAssumptions):
+            raise SpecError("the promise of a spec must be NoiseAssumptions")
+        if (self.promise is not None) != any(part.noise for part in self.parts):
+            raise SpecError("a spec needs a promise if one of its parts has noise, and only then")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether all its parts have noise. The number of contributors never has."""
+        return all(part.noise is not None for part in self.parts)
+
+    @property
+    def seeds(self) -> int:
+        """Removable components of noise."""
+        return self.promise.seeds if self.promise is not None else 0
+
+    @cached_property
+    def least_roster(self) -> int:
+        """Fewest clients for its noise: an honest one is sure to stay, and the total does not wrap."""
+        return fewest_clients(self.parts, self.promise) if self.promise is not None else 0
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        """Length of a masked input on the wire: the parts, each padded to a byte, and the hidden count."""
+        parts = sum(packed_bytes(part.width, part.bits) for part in self.parts)
+        return parts + packed_bytes(1, COUNT_BITS)
+
+    def check_fits(self, cohort: int) -> None:
+        for part in self.parts:
+            part.check_fits(cohort, self.promise)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What both sides bind into the masks, so that unequal specs never cancel."""
+        rows = [part.canonical() for part in self.parts]
+        fields = [rows, self.times, self.group or ""]
+        if self.promise is not None:
+            fields.append(self.promise.canonical())
+        return digest("spec", msgpack.packb(fields))
+
+
+@dataclass(frozen=True)
+class Table(Mapping[str, SumSpec]):
+    """The sums of an algorithm by name: all that its server can ever ask for.
+
+    A mapping from kinds to specs. Raises `SpecError` if it is empty or a name is none.
+
+    >>> table = Table({"step": SumSpec(parts=(Part(name="x", size=2, bits=16, bound=LInf(1.0)),), times=3)})
+    >>> table["step"].times
+    3
+    """
+
+    kinds: Mapping[str, SumSpec] = field()
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise SpecError("a table needs at least one kind of sum")
+        for kind, spec in self.kinds.items():
+            check_name(kind, "the name of a kind of sum")
+            if not isinstance(spec, SumSpec):
+                raise SpecError(f"kind {kind!r} must be described by a SumSpec")
+        object.__setattr__(self, "kinds", MappingProxyType(dict(self.kinds)))
+
+    def __getitem__(self, kind: str) -> SumSpec:
+        return self.kinds[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kinds)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def check_colluders(self, corrupt: int) -> None:
+        """Raise if noise counts on clients that may be corrupt."""
+        for kind, spec in self.kinds.items():
+            if spec.promise is not None and spec.promise.colluders < corrupt:
+                raise SpecError(
+                    f"{corrupt} clients may be corrupt, but the noise of {kind!r} is planned for "
+                    f"{spec.promise.colluders} colluders"
+                )
+
+    @property
+    def seeds(self) -> int:
+        """Most removable components of noise in one of its sums."""
+        return max(spec.seeds for spec in self.kinds.values())
+
+    def group_of(self, kind: str) -> str:
+        return self.kinds[kind].group or kind
+
+    def check_fits(self, cohort: int) -> None:
+        for spec in self.kinds.values():
+            spec.check_fits(cohort)
+
+    @cached_property
+    def digest(self) -> bytes:
+        fields = [part for kind in sorted(self) for part in (kind.encode(), self[kind].digest)]
+        return digest("table", *fields)
+
+
+Values: TypeAlias = NDArray[np.float64] | NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """All that an algorithm ever learns: the sums of the parts, and over how many clients.
+
+    `total["name"]` is a part: floats for vectors, unsigned whole numbers for counts and residues.
+
+    >>> Total({"x": np.array([6.0, 1.5])}, count=3, invited=4)["x"]
+    array([6. , 1.5])
+    """
+
+    parts: Mapping[str, Values]
+    count: int
+    invited: int
+
+    def __getitem__(self, name: str) -> Values:
+        return self.parts[name]

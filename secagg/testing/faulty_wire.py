@@ -1,0 +1,366 @@
+"""A simulated wire between one server and many clients, with faults by a schedule. No clock, no sockets.
+
+    wire = Wire(server, clients, answer, schedule=random_faults(b"seed", drop=0.05, delay=0.1))
+    wire.open()
+    total = wire.ask("update", b"query", round_number=0)
+
+A *schedule* decides how each packet is delivered; the same schedule gives the same run, packet by packet.
+Under a hostile schedule clients fail: a duplicated or damaged frame of the server is a protocol violation,
+and the machine cannot know that only the wire was at fault. The failure is recorded, the client leaves, and
+the others go on. (A real transport authenticates and deduplicates frames.)
+
+For an attack by hand, do not call `run`: take packets out of `waiting`, and `deliver` any packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from secagg.client import ClientMachine
+from secagg.errors import SERVER, Peer, PeerError
+from secagg.events import (
+    Asked,
+    ClientEvent,
+    Outgoing,
+    ServerEvent,
+    ServerStep,
+    SessionFailed,
+    SumAborted,
+    SumReleased,
+)
+from secagg.hashing import digest
+from secagg.local import STAGE_OF, Absent, AnswerFunction, Stage
+from secagg.server import ServerMachine
+from secagg.sum_spec import Total
+from secagg.transitions import ClientState
+
+# --- packets and their faults ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One frame on its way. `stage` is the one the server is collecting for, or collected for last."""
+
+    number: int
+    sender: Peer
+    receiver: Peer
+    frame: bytes = field(repr=False)
+    stage: Stage
+    sum_index: int
+
+
+Damage: TypeAlias = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True)
+class PacketDelivery:
+    """What the wire does with one packet.
+
+    `copies`    how many arrive: 0 is a loss, 2 a duplicate.
+    `delay`     how many stages are closed before it arrives.
+    `overtakes` whether it arrives before everything that is already waiting.
+    `damage`    what it turns the bytes into.
+    """
+
+    copies: int = 1
+    delay: int = 0
+    overtakes: bool = False
+    damage: Damage | None = None
+
+
+DELIVER: Final = PacketDelivery()
+DROP: Final = PacketDelivery(copies=0)
+DUPLICATE: Final = PacketDelivery(copies=2)
+OVERTAKE: Final = PacketDelivery(overtakes=True)
+
+Schedule: TypeAlias = Callable[[Packet], PacketDelivery]
+FrameObserver: TypeAlias = Callable[[int, Peer, bytes], None]  # (client, sender, frame)
+
+
+def faultless(_packet: Packet) -> PacketDelivery:
+    return DELIVER
+
+
+def losing(absent: Absent) -> Schedule:
+    """Absent clients receive and answer nothing, exactly as in a `LocalSession`."""
+
+    def delivery(packet: Packet) -> PacketDelivery:
+        lost = isinstance(packet.receiver, int) and absent(packet.receiver, packet.stage, packet.sum_index)
+        return DROP if lost else DELIVER
+
+    return delivery
+
+
+def flip(bit: int) -> Damage:
+    """Change one bit; `bit` counts from the start and wraps around."""
+
+    def damage(frame: bytes) -> bytes:
+        at, shift = divmod(bit % (8 * len(frame)), 8)
+        return frame[:at] + bytes([frame[at] ^ 1 << shift]) + frame[at + 1 :]
+
+    return damage
+
+
+def insert(at: int, extra: bytes) -> Damage:
+    """Insert bytes before position `at`."""
+    return lambda frame: frame[:at] + extra + frame[at:]
+
+
+def truncate(length: int) -> Damage:
+    """Cut off after `length` bytes."""
+    return lambda frame: frame[:length]
+
+
+def random_faults(
+    seed: bytes,
+    *,
+    drop: float = 0.0,
+    delay: float = 0.0,
+    duplicate: float = 0.0,
+    overtake: float = 0.0,
+    corrupt: float = 0.0,
+) -> Schedule:
+    """Return a schedule of at most one fault per packet, by the seed and the packet's number."""
+    rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
+
+    def delivery(packet: Packet) -> PacketDelivery:
+        draw = uniform(seed, packet.number)
+        for name, rate in rates.items():
+            if draw < rate:
+                return _fault(name, seed, packet)
+            draw -= rate
+        return DELIVER
+
+    return delivery
+
+
+def _fault(name: str, seed: bytes, packet: Packet) -> PacketDelivery:
+    where = int(uniform(seed, packet.number, 1) * 8 * len(packet.frame))
+    damages = (flip(where), insert(where // 8, b"\x00"), truncate(where // 8))
+    faults = {
+        "drop": DROP,
+        "delay": PacketDelivery(delay=1 + where % 3),
+        "duplicate": DUPLICATE,
+        "overtake": OVERTAKE,
+        "corrupt": PacketDelivery(damage=damages[packet.number % 3]),
+    }
+    return faults[name]
+
+
+# --- the wire ---------------------------------------------------------------------------------------
+
+
+class Wire:
+    """Carries frames between machines, and records them.
+
+    `sent`        packets as their senders meant them, by number.
+    `waiting`     packets that are under way, in the order in which they will arrive.
+    `transcript`  packets that were delivered, as they arrived.
+    `failures`    the first error of every client that failed.
+
+    `observe` is called with every frame that a client accepted or is about to send.
+    """
+
+    def __init__(
+        self,
+        server: ServerMachine,
+        clients: Mapping[int, ClientMachine],
+        answer: AnswerFunction,
+        *,
+        schedule: Schedule = faultless,
+        observe: FrameObserver = lambda *_: None,
+    ) -> None:
+        self.server = server
+        self.clients = dict(clients)
+        self._answer = answer
+        self._schedule = schedule
+        self._observe = observe
+        self._sum_index = SET_UP
+        self._stage = Stage.ADVERTISE
+        self._delayed: list[tuple[int, Packet]] = []  # stages still to be closed, and the packet
+        self.sent: list[Packet] = []
+        self.waiting: list[Packet] = []
+        self.transcript: list[Packet] = []
+        self.failures: dict[int, PeerError] = {}
+        self.server_events: list[ServerEvent] = []
+        self.client_events: list[tuple[int, ClientEvent]] = []
+
+    # --- a whole session ---
+
+    def open(self) -> None:
+        """Run the set-up. Raises `SumFailed` if too few clients stay."""
+        self.invite()
+        self.run()
+        self.finish()
+
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        """Run one sum. Raises `SumFailed` if no total was released."""
+        self.begin(kind, payload, round_number=round_number)
+        self.run()
+        return self.finish()[-1].total
+
+    def finish(self) -> list[SumReleased]:
+        """Close stages until the server has none to close. Return the totals that it released."""
+        found = len(self.server_events)
+        while self.server.state in STAGE_OF:
+            self.close_stage()
+            self.run()
+        new = self.server_events[found:]
+        for event in new:
+            if isinstance(event, (SumAborted, SessionFailed)):
+                raise event.error
+        return [event for event in new if isinstance(event, SumReleased)]
+
+    # --- single steps ---
+
+    def invite(self) -> None:
+        self._dispatch((Outgoing(tuple(self.clients), self.server.invitation),))
+
+    def begin(self, kind: str, payload: bytes, *, round_number: int) -> None:
+        """Let the server ask; its queries are then waiting."""
+        step = self.server.ask(kind, payload, round_number=round_number)
+        self._sum_index += 1
+        self._take(step)
+
+    def close_stage(self) -> None:
+        """Close the server's stage; what was delayed until now is then waiting too."""
+        self._take(self.server.close_stage())
+        self._delayed = [(stages - 1, packet) for stages, packet in self._delayed]
+        self.waiting += [packet for stages, packet in self._delayed if stages <= 0]
+        self._delayed = [(stages, packet) for stages, packet in self._delayed if stages > 0]
+
+    def abandon(self) -> None:
+        """Let the server abandon its sum."""
+        self._take(self.server.abandon())
+
+    def end(self) -> None:
+        self._take(self.server.end())
+
+    def restart_server(self, server: ServerMachine) -> None:
+        """Replace the server; packets under way stay under way."""
+        self.server = server
+        self._sum_index = SET_UP
+
+    def restart_client(self, member: int, client: ClientMachine) -> None:
+        """Replace the machine of a client."""
+        self.clients[member] = client
+        self.failures.pop(member, None)
+
+    # --- packets ---
+
+    def send(self, sender: Peer, receiver: Peer, frame: bytes) -> None:
+        """Send a frame, which is delivered as the schedule decides."""
+        self._stage = STAGE_OF.get(self.server.state, self._stage)
+        packet = Packet(len(self.sent), sender, receiver, frame, self._stage, self._sum_index)
+        self.sent.append(packet)
+        delivery = self._schedule(packet)
+        if delivery.damage is not None:
+            packet = replace(packet, frame=delivery.damage(frame))
+        copies = [packet] * delivery.copies
+        if delivery.delay:
+            self._delayed += [(delivery.delay, copy) for copy in copies]
+        elif delivery.overtakes:
+            self.waiting[:0] = copies
+        else:
+            self.waiting += copies
+
+    def run(self) -> None:
+        """Deliver until nothing is waiting."""
+        while self.waiting:
+            self.deliver(self.waiting.pop(0))
+
+    def deliver(self, packet: Packet) -> None:
+        """Hand one packet to its receiver; its replies are sent."""
+        self.transcript.append(packet)
+        if isinstance(packet.receiver, int):
+            self._to_client(packet.receiver, packet.frame)
+        else:
+            assert isinstance(packet.sender, int)
+            self.server_events += self.server.receive(packet.sender, packet.frame)
+
+    def _to_client(self, member: int, frame: bytes) -> None:
+        client = self.clients[member]
+        gone = client.state in (ClientState.ENDED, ClientState.FAILED)
+        try:
+            step = client.receive(frame)
+        except PeerError as error:
+            self.failures.setdefault(member, error)
+            if not gone:
+                self.send(member, SERVER, client.leave())
+            return
+        self._observe(member, SERVER, frame)
+        self.client_events += [(member, event) for event in step.events]
+        asked = [event for event in step.events if isinstance(event, Asked)]
+        answers = [client.answer(event.sum_index, self._answer(member, event)).frame for event in asked]
+        for reply in (*step.frames, *answers):
+            self._observe(member, member, reply)
+            self.send(member, SERVER, reply)
+
+    def _take(self, step: ServerStep) -> None:
+        self.server_events += step.events
+        self._dispatch(step.outgoing)
+
+    def _dispatch(self, outgoing: Iterable[Outgoing]) -> None:
+        for packet in outgoing:
+            for member in packet.receivers:
+                self.send(SERVER, member, packet.frame)
+
+
+SET_UP: Final = -1
+
+SumStage: TypeAlias = tuple[Stage, int]  # a stage of a sum, or of set-up
+
+_ORDER: Final = list(Stage)
+
+
+def explicit(*absences: tuple[int, Stage, int]) -> Absent:
+    """Let exactly these (member, stage, sum) be missing."""
+    missing = frozenset(absences)
+    return lambda member, stage, sum_index: (member, stage, sum_index) in missing
+
+
+def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
+    """Let each member miss each stage independently, with the stage's rate (0 by default)."""
+
+    def absent(member: int, stage: Stage, sum_index: int) -> bool:
+        return uniform(seed, member, _ORDER.index(stage), sum_index) < rates.get(stage, 0.0)
+
+    return absent
+
+
+def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
+    """Let each leaver miss its stage and all later ones."""
+
+    def absent(member: int, stage: Stage, sum_index: int) -> bool:
+        return member in leavers and _order(*leavers[member]) <= _order(stage, sum_index)
+
+    return absent
+
+
+def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
+    """Let each leaver miss the rest of one sum, from its stage on, and return for the next."""
+
+    def absent(member: int, stage: Stage, sum_index: int) -> bool:
+        if member not in leavers or leavers[member][1] != sum_index:
+            return False
+        return _order(*leavers[member]) <= _order(stage, sum_index)
+
+    return absent
+
+
+def either(*schedules: Absent) -> Absent:
+    """Let a member be missing according to any of `schedules`."""
+    return lambda *stage: any(schedule(*stage) for schedule in schedules)
+
+
+def uniform(seed: bytes, *numbers: int) -> float:
+    """Return a number in [0, 1) that depends only on its arguments."""
+    fields = (number.to_bytes(8, "big", signed=True) for number in numbers)
+    return int.from_bytes(digest("insecure test choice", seed, *fields)[:6], "big") / (1 << 48)
+
+
+def _order(stage: Stage, sum_index: int) -> tuple[int, int]:
+    """Return a sort key by time."""
+    return sum_index, _ORDER.index(stage)

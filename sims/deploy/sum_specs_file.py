@@ -1,0 +1,134 @@
+"""The file `sums.toml`: the table of sums that a server and its clients share.
+
+    [[sum]]
+    kind = "mean"
+
+    [[sum.part]]
+    name = "x"
+    size = 1000
+    bits = 32
+    bound = {l2 = 1.0}
+
+Its digest is compared when a client joins, so that all of them need the same file, up to its layout.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import PlainValidator
+
+from secagg.errors import SpecError
+from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
+from sims.config_problems import Problems, shown
+from sims.deploy.config import ConfigSection, load
+
+_BOUNDS: Final = "{l2 = 1.0}, {linf = 1.0}, {count = 10}, {count = 10, total = 10} or 'residue'"
+_MOST_DIGITS: Final = 1000
+
+
+def _bound(value: object) -> Bound:
+    """Raises `ValueError`, also for a limit that is impossible."""
+    try:
+        match value:
+            case "residue":
+                return Residue()
+            case {"l2": limit, **rest} if not rest:
+                return L2(limit)
+            case {"linf": limit, **rest} if not rest:
+                return LInf(limit)
+            case {"count": limit, "total": total, **rest} if not rest:
+                return Count(limit, total)
+            case {"count": limit, **rest} if not rest:
+                return Count(limit)
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+    raise ValueError(f"must be one of {_BOUNDS}, not {shown(value)}")
+
+
+def _variance(value: object) -> Fraction:
+    """A float means the decimal number it is written as."""
+    text = str(value)
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str) or len(text) > _MOST_DIGITS:
+            raise ValueError
+        # The exponent is looked at first: an exact 1e999999999 would take all the memory there is.
+        if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS:
+            raise ValueError
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"must be a number such as 12.5 or '25/2', not {shown(value)}") from None
+
+
+class NoiseSection(ConfigSection):
+    scale: float
+    variance: Annotated[Fraction, PlainValidator(_variance)]
+
+
+class PromiseSection(ConfigSection):
+    clients: int
+    dropouts: int
+    colluders: int
+    removable: bool = False
+
+
+class PartSection(ConfigSection):
+    name: str
+    size: int
+    bits: int
+    bound: Annotated[Any, PlainValidator(_bound)]
+    noise: NoiseSection | None = None
+
+    def made(self) -> Part:
+        noise = None if self.noise is None else Noise(**dict(self.noise))
+        return Part(name=self.name, size=self.size, bits=self.bits, bound=self.bound, noise=noise)
+
+
+class SumSection(ConfigSection):
+    kind: str
+    times: int = 1
+    group: str | None = None
+    promise: PromiseSection | None = None
+    part: list[PartSection]
+
+
+class SumsFile(ConfigSection):
+    """All of `sums.toml`."""
+
+    sum: list[SumSection]
+
+
+def read_table(path: Path) -> Table:
+    """The table in a file. Raises `ConfigError` with everything that is wrong with it."""
+    sections = load(path, SumsFile).sum
+    problems = Problems(path)
+    specs: dict[str, SumSpec] = {}
+    for number, section in enumerate(sections, start=1):
+        if section.kind in specs:
+            problems.add(f"sum#{number}.kind", f"{section.kind!r} is there twice; name one of them otherwise")
+        spec = _spec(section, f"sum#{number}", problems)
+        if spec is not None:
+            specs[section.kind] = spec
+    problems.check()
+    table = None
+    with problems.about("sum"):
+        table = Table(specs)
+    problems.check()
+    assert table is not None  # or it would have been a problem
+    return table
+
+
+def _spec(section: SumSection, key: str, problems: Problems) -> SumSpec | None:
+    parts: list[Part] = []
+    for number, part in enumerate(section.part, start=1):
+        with problems.about(f"{key}.part#{number}"):
+            parts.append(part.made())
+    if len(parts) < len(section.part):
+        return None
+    with problems.about(key):
+        promise = None if section.promise is None else NoiseAssumptions(**dict(section.promise))
+        return SumSpec(parts=tuple(parts), times=section.times, group=section.group, promise=promise)
+    return None

@@ -1,0 +1,196 @@
+"""The setting of a simulated cohort: threat model, drop-outs, sampling and budget, for any channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.learner import Learner
+from secagg.errors import ParameterError
+from secagg.graph_parameters import GraphChoice
+from secagg.hashing import digest
+from secagg.ledger import ServerLedger
+from secagg.local import Stage
+from secagg.messages import MAX_SUMS
+from secagg.noise.accounting import Adjacency
+from secagg.params import SessionParams, check_whole
+from secagg.trust_levels import Trust, dropouts_allowed
+from sims.records.sums import (
+    SumLogger,
+    no_sum_logger,
+)
+from sims.runtime.residue_tampering import Tamper
+
+# (member, stage, round, sum within the round or -1 in set-up) -> whether the client is missing there.
+DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
+# The number of a round -> the clients invited to it.
+CohortSampler: TypeAlias = Callable[[int], Sequence[int]]
+
+_MANY: Final = 1 << 62
+
+
+def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
+    """Return False: no client drops out."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a cohort is protected, and which clients take part.
+
+    `trust`, `corrupt`, `dropout`  what the server may do, how many clients may collude with it, and which
+                        part of the cohort may be missing by the end of a session.
+    `graph`             who shares secrets with whom; by default, what the size of the cohort asks for.
+    `sums`              most sums of one session; the next round then begins another.
+    `each_round`        whether every round begins another. Then a round under a seed does not depend
+                        on earlier rounds, so a resumed run repeats it exactly.
+    `dropouts`          which clients drop out, and where. It may be called for the same stage more than once,
+                        and must return the same.
+    `dropout_law`       probabilities of further drop-outs.
+    `sample_cohort`     which clients are invited to a round; by default, all.
+    `max_rho`           clients' budget for sums with noise; sums without noise are refused then. By default,
+                        the budget of the algorithm's noise; without noise, there is no limit.
+    `adjacency`         the neighbouring data sets that rho refers to.
+    `tamper`            what clients that violate the protocol put into sums instead of their values.
+    `log`               receives a record of every session and sum; only observers read it.
+    `ledger`            where the server records what it asks and releases; a plain channel records nothing.
+    `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
+    `insecure_replay`   deletes the record of what clients have answered, so that a round can be repeated. A
+                        server that repeats a round over other clients learns their difference.
+
+    Raises `ParameterError` for an invalid value.
+
+    >>> Setting(trust="malicious_server", corrupt=2, dropout=0.1).unnoised_sums > 10**9
+    True
+    """
+
+    trust: Trust | str = Trust.CURIOUS
+    corrupt: int = 0
+    dropout: Fraction | float = Fraction(0)
+    graph: GraphChoice | str = GraphChoice.AUTO
+    sums: int = MAX_SUMS
+    each_round: bool = False
+    dropouts: DropoutSchedule = no_dropouts
+    dropout_law: DropoutLaw | None = None
+    sample_cohort: CohortSampler | None = None
+    max_rho: float | None = None
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
+    log: SumLogger = no_sum_logger
+    ledger: ServerLedger | None = None
+    insecure_seed: bytes | None = None
+    insecure_replay: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trust", Trust.parse(self.trust))
+        object.__setattr__(self, "graph", GraphChoice.parse(self.graph))
+        check_whole("corrupt", self.corrupt)
+        check_whole("sums", self.sums)
+        if type(self.dropout) not in (int, float, Fraction):
+            raise ParameterError("dropout must be a number from 0 to below 1")
+        dropouts_allowed(2, self.dropout)  # raises on a fraction outside 0 to 1
+        if self.insecure_seed is not None and not isinstance(self.insecure_seed, bytes):
+            raise ParameterError("insecure_seed must be bytes")
+
+    @cached_property
+    def params(self) -> SessionParams:
+        """The parameters of a session, without the size of its cohort."""
+        return SessionParams(
+            trust=Trust.parse(self.trust),
+            corrupt=self.corrupt,
+            sums=self.sums,
+            dropout=self.dropout,
+            graph=GraphChoice.parse(self.graph),
+        )
+
+    @property
+    def unnoised_sums(self) -> int:
+        """How many sums without noise a client answers: none under a budget, else practically unlimited."""
+        return _MANY if self.max_rho is None else 0
+
+
+_BITS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutLaw:
+    """Probabilities that a client drops out.
+
+    Raises `ParameterError` for a probability that is not from 0 to below 1.
+    """
+
+    seed: bytes
+    training: float = 0.0  # in the first sum of a round
+    between: float = 0.0  # in a later sum of a round that is the first of its group
+    group: float = 0.0  # between two sums of one group, which ends that group
+    reveal: float = 0.0  # after masking, and before revealing
+
+    def __post_init__(self) -> None:
+        for name in ("training", "between", "group", "reveal"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ParameterError(f"the probability to drop out ({name}) must be from 0 to below 1")
+
+    def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
+        """Return whether the client is missing from this stage of sum `index` of round `number`.
+
+        `later`: the round had an earlier sum of the same group. No client is missing from set-up.
+        """
+        if stage in (Stage.ADVERTISE, Stage.SHARE):
+            return False
+        if stage is not Stage.MASK:
+            return self._happens(self.reveal, "reveal", member, number, index)
+        probability = self.training if index == 0 else self.group if later else self.between
+        return self._happens(probability, "mask", member, number, index)
+
+    def _happens(self, probability: float, what: str, member: int, number: int, index: int) -> bool:
+        if not probability:
+            return False
+        position = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
+        drawn = digest("simulated drop-out", self.seed, what.encode(), position)
+        return int.from_bytes(drawn[: _BITS // 8], "big") < probability * (1 << _BITS)
+
+
+def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
+    """Return the setting with the budget of the algorithm's noise, unless it has one."""
+    budget = algorithm.budget
+    if budget is None or setting.max_rho is not None:
+        return setting
+    if budget.goal.adjacency is not setting.adjacency:
+        raise ParameterError(
+            f"the goal of the noise refers to {budget.goal.adjacency}, but the setting to "
+            f"{setting.adjacency}: set its adjacency"
+        )
+    return replace(setting, max_rho=algorithm.max_rho)
+
+
+def check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
+    if not isinstance(learners, Mapping):
+        raise ParameterError("learners must be a mapping from the ids of clients to their learners")
+    if len(learners) < setting.corrupt + 2:
+        raise ParameterError(
+            f"{len(learners)} clients with {setting.corrupt} colluders: a total could show one honest input; "
+            f"at least {setting.corrupt + 2} are needed"
+        )
+    if algorithm.needs_all_clients and setting.sample_cohort is not None:
+        raise ParameterError(
+            f"{type(algorithm).__name__} needs all clients in every round, so sample_cohort must be None"
+        )
+    if setting.sample_cohort is not None and getattr(algorithm, "population", 0) is None:
+        raise ParameterError(
+            f"with sample_cohort, set the population of {type(algorithm).__name__}: {len(learners)}"
+        )
+    if setting.sample_cohort is None and len(learners) > algorithm.clients:
+        raise ParameterError(
+            f"the algorithm's sums are for at most {algorithm.clients} clients, but there are {len(learners)}"
+        )
+    if unknown := set(setting.tamper) - set(learners):
+        raise ParameterError(f"clients that do not exist cannot tamper: {sorted(unknown)}")
+    if not algorithm.most_sums <= setting.sums <= MAX_SUMS:
+        raise ParameterError(
+            f"a session has up to {setting.sums} sums, of {MAX_SUMS} that are possible, but a round of the "
+            f"algorithm may need {algorithm.most_sums}"
+        )

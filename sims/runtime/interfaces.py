@@ -1,0 +1,106 @@
+"""The interfaces between a simulation, its channels and their sessions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from protocols.run import SumChannel
+from secagg.client_budget import Spend
+from secagg.client_memory import AnswerEntry
+from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
+from secagg.policy import Policy
+from secagg.sum_spec import Table, Total
+from secagg.trust_levels import Trust
+from sims.records.sums import (
+    SessionGraph,
+    SumRecord,
+    SumStats,
+    TrafficCounter,
+)
+from sims.runtime.client_state import SimulatedMemory
+from sims.runtime.cohort_setting import Setting
+
+
+class ObservedChannel(SumChannel, Protocol):
+    """A channel to simulated clients, with a view for observers that no server has.
+
+    `asked`       every sum so far.
+    `memories`    the state that completed rounds have left with every client.
+    `save`        the state of every client between two rounds, in a format of this channel.
+    `restore`     continue from that state, before the first round; `sessions` counts earlier sessions.
+    `take_lost`   charge every client for a sum that it may have answered after that.
+    `spends`      what every client has recorded as spent.
+    `sessions`    the number of sessions so far.
+
+    It reports sessions and sums to the `log` of its setting. The server writes to its `ledger`.
+    """
+
+    asked: list[SumRecord]
+
+    @property
+    def bytes_up(self) -> Counter[Stage]: ...
+    @property
+    def bytes_down(self) -> Counter[Stage]: ...
+    @property
+    def sessions(self) -> int: ...
+    def memories(self) -> dict[int, Any]: ...
+    def spends(self) -> dict[int, Spend]: ...
+    def save(self) -> dict[int, bytes]: ...
+    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None: ...
+    def take_lost(self, answer: AnswerEntry) -> None: ...
+    def close(self) -> None: ...
+
+
+class SumSession(TrafficCounter, Protocol):
+    """Carries sums. `secagg.local.LocalSession` has this interface."""
+
+    stats: SumStats  # of the last sum
+
+    @property
+    def graph(self) -> SessionGraph | None: ...  # None before the end of set-up
+    @property
+    def contributors(self) -> tuple[int, ...]: ...
+    @property
+    def is_plain(self) -> bool: ...
+    def open(self) -> None: ...
+    def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total: ...
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SessionPlan:
+    """Everything that a session is made from."""
+
+    table: Table
+    setting: Setting
+    members: tuple[int, ...]
+    memories: Mapping[int, SimulatedMemory]
+    number: int  # counts sessions, or rounds if every round has its own session
+    answer: AnswerOrDecline
+    prepare: Prepare
+    absent: Absent
+    listener: Listener
+    left: AbstractSet[int]  # clients gone for the rest of the round; grows during the session
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of every client of the session."""
+        setting, least = self.setting, self.setting.corrupt + 2
+        return Policy(
+            trust=Trust.parse(setting.trust),
+            corrupt=setting.corrupt,
+            min_cohort=least,
+            max_cohort=len(self.members),
+            min_contributors=least,
+            max_sums=setting.sums,
+            unnoised_sums=setting.unnoised_sums,
+            max_rho=setting.max_rho,
+            adjacency=setting.adjacency,
+        )
+
+
+SessionFactory: TypeAlias = Callable[[SessionPlan], SumSession]

@@ -1,0 +1,106 @@
+"""Attackers that put chosen residues into a sum, after encoding and before masking.
+
+They know what every client knows of a sum. They do not change the hidden count: that would only stop the sum,
+as leaving does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import residue_ring
+from secagg.errors import ParameterError
+from secagg.hooks import ClientHooks, ServerHooks, Transform
+from secagg.input_encoding import Encoding
+from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
+from secagg.sum_spec import L2, Count, LInf, Part, Residue
+
+
+@dataclass(frozen=True)
+class Field:
+    """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits."""
+
+    name: str
+    bits: int
+    most: int  # largest absolute value of an honest element, in grid points
+    norm: int | None = None  # largest Euclidean norm of an honest vector; None if there is no such bound
+    total: int | None = None  # largest sum of the elements; None if there is no such bound
+
+
+# (kind of the sum, own residues of every part, the parts) -> the residues to send instead.
+Tamper: TypeAlias = Callable[
+    [str, tuple[Residues, ...], tuple[Field, ...]], Sequence[NDArray[np.unsignedinteger[Any]]]
+]
+
+
+def tampered(
+    tamper: Tamper, kind: str, encoding: Encoding, residues: Sequence[Residues]
+) -> tuple[Residues, ...]:
+    """Return the residues that an attacker sends, including the hidden count."""
+    *own, count = residues
+    known = tuple(_field(encoding, part) for part in encoding.spec.parts)
+    changed = tuple(tamper(kind, tuple(own), known))
+    if [np.shape(each) for each in changed] != [each.shape for each in own]:
+        raise ParameterError("tampering must return as many residues of every part as it was given")
+    return (*(_fitting(each, field.bits) for each, field in zip(changed, known, strict=True)), count)
+
+
+def _fitting(values: NDArray[Any], bits: int) -> Residues:
+    """Return a copy modulo 2^bits, because masks are added in place."""
+    residues: Residues = np.array(values).astype(residue_ring.dtype_for(bits))
+    residue_ring.reduce(residues, bits)
+    return residues
+
+
+def _field(encoding: Encoding, part: Part) -> Field:
+    match part.bound:
+        case L2(limit):
+            most = _grid_points(encoding, part, limit)
+            return Field(part.name, part.bits, most, norm=most)
+        case LInf(limit):
+            return Field(part.name, part.bits, _grid_points(encoding, part, limit))
+        case Count(limit, total):
+            scale = int(encoding.scale(part))
+            return Field(part.name, part.bits, scale * limit, total=None if total is None else scale * total)
+        case Residue():
+            return Field(part.name, part.bits, (1 << part.bits) - 1)
+        case _:
+            assert_never(part.bound)
+
+
+def _grid_points(encoding: Encoding, part: Part, limit: float) -> int:
+    """Return how many grid points a real value at its bound has."""
+    return encoding.levels(part) if part.noise is None else int(limit * part.noise.scale)
+
+
+def tampering_transform(tamper: Tamper) -> Transform:
+    """Return the hook of a machine that follows the protocol except for the values that it sends."""
+
+    def transform(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
+        return tampered(tamper, question.query.kind, question.encoding, residues)
+
+    return transform
+
+
+def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper | None) -> ClientHooks:
+    """Return the hooks of a client in session `number`; with a seed, it rounds the same in every session."""
+    hooks = ClientHooks()
+    if seed is not None:
+        hooks = insecure_client_hooks(_of_session(seed, number), member, rounding=seed)
+    return hooks if tamper is None else replace(hooks, transform=tampering_transform(tamper))
+
+
+def server_hooks(*, seed: bytes | None, number: int) -> ServerHooks:
+    """Return the hooks of the server in session `number`."""
+    return ServerHooks() if seed is None else insecure_server_hooks(_of_session(seed, number))
+
+
+def _of_session(seed: bytes, number: int) -> bytes:
+    return seed + number.to_bytes(8, "big")

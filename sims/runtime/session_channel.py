@@ -1,0 +1,359 @@
+"""Runs rounds over sessions: invites clients, opens sessions, and reports outcomes to the clients.
+
+It works with any kind of session: real machines or a plain sum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from numpy.typing import ArrayLike
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.learner import Learner
+from protocols.queries import Query, RoundInfo, UnacknowledgedAnswer, encode_query
+from secagg.client_budget import Spend
+from secagg.client_memory import AnswerEntry
+from secagg.errors import ParameterError, SumFailed, TooFewClients
+from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
+from secagg.local import Stage
+from secagg.sum_spec import Table, Total
+from sims.records.sums import (
+    SET_UP,
+    SessionRecord,
+    StageRecord,
+    SumRecord,
+    SumStats,
+    TrafficMeter,
+)
+from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
+from sims.runtime.cohort_setting import Setting, check_cohort, with_budget
+from sims.runtime.interfaces import SessionFactory, SessionPlan, SumSession
+
+
+class PreparedAnswer(Protocol):
+    """The result of one client's job; `result` raises what the job raised."""
+
+    def result(self) -> Any: ...
+
+
+# Runs the jobs of many clients at once, such as `fl.crowd.Crowd.together`.
+Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, PreparedAnswer]]
+
+
+class SessionChannel:
+    """A channel to simulated clients, one participant for each learner.
+
+    If `learners` has a method `together`, as a crowd has, clients do their work through it.
+
+    The algorithm learns only what `ask` returns. All else, such as `participants`, is for observers.
+    """
+
+    def __init__(
+        self,
+        algorithm: AnyAlgorithm,
+        learners: Mapping[int, Learner],
+        setting: Setting,
+        make_session: SessionFactory,
+    ) -> None:
+        check_cohort(algorithm, learners, setting)
+        self._algorithm = algorithm
+        self._setting = with_budget(setting, algorithm)
+        self._make_session = make_session
+        self._together: Together | None = getattr(learners, "together", None)
+        self._prepared: Mapping[int, PreparedAnswer] = {}
+        self.participants = {
+            member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
+            for member, learner in learners.items()
+        }
+        self._memories = {member: SimulatedMemory() for member in learners}
+        self._session: SumSession | None = None
+        self._sessions = 0
+        self._members: tuple[int, ...] = ()
+        self._sums_left = 0
+        self._round_info = RoundInfo()
+        self._next_sum = 0  # of the round
+        self._kind = ""  # of the current sum
+        self._groups: set[str] = set()  # with a sum in this round
+        self._later = False  # whether the round had an earlier sum of the current group
+        self._left: set[int] = set()  # dropped out by `dropout_law`, until the next round
+        self._stage: Stage | None = None  # last reported to the log
+        self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
+        self._bytes_down: Counter[Stage] = Counter()
+        self.asked: list[SumRecord] = []
+        self._answering: dict[int, int] = {}  # the last sum of this session that each client was asked
+        self._confirmed: set[int] = set()  # clients that know that they are in the current sum
+        self._unacknowledged: list[UnacknowledgedAnswer] = []
+
+    # --- called by a run ---
+
+    def begin(self, round_info: RoundInfo) -> None:
+        """Begin a round, in a new session if needed. Raises `SumFailed` if too few clients come."""
+        again = self._setting.insecure_replay and self._forget(round_info)
+        self._round_info, self._next_sum, self._groups = round_info, 0, set()
+        self._left.clear()
+        members = self._invited(round_info)
+        if self._algorithm.table is None:
+            for member in members:
+                self.participants[member].open(round_info)
+            return
+        again = again or self._setting.each_round or members != self._members
+        if again or self._sums_left < self._algorithm.most_sums:
+            self._open(self._algorithm.table, members)
+
+    def ask(self, query: Query) -> Total:
+        """Return the total of the answers. Raises `SumFailed` if there is none."""
+        if self._session is None:
+            raise TooFewClients("there is no session")
+        payload = encode_query(self._round_info.with_unacknowledged(self._unacknowledged), query)
+        self._confirmed = set()
+        self._sums_left -= 1
+        total = self._sum(self._session, query.kind, payload)
+        missed = sorted(set(self._session.contributors) - self._confirmed)
+        self._unacknowledged += [
+            UnacknowledgedAnswer(member, self._round_info.number, query.kind) for member in missed
+        ]
+        return total
+
+    def _sum(self, session: SumSession, kind: str, payload: bytes) -> Total:
+        """Ask, and log the outcome."""
+        meter, started = TrafficMeter(session), time.perf_counter()
+        self._kind, self._stage, session.stats = kind, None, SumStats()
+        self._note_group(kind)
+        total, failure = None, None
+        try:
+            total = session.ask(kind, payload, round_number=self._round_info.number)
+            return total
+        except SumFailed as error:
+            failure = str(error)
+            raise
+        finally:
+            self._next_sum += 1
+            stats = session.stats
+            record = SumRecord(
+                session=self._sessions - 1,
+                round=self._round_info.number,
+                kind=kind,
+                count=None if total is None else total.count,
+                failure=failure,
+                seconds=time.perf_counter() - started,
+                index=stats.index,
+                invited=stats.invited,
+                masked=stats.masked,
+                revealed=stats.revealed,
+                around=stats.around,
+                refusals=tuple(stats.refusals),
+                **meter.counts(),
+            )
+            if total is not None or failure is not None:
+                self.asked.append(record)
+            self._setting.log.on_sum(record)
+
+    def _note_group(self, kind: str) -> None:
+        assert self._algorithm.table is not None  # there is a session
+        group = self._algorithm.table.group_of(kind)
+        self._later = group in self._groups
+        self._groups.add(group)
+
+    def finish(self, round_info: RoundInfo) -> None:
+        """Report the round to all clients. After a failure or a drop-out, end the session."""
+        self._report(round_info.with_unacknowledged(self._unacknowledged))
+        self._unacknowledged = []
+        if self._left or not round_info.completed(self._round_info.number):
+            self._end_session()
+
+    def _report(self, round_info: RoundInfo) -> None:
+        """Report the outcome of the earlier rounds to all clients."""
+        self._all(
+            {member: partial(each.apply_history, round_info) for member, each in self.participants.items()}
+        )
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        self._end_session()
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.end()
+            self._bytes_up, self._bytes_down = self.bytes_up, self.bytes_down
+            self._session, self._members, self._sums_left = None, (), 0
+
+    @property
+    def bytes_up(self) -> Counter[Stage]:
+        """Bytes that all clients have sent so far, by stage."""
+        return self._bytes_up + (Counter() if self._session is None else self._session.bytes_up)
+
+    @property
+    def bytes_down(self) -> Counter[Stage]:
+        """Bytes that all clients have received so far, by stage."""
+        return self._bytes_down + (Counter() if self._session is None else self._session.bytes_down)
+
+    # --- sessions ---
+
+    def _forget(self, round_info: RoundInfo) -> bool:
+        """Let clients repeat an earlier round. Return False if it is a new one."""
+        for participant in self.participants.values():
+            participant.insecure_rewind(round_info.number)
+        return round_info.number <= self._round_info.number and self._session is not None
+
+    def _invited(self, round_info: RoundInfo) -> tuple[int, ...]:
+        sample = self._setting.sample_cohort
+        members = tuple(self.participants) if sample is None else tuple(map(int, sample(round_info.number)))
+        if unknown := set(members) - set(self.participants):
+            raise ParameterError(f"the draw invites clients that do not exist: {sorted(unknown)}")
+        if len(set(members)) < len(members):
+            raise ParameterError("the draw invites a client twice")
+        if len(members) > self._algorithm.clients:
+            raise ParameterError(
+                f"the draw invites {len(members)} clients, and the algorithm's sums are for at most "
+                f"{self._algorithm.clients}"
+            )
+        return tuple(sorted(members))
+
+    def _open(self, table: Table, members: tuple[int, ...]) -> None:
+        self._end_session()
+        if len(members) < self._setting.corrupt + 2:
+            raise TooFewClients.only(len(members), "are invited", self._setting.corrupt + 2)
+        if self._setting.insecure_replay:
+            self._memories = {member: SimulatedMemory() for member in self._memories}
+        memories = {member: self._memories[member] for member in members}
+        plan = SessionPlan(
+            table,
+            self._setting,
+            members,
+            memories,
+            self._round_info.number if self._setting.each_round else self._sessions,
+            self._answer,
+            self._prepare,
+            self._absent,
+            self._on_event,
+            self._left,
+        )
+        self._session = self._make_session(plan)
+        self._answering = {}
+        self._sessions += 1
+        self._next_sum, self._kind, self._stage = SET_UP, "", None
+        failure = None
+        try:
+            self._session.open()
+        except SumFailed as error:
+            failure = str(error)
+            raise
+        finally:
+            self._next_sum = 0
+            self._log_session(self._session, len(members), failure)
+            if failure is not None:
+                self._end_session()
+        self._members, self._sums_left = members, self._setting.sums
+
+    def _log_session(self, session: SumSession, members: int, failure: str | None) -> None:
+        if session.is_plain:  # there was no set-up
+            return
+        graph = session.graph
+        self._setting.log.on_session(
+            SessionRecord(
+                session=self._sessions - 1,
+                round=self._round_info.number,
+                members=members,
+                id=None if graph is None else graph.id,
+                graph=None if graph is None else graph.kind,
+                neighbours=None if graph is None else graph.neighbours,
+                threshold=None if graph is None else graph.threshold,
+                sums=self._setting.sums,
+                seeds=0 if self._algorithm.table is None else self._algorithm.table.seeds,
+                failure=failure,
+                **TrafficMeter(session, whole=True).counts(),
+            )
+        )
+
+    # --- for observers ---
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions so far."""
+        return self._sessions
+
+    def memories(self) -> dict[int, Any]:
+        """Return the state that completed rounds have left with every client."""
+        return {member: each.memory for member, each in self.participants.items()}
+
+    def spends(self) -> dict[int, Spend]:
+        """Return what every client has recorded as spent."""
+        return {member: each.spend for member, each in self._memories.items()}
+
+    def save(self) -> dict[int, bytes]:
+        """Return the state of every client between two rounds: see `sims.runtime.client_state`."""
+        return save_clients(self.participants, self._memories, self._setting.tamper)
+
+    def take_lost(self, answer: AnswerEntry) -> None:
+        """Charge every client for a sum that it may have answered and has no record of."""
+        for memory in self._memories.values():
+            memory.take_lost(answer)
+
+    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
+        """Continue from what `save` returned, before the first round. Raises `RecordError` if it cannot."""
+        restore_clients(saved, self.participants, self._memories, self._setting.tamper)
+        self._sessions = sessions
+
+    # --- called by a session ---
+
+    def _prepare(self, asked: Mapping[int, Asked]) -> None:
+        """Compute the answers of all clients at once, if the learners support it."""
+        self._prepared = {}
+        if self._together is not None:
+            jobs = {member: partial(self._compute, member, each) for member, each in asked.items()}
+            self._prepared = self._together(jobs)
+
+    def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        self._answering[member] = asked.sum_index
+        if member not in self._prepared:
+            return self._compute(member, asked)
+        values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
+        return values
+
+    def _compute(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        return self.participants[member].answer(
+            asked.kind, asked.payload, round_number=asked.round, invited=asked.invited
+        )
+
+    def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
+        """Run one job for every client."""
+        if self._together is not None:
+            for done in self._together(jobs).values():
+                done.result()
+            return
+        for job in jobs.values():
+            job()
+
+    def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
+        if stage is not self._stage:
+            self._stage = stage
+            self._setting.log.on_stage(
+                StageRecord(self._round_info.number, self._next_sum, self._kind, stage)
+            )
+        if self._leaves(member, stage):
+            self._left.add(member)
+        return self._missing(member, stage)
+
+    def _missing(self, member: int, stage: Stage) -> bool:
+        """Return whether the client is missing from this stage of the current sum."""
+        if member in self._left or self._leaves(member, stage):
+            return True
+        return self._setting.dropouts(member, stage, self._round_info.number, self._next_sum)
+
+    def _leaves(self, member: int, stage: Stage) -> bool:
+        """Return whether the drop-out law removes the client; then it is gone for the rest of the round."""
+        number, index, law = self._round_info.number, self._next_sum, self._setting.dropout_law
+        return law is not None and law.missing(member, stage, number, index, later=self._later)
+
+    def _on_event(self, member: int, event: ClientEvent) -> None:
+        match event:
+            case Confirmed():
+                self._confirmed.add(member)
+                self.participants[member].confirmed()
+            case Abandoned(sum_index) if self._answering.get(member) == sum_index:
+                self.participants[member].abandoned()

@@ -1,0 +1,252 @@
+"""Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others.
+
+In a `ProcessPoolExecutor`, killing one worker fails all tasks
+(test_workers_fail_alike_and_one_that_is_killed_is_replaced), and a running task cannot be ended
+(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` limits numerical libraries to one
+thread, and torch gives other last bits then: a task must give the same numbers here and in the main process.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pipe, get_context, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Final, Self, TypeAlias
+
+from sims.workers import process_lifetime
+
+ReportProgress: TypeAlias = Callable[[Any], bool]  # reports progress; returns whether the task should stop
+Function: TypeAlias = Callable[[Any, ReportProgress], Any]  # importable; argument and result are picklable
+OnProgress: TypeAlias = Callable[[int, Any], None]  # (task, progress)
+
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM)  # sent to all processes; the parent decides
+
+
+class TaskError(Exception):
+    """A failure that is reported by its text. Other failures are reported with a traceback."""
+
+
+class TaskStopped(Exception):
+    """A task was asked to stop and can be resumed later."""
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """The outcome of the task at `index`: a result, a failure, or that it was stopped and can be resumed."""
+
+    index: int
+    result: Any = None
+    failure: str | None = None
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class _Step:
+    steps: Any
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """Sent to a worker: the task should stop as soon as it can be resumed."""
+
+
+class StopRequest:
+    """A request to stop tasks. A signal handler may call `want`, which wakes up `run_tasks`."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._receiver, self._sender = Pipe(duplex=False)
+
+    def want(self) -> None:
+        self.wanted = True
+        self._sender.send_bytes(b"stop")
+
+    @property
+    def connection(self) -> Connection:
+        """Return a connection that is readable once a stop is wanted."""
+        return self._receiver
+
+
+def no_op(_index: int, _steps: int) -> None:
+    pass
+
+
+def run_tasks(
+    function: Function,
+    tasks: Sequence[Any],
+    jobs: int,
+    on_progress: OnProgress = no_op,
+    stopping: StopRequest | None = None,
+) -> Iterator[TaskOutcome]:
+    """Yield the outcome of every task as it arrives. With one job, the tasks run in this process.
+
+    Once `stopping` is wanted, no further task begins, and a running task learns of it when it next reports
+    its progress.
+    """
+    stopping = stopping or StopRequest()
+    if jobs == 1:
+        for index, task in enumerate(tasks):
+            if stopping.wanted:
+                return
+            yield _attempt(function, index, task, partial(_report, on_progress, stopping, index))
+        return
+    with _TaskPool(function, min(jobs, len(tasks)), stopping) as pool:
+        yield from pool.run(tasks, on_progress)
+
+
+def _report(on_progress: OnProgress, stopping: StopRequest, index: int, steps: Any) -> bool:
+    on_progress(index, steps)
+    return stopping.wanted
+
+
+def _attempt(function: Function, index: int, task: Any, report: ReportProgress) -> TaskOutcome:
+    try:
+        return TaskOutcome(index, function(task, report))
+    except TaskStopped:
+        return TaskOutcome(index, stopped=True)
+    except TaskError as error:
+        return TaskOutcome(index, failure=str(error))
+    except Exception:
+        return TaskOutcome(index, failure=traceback.format_exc())
+
+
+class _TaskPool:
+    """Worker processes, each with one task at a time."""
+
+    def __init__(self, function: Function, size: int, stopping: StopRequest) -> None:
+        self._function = function
+        self._stopping = stopping
+        self._idle: list[_TaskWorker] = []
+        self._busy: dict[Connection, _TaskWorker] = {}
+        self._size = size
+        self._stop_sent = False  # whether the workers were asked to stop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._busy.values():
+            worker.kill()
+        for worker in self._idle:
+            worker.end()
+
+    def run(self, tasks: Sequence[Any], on_progress: OnProgress) -> Iterator[TaskOutcome]:
+        waiting = deque(enumerate(tasks))
+        while waiting or self._busy:
+            while waiting and not self._stopping.wanted and len(self._busy) < self._size:
+                worker = self._idle.pop() if self._idle else _TaskWorker(self._function)
+                self._busy[worker.connection] = worker
+                worker.take(*waiting.popleft())
+            if not self._busy:
+                return
+            for connection in wait([*self._busy, *self._stop_connection()]):
+                assert isinstance(connection, Connection)
+                if connection is self._stopping.connection:
+                    self._stop()
+                    continue
+                message = self._receive(self._busy[connection])
+                if isinstance(message, _Step):
+                    on_progress(self._busy[connection].index, message.steps)
+                else:
+                    yield message
+
+    def _stop_connection(self) -> tuple[Connection, ...]:
+        """Return the connection to wait for, until the request has been read."""
+        return () if self._stop_sent else (self._stopping.connection,)
+
+    def _stop(self) -> None:
+        self._stop_sent = True
+        for worker in self._busy.values():
+            worker.stop()
+
+    def _receive(self, worker: _TaskWorker) -> TaskOutcome | _Step:
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            del self._busy[worker.connection]
+            return TaskOutcome(worker.index, failure=f"its process ended with status {worker.kill()}")
+        if isinstance(message, TaskOutcome):
+            self._idle.append(self._busy.pop(worker.connection))
+        assert isinstance(message, TaskOutcome | _Step)
+        return message
+
+
+class _TaskWorker:
+    """A process that runs one task after another."""
+
+    def __init__(self, function: Function) -> None:
+        # A fork would copy the locks of torch's threads, but not the threads.
+        context = get_context("spawn")
+        self.connection, far_end = context.Pipe()
+        self.index = -1
+        self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, function), daemon=True)
+        _start(self._process)
+        far_end.close()
+
+    def take(self, index: int, task: Any) -> None:
+        self.index = index
+        with suppress(OSError):  # A dead worker is noticed when its connection is read.
+            self.connection.send((index, task))
+
+    def stop(self) -> None:
+        """Ask the task to stop when it next reports its progress."""
+        with suppress(OSError):
+            self.connection.send(_Stop())
+
+    def end(self) -> None:
+        """End an idle worker by closing its connection."""
+        self.connection.close()
+        self._process.join()
+
+    def kill(self) -> int | None:
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+        return self._process.exitcode
+
+
+def _start(process: SpawnProcess) -> None:
+    """Start a process with signals blocked until `_serve` ignores them.
+
+    Its imports take seconds, and Ctrl-C is sent to all processes. Signals of this process wait meanwhile.
+    """
+    resource_tracker.ensure_running()  # Otherwise `start` would do it and unblock signals.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, function: Function) -> None:
+    for each in _IGNORED:
+        signal.signal(each, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+    process_lifetime.signal_on_death_of_parent(signal.SIGKILL)
+    with suppress(EOFError, OSError):
+        while True:
+            message = connection.recv()
+            if not isinstance(message, _Stop):  # Otherwise the task was already over.
+                index, task = message
+                connection.send(_attempt(function, index, task, _ProgressReporter(connection).report))
+
+
+class _ProgressReporter:
+    """Sends the progress of a task to the parent process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stop = False
+
+    def report(self, steps: Any) -> bool:
+        self._connection.send(_Step(steps))
+        if not self._stop and self._connection.poll():
+            self._stop = isinstance(self._connection.recv(), _Stop)
+        return self._stop
