@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Final
 
 from secagg.local import Stage
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.trust_levels import Trust
-from sims.audit.run_files import Row
+from sims.audit.run_files import Row, promise_of
 from sims.records.sums import SessionRecord, SumRecord
 
 STAGES: Final = tuple(stage.value for stage in Stage)
@@ -221,16 +219,6 @@ def _width(part: Mapping[str, Any]) -> int:
     size: int = part["size"]
     rotated = part["noise"] is not None and part["bound"]["type"] == "L2"
     return 1 << (size - 1).bit_length() if rotated else size
-
-
-def promise_of(described: Mapping[str, Any] | None) -> NoiseAssumptions | None:
-    """The promise of a sum's noise, from its description in a ledger."""
-    return None if described is None else NoiseAssumptions(**described)
-
-
-def variance_of(part: Mapping[str, Any]) -> Fraction | None:
-    """Of the noise of a part as a ledger describes it, in grid points squared."""
-    return None if part["noise"] is None else Fraction(part["noise"]["variance"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,8 @@ from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.sum_spec import L2, Bound, Count, LInf, Residue, SumSpec
 from secagg.sum_spec import Part as SpecPart
 from sims.audit.audit_result import Release, RoundRange, SumKind, SumPart
-from sims.audit.expected_bytes import promise_of, variance_of
 from sims.audit.ledger_reconciliation import MatchedSum, Records
-from sims.audit.run_files import Row
+from sims.audit.run_files import Row, promise_of, variance_of
 
 _BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
 

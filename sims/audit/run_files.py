@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+from secagg.noise_assumptions import NoiseAssumptions
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.run_paths import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
@@ -84,3 +86,16 @@ def _optional(directory: RunDirectory, name: str) -> Row | None:
 def _check(where: str, row: Row, names: tuple[str, ...]) -> None:
     if lacking := [name for name in names if name not in row]:
         raise ConfigError(f"{where} is damaged: it does not say {', '.join(lacking)}")
+
+
+# --- the noise of a sum, from its description in a ledger or in `run.json` ---
+
+
+def promise_of(described: Row | None) -> NoiseAssumptions | None:
+    """Parse the assumptions that a sum's noise is planned for; return None for a sum without noise."""
+    return None if described is None else NoiseAssumptions(**described)
+
+
+def variance_of(part: Row) -> Fraction | None:
+    """Return the variance of a part's noise in grid points squared, or None for a part without noise."""
+    return None if part["noise"] is None else Fraction(part["noise"]["variance"])
