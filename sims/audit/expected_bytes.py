@@ -88,7 +88,7 @@ class ExpectedSum:
         return {
             "mask": _settled(
                 measured.get("mask", 0),
-                fixed=masked * sizes.masked(index, packed(self.asked["parts"])),
+                fixed=masked * sizes.masked(index, packed_bytes(self.asked["parts"])),
                 frames=frames.get("mask", 0) - masked,
                 usual=sizes.short(index),
                 other=sizes.leave,
@@ -192,24 +192,24 @@ _TAG: Final = 16
 _HIDDEN_COUNT: Final = 8
 
 
-def blob(length: int) -> int:
-    """A byte string with its header."""
+def blob_bytes(length: int) -> int:
+    """Return the bytes that a byte string of `length` bytes takes in a message, with its header."""
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 
-def number(value: int) -> int:
-    """An unsigned integer."""
+def number_bytes(value: int) -> int:
+    """Return the bytes that the unsigned integer `value` takes in a message."""
     for most, length in ((7, 1), (8, 2), (16, 3), (32, 5)):
         if value < 1 << most:
             return length
     return 9
 
 
-def bitmap(members: int) -> int:
+def bitmap_bytes(members: int) -> int:
     return (members + 7) // 8
 
 
-def packed(parts: Iterable[Mapping[str, Any]]) -> int:
+def packed_bytes(parts: Iterable[Mapping[str, Any]]) -> int:
     """The vector of a masked input, from the parts as a ledger describes them."""
     return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
 
@@ -259,55 +259,56 @@ class Sizes:
 
     @property
     def invitation(self) -> int:
-        return 5 + 1 + len(self.trust) + number(self.sums) + 34 + blob(32 if self.signed else 0) + 34
+        registry_digest = blob_bytes(32 if self.signed else 0)
+        return 5 + 1 + len(self.trust) + number_bytes(self.sums) + 34 + registry_digest + 34
 
     @property
     def advertisement(self) -> int:
-        return _HEADER + blob(self._advert)
+        return _HEADER + blob_bytes(self._advert)
 
     @property
     def keys(self) -> int:
         """`KeyList`, or `Neighbours` on a ring."""
         if not self.is_ring:
-            return _HEADER + number(self.threshold) + blob(self.members * self._advert)
+            return _HEADER + number_bytes(self.threshold) + blob_bytes(self.members * self._advert)
         records = (self.neighbours + 1) * (self._advert + _POSITION)
-        return _HEADER + number(self.members) + number(self.threshold) + 34 + blob(records)
+        return _HEADER + number_bytes(self.members) + number_bytes(self.threshold) + 34 + blob_bytes(records)
 
     @property
     def shares(self) -> int:
-        return _HEADER + blob(self.neighbours * self._envelope) + blob(self._sig)
+        return _HEADER + blob_bytes(self.neighbours * self._envelope) + blob_bytes(self._sig)
 
     def delivery(self, dealt: int) -> int:
         """With the envelopes of `dealt` neighbours."""
-        return _HEADER + blob(dealt * self._parcel)
+        return _HEADER + blob_bytes(dealt * self._parcel)
 
     # --- a sum ---
 
     def query(self, index: int, round_number: int, kind: str, payload: int) -> int:
         name = len(kind) + (1 if len(kind) < 32 else 2)
-        fixed = _HEADER + number(index) + number(round_number) + name
-        return fixed + blob(bitmap(self.members)) + blob(payload)
+        fixed = _HEADER + number_bytes(index) + number_bytes(round_number) + name
+        return fixed + blob_bytes(bitmap_bytes(self.members)) + blob_bytes(payload)
 
     def masked(self, index: int, vector: int) -> int:
-        return _HEADER + number(index) + blob(vector)
+        return _HEADER + number_bytes(index) + blob_bytes(vector)
 
     def survivors(self, index: int) -> int:
-        return _HEADER + number(index) + blob(bitmap(self.members))
+        return _HEADER + number_bytes(index) + blob_bytes(bitmap_bytes(self.members))
 
     def confirmation(self, index: int) -> int:
-        return _HEADER + number(index) + blob(_SIGNATURE)
+        return _HEADER + number_bytes(index) + blob_bytes(_SIGNATURE)
 
     def confirmations(self, index: int, signers: int) -> int:
-        return _HEADER + number(index) + blob((_ID + _SIGNATURE) * signers)
+        return _HEADER + number_bytes(index) + blob_bytes((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
         """With shares for `roster` asked neighbours, and `surplus` seeds of each of `survivors`."""
-        dealers = blob(bitmap(self.neighbours + 1))
-        return _HEADER + number(index) + dealers + blob(_SHARE * (roster + surplus * survivors))
+        dealers = blob_bytes(bitmap_bytes(self.neighbours + 1))
+        return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
 
     def short(self, index: int) -> int:
         """`Decline` and `GroupClosed`."""
-        return _HEADER + number(index)
+        return _HEADER + number_bytes(index)
 
     @property
     def leave(self) -> int:

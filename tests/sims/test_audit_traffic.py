@@ -17,7 +17,7 @@ from secagg.local import Stage
 from secagg.trust_levels import Trust
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import audit_run
-from sims.audit.expected_bytes import Sizes, blob, number, set_up, sizes_of
+from sims.audit.expected_bytes import Sizes, blob_bytes, number_bytes, set_up, sizes_of
 from sims.audit.measured_bytes import Load, growth
 from sims.records.sums import SessionRecord
 from sims.runtime import DropoutSchedule, Setting
@@ -212,12 +212,12 @@ def test_the_worked_example_of_the_documentation() -> None:
     ("value", "length"), [(0, 1), (127, 1), (128, 2), (256, 3), (1 << 16, 5), (1 << 32, 9)]
 )
 def test_whole_numbers(value: int, length: int) -> None:
-    assert number(value) == length
+    assert number_bytes(value) == length
 
 
 @pytest.mark.parametrize(("content", "length"), [(0, 2), (255, 257), (256, 259), (1 << 16, (1 << 16) + 5)])
 def test_byte_strings(content: int, length: int) -> None:
-    assert blob(content) == length
+    assert blob_bytes(content) == length
 
 
 # --- growth -----------------------------------------------------------------------------------------
