@@ -1,4 +1,4 @@
-"""The terminal output of commands: the console, and a progress bar."""
+"""The terminal output of commands: the console, and progress as a bar or as lines."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Console(rich.console.Console):
 OnProgress: TypeAlias = Callable[[str, int, int], None]  # (what is being done, so far, in all)
 
 _INTERVAL: Final = 0.2  # seconds between two drawings
+_LINE_INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 
 def quiet(_text: str, _done: int, _of: int) -> None:
@@ -61,3 +62,31 @@ def _drawn(shown: rich.progress.Progress) -> OnProgress:
             shown.update(task, description=text, completed=done, total=of, refresh=True)
 
     return progress
+
+
+@contextmanager
+def shown_progress(
+    say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> Iterator[OnProgress]:
+    """Show rounds as a bar if standard error is a terminal; otherwise pass a line to `say` now and then."""
+    if sys.stderr.isatty():
+        with bar() as progress:
+            yield progress
+        return
+    yield ProgressLines(say, clock)
+
+
+class ProgressLines:
+    """Passes a line to `say` if more rounds are finished, at most every `_LINE_INTERVAL` seconds."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._say = say
+        self._clock = clock
+        self._last = clock()
+        self._done = 0
+
+    def __call__(self, text: str, done: int, of: int) -> None:
+        now = self._clock()
+        if done > self._done and now - self._last >= _LINE_INTERVAL:
+            self._last, self._done = now, done
+            self._say(f"{done} of {of} rounds; {text}")

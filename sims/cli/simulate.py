@@ -155,10 +155,11 @@ def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results")
 def _swept(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", tasks: "Mapping[str, CellTask]"
 ) -> "SweepSummary":
+    from sims.console import shown_progress
     from sims.sweep import run_sweep
     from sims.sweep.cell_runs import run_task
     from sims.sweep.parallel_tasks import StopRequest
-    from sims.sweep.run import shown_progress, stopped_by_signals
+    from sims.sweep.run import stopped_by_signals
     from sims.text_format import counted
 
     own, stopping = scenario.variants, StopRequest()

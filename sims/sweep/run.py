@@ -1,25 +1,21 @@
-"""Run the cells of a sweep that have no result yet: with progress on standard error, stopped by signals."""
+"""Runs the cells of a sweep that have no result yet. Signals can stop it."""
 
 from __future__ import annotations
 
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
-from sims.console import OnProgress, bar, quiet
+from sims.console import OnProgress, quiet
 from sims.scenario.scenario import Variant
 from sims.sweep.parallel_tasks import Function, StopRequest, run_tasks
 from sims.sweep.results import Record, Results
 from sims.text_format import counted
 
 OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, and why)
-
-_INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -108,37 +104,6 @@ class _RoundCounter:
     def finished(self, index: int) -> None:
         self._left -= 1
         self.watch(index, self._of[index])
-
-
-# --- progress ---
-
-
-@contextmanager
-def shown_progress(
-    say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
-) -> Iterator[OnProgress]:
-    """Show a bar on a terminal, and otherwise a line from time to time, written by `say`."""
-    if sys.stderr.isatty():
-        with bar() as progress:
-            yield progress
-        return
-    yield ProgressLines(say, clock)
-
-
-class ProgressLines:
-    """Writes one line per change, at most one per round and per `_INTERVAL` seconds."""
-
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._say = say
-        self._clock = clock
-        self._last = clock()
-        self._done = 0
-
-    def __call__(self, text: str, done: int, of: int) -> None:
-        now = self._clock()
-        if done > self._done and now - self._last >= _INTERVAL:
-            self._last, self._done = now, done
-            self._say(f"{done} of {of} rounds; {text}")
 
 
 # --- Ctrl-C and SIGTERM ---

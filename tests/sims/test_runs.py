@@ -17,6 +17,7 @@ import pytest
 from secagg.ledger import read_ledger
 from secagg.noise.conversion import epsilon
 from sims.cli import main
+from sims.console import ProgressLines
 from sims.records import RunDirectory, find_runs
 from sims.records.ledger_signature import verify
 from sims.records.run_paths import RUN_FILES
@@ -25,7 +26,7 @@ from sims.simulation.progress import Progress
 from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationStopped
 from sims.sweep.parallel_tasks import StopRequest
-from sims.sweep.run import ProgressLines, stopped_by_signals
+from sims.sweep.run import stopped_by_signals
 from tests.sims.small_runs import DOCUMENT, PRIVATE, SECURE, model, settings
 
 
