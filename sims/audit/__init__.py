@@ -1,1 +1,1 @@
-"""Audits whether a run was as private as it claims."""
+"""Audits the directory of a run: whether its records are unaltered, and how private the run was."""

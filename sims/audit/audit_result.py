@@ -1,6 +1,7 @@
 """The result of an audit, as dataclasses that the command line, `--json` and the report read.
 
-All of it comes from a run directory alone. `sims.audit.audit_run` builds it.
+`sims.audit.audit_run` builds the result from the files of a run directory alone. Rounds are counted from 1.
+Every epsilon is computed from a cost rho of zero-concentrated differential privacy (zCDP), at a delta.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What was run. `attackers` is the number of clients that attack. `graph`, `neighbours` and `threshold`
-    are those of its last session, if any.
+    """The settings and the status of the audited run. `attackers` is the number of clients that attack.
+
+    `graph`, `neighbours` and `threshold` are those of the last session that was set up. `seconds` is the time
+    that the run took. `why` says why the run failed or was stopped.
     """
 
     path: str
@@ -40,16 +43,16 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Integrity:
-    """Whether the records are unaltered."""
+    """The result of checking whether the records of the run are unaltered."""
 
-    rows: int | None  # of the ledger's chain, as `head`; None where there is no ledger
-    head: str | None
-    key: str | None  # that signed the head
-    fingerprint: str | None  # the short form of the key, which people compare
-    expected: bool | None  # whether it is the key that the auditor expects; None if none was given
-    problems: tuple[str, ...]  # what is wrong, one sentence each; empty if everything fits together
-    remarks: tuple[str, ...]  # what cannot be checked, and why
-    lost: int = 0  # sums that the ledger alone knows, of rounds that were cut off
+    rows: int | None  # the number of rows of the ledger; None if no ledger could be read
+    head: str | None  # the hash of the ledger's last row, in hex; None if no ledger could be read
+    key: str | None  # the public key that signed the head, in hex; None if no signature is valid
+    fingerprint: str | None  # the short form of `key`, for people to compare
+    expected: bool | None  # whether `key` is the key that the auditor gave; None if the auditor gave none
+    problems: tuple[str, ...]  # contradictions between the records, one sentence each; empty if there is none
+    remarks: tuple[str, ...]  # what cannot be checked, and why, one sentence each
+    lost: int = 0  # number of sums that are in the ledger, but not in the log `sums.jsonl`
 
     @property
     def intact(self) -> bool:
@@ -58,38 +61,39 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True)
 class SumPart:
-    """A vector of a sum. `bound` states what one client can add."""
+    """One of the vectors that a sum adds up: `size` numbers of `bits` bits each."""
 
     name: str
     size: int
     bits: int
-    bound: str
-    noisy: bool
+    bound: str  # the limit of what one honest client can add, in words
+    noisy: bool  # whether clients add noise to it
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumKind:
-    """One kind of sum: what it reveals, in words, and with which noise."""
+    """One kind of sum, such as the sum of all updates, and what the server learns from its total."""
 
     kind: str
-    group: str  # the kinds with the same one are sums of the same private vectors
-    times: int | None
+    group: str  # kinds of the same group are sums of the same private vectors
+    times: int | None  # most sums of this kind in one round; None if that is not known
     parts: tuple[SumPart, ...]
-    reveals: str
-    private: bool
-    extra: bool = False  # whether it is no part of the algorithm, such as the histogram of [tail]
+    reveals: str  # what the server learns, in words
+    private: bool  # whether all parts have noise
+    extra: bool = False  # whether the training algorithm does not need it, as the error histogram of [tail]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One sum that was released. Rounds are counted from 1.
+    """One sum whose total was released to the server.
 
-    `sigmas`   standard deviation of the noise on each number of the total, for every part in its own unit;
-               None without noise.
-    `rho`      what it cost a client that is in it, `epsilon` the same at the audit's delta; None if some
-               part has no noise.
-    `rho_so_far`, `epsilon_so_far`  of all noisy sums of the same budget up to this one together: of those of
-               the algorithm, or of those that are asked beside it, at the delta of either.
+    `number`   counts all releases of the run, from 1. `sum` is the index of the sum within its `session`.
+    `sigmas`   one standard deviation for each part: that of the noise on each number of the total, in the
+               unit of the part. None for a part without noise.
+    `rho`      the privacy cost for a client that contributed; `epsilon` is the same cost at the delta of the
+               budget. Both are None if some part has no noise.
+    `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same budget up to this one. The sums of
+               the algorithm have one budget, and the extra sums (see `SumKind.extra`) have another.
     """
 
     number: int
@@ -112,68 +116,73 @@ class RoundRange:
 
     first: int
     last: int
-    sums: Mapping[str, int]
+    sums: Mapping[str, int]  # the number of released sums of each kind, in every one of these rounds
     least_contributors: int
     most_contributors: int
-    rho_so_far: float
+    rho_so_far: float  # the privacy cost at the end of round `last`, as in `Release`
     epsilon_so_far: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """The privacy cost by one party's ledger; `epsilon` is at `delta`."""
+    """A privacy cost: `rho` of all sums with noise, and `epsilon`, the same cost at `delta`."""
 
     rho: float
-    epsilon: float | None
-    unnoised: int
+    epsilon: float | None  # None if no sum has noise
+    unnoised: int  # number of sums that have a part without noise, which the cost does not include
     delta: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """The privacy cost of the algorithm's sums, by whose ledger counts it. Epsilons are at `delta`."""
+    """The privacy cost of the algorithm's sums, as the server counts it and as the clients count it.
 
-    adjacency: str
+    `of_budgets` has the server's count for "algorithm". If extra sums were released, it also has "tail", the
+    cost of these sums at their own delta, and "together", the cost of all sums at `delta`.
+    """
+
+    adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
-    server: Spent  # of a client that was in every released sum
-    most: Spent | None  # of the clients' own ledgers, as `least`; None where there is no record of them
-    least: Spent | None
-    larger: str  # "server", "clients" or "equal", and `why` in a sentence
-    why: str
-    max_rho: float | None
-    of_budgets: Mapping[str, Spent]  # "algorithm"; if there is a "tail", it at its own delta, and "together"
-    most_of_tail: Spent | None = None  # as `most`, of extra sums
+    server: Spent  # by the server's ledger, for a client that contributed to every released sum
+    most: Spent | None  # by the client that spent most; None if the run has no record of it
+    least: Spent | None  # by the client that spent least; None if the run has no record of it
+    larger: str  # whose count is larger: "server", "clients" or "equal"
+    why: str  # the reason for `larger`, in a sentence
+    max_rho: float | None  # clients refuse to spend more than this; None if there is no limit
+    of_budgets: Mapping[str, Spent]
+    most_of_tail: Spent | None = None  # like `most`, for the extra sums
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """Something that is not private. `kind` is the kind of sum concerned, if any."""
+    """Information that is not private."""
 
     what: str
-    why: str
-    kind: str | None = None
+    why: str  # the reason, in a sentence
+    kind: str | None = None  # the kind of sum that reveals it; None if that is not a single kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutShort:
-    """A round in which a group ended early. Rounds are counted from 1."""
+    """A round in which a failed sum ended a group of sums early."""
 
     round: int
-    steps: int
+    steps: int  # number of sums of the group that were released in the round
     why: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSteps:
-    """Sums of one group per round: `rounds` maps a number of sums to the number of rounds with it."""
+    """How many sums of one group were released per round. Kinds of one group sum the same private vectors."""
 
     group: str
-    planned: int
-    rounds: Mapping[int, int]
+    planned: int  # most sums of the group in one round
+    rounds: Mapping[int, int]  # a number of released sums -> in how many rounds there were that many
     cut_short: tuple[CutShort, ...]
 
     @property
     def mean(self) -> float:
+        """The mean number of released sums per round."""
         count = sum(self.rounds.values())
         return sum(steps * often for steps, often in self.rounds.items()) / count if count else 0.0
 
@@ -190,18 +199,18 @@ class ClientDropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRefusal:
-    """A client that refused, with its error."""
+    """A client that left a sum because of a message of the server."""
 
     round: int
     kind: str
-    member: int
-    error: str
-    sentence: str
+    member: int  # the client's id
+    error: str  # the name of the error's class
+    sentence: str  # the text of the error
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedSum:
-    """A sum, or a session (`kind` is then empty), that released nothing."""
+    """A sum that released no total, or a session that could not be set up (`kind` is then empty)."""
 
     round: int
     kind: str
@@ -210,6 +219,8 @@ class FailedSum:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientLosses:
+    """Clients that dropped out, clients that refused, and sums that failed."""
+
     missed: tuple[ClientDropouts, ...]
     refused: tuple[ClientRefusal, ...]
     failed: tuple[FailedSum, ...]
@@ -217,11 +228,11 @@ class ClientLosses:
 
 @dataclass(frozen=True, kw_only=True)
 class StageBytes:
-    """Bytes of all clients together in one stage; `expected` ones follow from the protocol's sizes."""
+    """The bytes and frames that all clients sent (up) and received (down) in one stage of the protocol."""
 
     stage: str
     up: int
-    expected_up: int | None
+    expected_up: int | None  # predicted by the protocol's message lengths; None if that is not possible
     down: int
     expected_down: int | None
     frames_up: int
@@ -230,61 +241,68 @@ class StageBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteGrowth:
-    """Bytes of a whole round over cohort sizes m, as `a m log2 m + b m d` by least squares."""
+    """A fit of the bytes of one round: `a m log2 m + b m d` for m clients and d model parameters."""
 
-    sizes: tuple[int, ...]
-    dims: tuple[int, ...]
+    sizes: tuple[int, ...]  # the values of m that were measured
+    dims: tuple[int, ...]  # the value of d for each of them
     log_coefficient: float  # a
     size_coefficient: float  # b
-    worst: float  # relative error where it is largest
+    worst: float  # the largest relative error of the fit
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByteTraffic:
-    """Measured bytes, beside what the protocol predicts."""
+    """The bytes that clients sent (up) and received (down) in the whole run, measured and predicted."""
 
     stages: tuple[StageBytes, ...]
-    sums: int  # sums and sessions that were compared; `exact` of them agree to the byte
-    exact: int
-    differences: tuple[str, ...]  # the others, one sentence each
-    up: int
+    sums: int  # number of sums and set-ups that were compared with the prediction
+    exact: int  # number of these that agree to the byte
+    differences: tuple[str, ...]  # the first differences, one sentence each
+    up: int  # by all clients together
     down: int
-    up_per_client: float  # of a whole run, as `down_per_client`: all bytes over the clients of a round
+    up_per_client: float  # `up` divided by the number of clients in a round
     down_per_client: float
-    fedavg_up: float  # the same of plain federated averaging, as `fedavg_down`: 4 bytes for each parameter
+    fedavg_up: float  # what a client in every round sends in plain federated averaging: 4 bytes per parameter
     fedavg_down: float
-    growth: ByteGrowth | None  # with the cohort, where the run has cohorts of several sizes
-    wrong: int = 0  # differences that contradict the protocol; the rest cannot be predicted
+    growth: ByteGrowth | None  # None if all cohorts of the run have the same size
+    wrong: int = 0  # number of differences that contradict the protocol; the others could not be predicted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """An empirical lower bound on the epsilon of one sum of a kind, beside what is claimed for it."""
+    """An empirical lower bound on the epsilon of one sum of a kind, and the epsilon that is claimed for it.
+
+    The bound is measured by sums with and without a canary, one client's vector of the largest allowed norm.
+    """
 
     kind: str
-    runs: int
-    bound: float  # if the noise is Gaussian, which makes it tight; `bound_of_any_noise` without that
+    runs: int  # number of sums that were measured
+    bound: float  # a lower bound that assumes Gaussian noise
     claimed: float | None
     delta: float
-    confidence: float | None
-    holds: bool  # whether the noise is what was promised, and the bound no more than what is claimed
-    bound_of_any_noise: float | None = None
+    confidence: float | None  # the probability with which the bounds are correct
+    holds: bool  # whether the noise has the promised distribution, and no bound exceeds `claimed`
+    bound_of_any_noise: float | None = None  # a lower bound that assumes nothing about the noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Achieved:
-    """Results of the run, for a comparison; None where nothing was measured."""
+    """The results of the run at its last measurement; None if they were not measured."""
 
-    accuracy: float | None
-    error_90: float | None
-    worst_tenth: float | None
-    completed: int
+    accuracy: float | None  # the mean over clients
+    error_90: float | None  # the 90th percentile of the clients' error rates
+    worst_tenth: float | None  # the mean accuracy of the tenth of clients with the lowest accuracy
+    completed: int  # number of rounds that were completed
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The whole audit. `remarks` name files that were missing or incomplete."""
+    """The whole audit.
+
+    `remarks` name missing files and assumptions. `tail` is the last private histogram of errors, as in
+    `metrics.jsonl`; it is empty if there is none.
+    """
 
     subject: RunSummary
     integrity: Integrity
@@ -303,7 +321,7 @@ class Audit:
 
     @property
     def intact(self) -> bool:
-        """Whether the records agree. Otherwise the audit proves nothing."""
+        """Whether the records of the run agree with each other. If not, the audit proves nothing."""
         return self.integrity.intact
 
     @property

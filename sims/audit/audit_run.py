@@ -1,4 +1,4 @@
-"""Audits a run directory, and converts the audit to JSON."""
+"""Builds the audit of a run directory, and converts the audit to JSON."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from sims.records.run_paths import SCENARIO
 def audit_run(
     run: RunDirectory | Path, *, server_key: bytes | None = None, delta: float | None = None
 ) -> Audit:
-    """Audit a run directory.
+    """Return the audit of a run directory.
 
-    `server_key`  the public key that the ledger's head must be signed with.
-    `delta`       at which epsilons are computed; by default, that of the scenario.
+    `server_key`  the public key with which the server must have signed the ledger; None accepts any key.
+    `delta`       the delta at which every epsilon is computed; by default, that of the scenario.
 
-    Raises `ConfigError` if it is not a run directory, or if a file of it cannot be parsed. An altered ledger
-    is not an error: `Audit.integrity` reports it.
+    Raises `ConfigError` if `run` is not a run directory, or if one of its files cannot be parsed. If the
+    ledger was altered, no error is raised: `Audit.integrity` reports it.
     """
     path = run.path if isinstance(run, RunDirectory) else run
     try:
@@ -129,7 +129,7 @@ def _subject(evidence: Evidence) -> RunSummary:
 
 
 def as_json(audit: Audit) -> dict[str, Any]:
-    """Return the audit as JSON. Keys are the names of the fields, except `corrupt` for `attackers`."""
+    """Return the audit as a dictionary for JSON. Keys are field names, but `attackers` becomes `corrupt`."""
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
     found["subject"]["corrupt"] = found["subject"].pop("attackers")

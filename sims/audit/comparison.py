@@ -1,4 +1,4 @@
-"""A comparison of several runs: one row for each measure, one column for each run."""
+"""Compares the audits of several runs: one row for each measure, one column for each run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sims.audit.privacy_cost import TAIL
 
 @dataclass(frozen=True)
 class RunComparison:
-    """A comparison. Each row has a name and a value for each run, or None."""
+    """A table that compares runs, and how bytes grow with the number of clients over these runs."""
 
-    names: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]
-    growth: ByteGrowth | None
+    names: tuple[str, ...]  # one for each run
+    rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]  # (measure, its value in each run or None)
+    growth: ByteGrowth | None  # None if there are fewer than two sizes of cohorts
 
 
 def compared(audits: Sequence[Audit]) -> RunComparison:
-    """Compare runs by accuracy, privacy cost, bytes and time."""
+    """Return a table of the accuracy, privacy cost, bytes and time of the audited runs."""
     names = tuple(_names(audits))
     found = [dict(_measures(audit)) for audit in audits]
     rows = tuple((name, tuple(each[name] for each in found)) for name in found[0])
@@ -68,7 +68,7 @@ def _load(audit: Audit) -> Load:
 
 
 def as_json(found: RunComparison) -> dict[str, Any]:
-    """Return the comparison as JSON, every run by its name."""
+    """Return the comparison as a dictionary for JSON. `runs` maps each run's name to its measures."""
     runs = {
         name: {measure: values[index] for measure, values in found.rows}
         for index, name in enumerate(found.names)

@@ -1,10 +1,11 @@
-"""The bytes that one set-up, or one sum, takes by the protocol: a closed form, from counts alone.
+"""Predicts the bytes of one set-up or one sum from the lengths of the protocol's messages.
 
-`Sizes` is section 15 of docs/protocol.md as arithmetic: the length of every message. No message is encoded
-here, so a comparison with counted bytes tests both the documentation and the program. The other inputs are
-counts of what happened: frames per stage, survivors, clients that revealed. In most stages all frames have
-one kind. Where two kinds are possible (clients that decline, clients that leave), some number of each must
-explain the bytes.
+`Sizes` computes the length of every message by the formulas of docs/protocol.md, section 15. No message is
+encoded here, so a comparison with measured bytes tests both the documentation and the program. The other
+inputs are counts from the log: frames per stage, survivors, clients that revealed shares. In most stages, all
+frames are messages of one type. Some stages can have messages of two types, for example if clients decline or
+leave. The log does not count the two separately, so the prediction is the measured number of bytes if some
+number of either type explains it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from sims.records.sums import SessionRecord, SumRecord
 
 STAGES: Final = tuple(stage.value for stage in Stage)
 SET_UP: Final = STAGES[:2]
-Expected = Mapping[str, int | None]  # bytes by stage; None where the facts do not suffice
+Expected = Mapping[str, int | None]  # bytes by stage; None if the records do not suffice for a prediction
 
 
 def sizes_of(session: SessionRecord, trust: str) -> Sizes:
-    """Return the frame lengths of a session."""
+    """Return the message lengths of a session, which depend on its members, graph and trust."""
     members = session.frames_up.get("advertise", 0)
     return Sizes(
         trust=trust,
@@ -38,7 +39,7 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
-    """Bytes up and down of a session's set-up. Unknown (None) if the set-up failed."""
+    """Return the predicted bytes of a session's set-up, sent and received by clients; None if it failed."""
     if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
     dealt = session.frames_up.get("share", 0)
@@ -51,9 +52,10 @@ def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
 
 
 def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
-    """Bytes of key lists and deliveries. A client that was sent the keys may die before its delivery.
+    """Return the predicted bytes of key lists and deliveries, which `dealt` clients received.
 
-    None on a ring if a client has not dealt shares: then it matters which neighbours it had.
+    A client may drop out after it received the key list and before its delivery. On a ring, None is returned
+    if a client has dealt no shares: the bytes then depend on its neighbours, which the log does not have.
     """
     frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
     if sizes.is_ring and not all_dealt:
@@ -67,11 +69,11 @@ def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int 
 
 @dataclass(frozen=True)
 class ExpectedSum:
-    """A sum that was asked, as the ledger and the log record it, with the bytes it should take."""
+    """Predicts the bytes of one sum."""
 
-    asked: Row
-    logged: SumRecord
-    sizes: Sizes
+    asked: Row  # the ledger's row about the query
+    logged: SumRecord  # the log's record of the sum
+    sizes: Sizes  # the message lengths of the sum's session
 
     @property
     def index(self) -> int:
@@ -81,6 +83,7 @@ class ExpectedSum:
     # --- up ---
 
     def up(self) -> Expected:
+        """Return the predicted bytes that all clients send, by stage."""
         sizes, index = self.sizes, self.index
         refusals, masked = len(self.logged.refusals), self.logged.masked
         frames, measured = self.logged.frames_up, self.logged.bytes_up
@@ -107,7 +110,7 @@ class ExpectedSum:
         }
 
     def _reveals(self) -> int | None:
-        """None on a ring if the log has no counts of neighbours."""
+        """Return the bytes of all `Reveal` messages; None on a ring if the log lacks counts of neighbours."""
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
@@ -118,20 +121,25 @@ class ExpectedSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """(asked, survived, clients with that many) around each client. On a ring, the server counts them."""
+        """Return rows (asked, survived, clients), which on a ring come from the log.
+
+        So many clients revealed shares and had so many neighbours, themselves included, that were asked and
+        that survived.
+        """
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
 
     @property
     def _surplus(self) -> int:
-        """Components of every survivor's noise that are removed."""
+        """The number of surplus noise components that are removed from every survivor's input."""
         promise = promise_of(self.asked["promise"])
         return 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
 
     # --- down ---
 
     def down(self) -> Expected:
+        """Return the predicted bytes that all clients receive, by stage."""
         sizes, index = self.sizes, self.index
         lengths = {"mask": self._query}
         if sizes.signed:
@@ -146,18 +154,18 @@ class ExpectedSum:
 
     @property
     def _query(self) -> int:
-        """Its payload is the algorithm's, and as long as the ledger says."""
+        """The length of the `Query` message, whose payload is as long as the ledger says."""
         asked, sizes = self.asked, self.sizes
         fixed = (asked["sum index"], asked["round"], asked["kind"])
         payload = max(asked["broadcast bytes"] - sizes.query(*fixed, 0), 0)
-        # The length of the payload's own length is in between: up to three bytes more than that of nothing.
+        # The header of the payload takes up to three bytes more than the header of an empty payload.
         return max(
             (sizes.query(*fixed, payload - more) for more in range(min(payload, 3) + 1)),
             key=lambda length: (length == asked["broadcast bytes"], length),
         )
 
     def _down(self, stage: str, length: int) -> int:
-        """Bytes of one stage. A failed sum is closed by another frame, in the stage in which it failed."""
+        """Return the bytes of a stage with messages of `length` bytes, or `GroupClosed` if the sum failed."""
         frames = self.logged.frames_down
         failed = self.logged.failure is not None and stage == self._last
         return _settled(
@@ -170,13 +178,16 @@ class ExpectedSum:
 
     @property
     def _last(self) -> str:
-        """The last stage that the sum reached."""
+        """The last stage in which the server sent a message, or an empty text."""
         frames = self.logged.frames_down
         return max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:
-    """Bytes of `frames` of the usual length, but for up to `most` of another, beside what is fixed."""
+    """Return `measured` if it is `fixed` plus the length of `frames` frames, else what would be usual.
+
+    Of the frames, at most `most` have the length `other`, and the rest the length `usual`.
+    """
     possible = [fixed + (frames - k) * usual + k * other for k in range(min(frames, most) + 1)]
     if measured in possible:
         return measured
@@ -206,16 +217,17 @@ def number_bytes(value: int) -> int:
 
 
 def bitmap_bytes(members: int) -> int:
+    """Return the bytes of a bitmap with one bit per member."""
     return (members + 7) // 8
 
 
 def packed_bytes(parts: Iterable[Mapping[str, Any]]) -> int:
-    """The vector of a masked input, from the parts as a ledger describes them."""
+    """Return the bytes of the vector in a masked input, whose parts are described as in a ledger."""
     return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
 
 
 def _width(part: Mapping[str, Any]) -> int:
-    """Noisy vectors of a bounded norm are rotated, for which they are padded to a power of two."""
+    """Return how many elements a part has when it is sent: if it is rotated, a power of two."""
     size: int = part["size"]
     rotated = part["noise"] is not None and part["bound"]["type"] == "L2"
     return 1 << (size - 1).bit_length() if rotated else size
@@ -223,15 +235,18 @@ def _width(part: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Lengths of the frames of one session."""
+    """The lengths in bytes of the messages of one session. Letters are the symbols of docs/protocol.md.
+
+    A property or method that is named after a message returns the length of this message.
+    """
 
     trust: str
-    signed: bool
-    members: int  # n, clients that advertised keys
-    neighbours: int  # d, of each of them; n - 1 on the complete graph
-    threshold: int
-    sums: int  # L, most sums of the session
-    seeds: int = 0  # R, removable components of noise of any of its sums
+    signed: bool  # whether clients sign, as they do under a malicious server
+    members: int  # n, the number of clients that advertised keys
+    neighbours: int  # d, the number of neighbours of each of them; n - 1 on the complete graph
+    threshold: int  # t
+    sums: int  # L, the largest number of sums in the session
+    seeds: int = 0  # R, the number of removable noise components of each sum
 
     # --- records ---
 
@@ -268,7 +283,7 @@ class Sizes:
 
     @property
     def keys(self) -> int:
-        """`KeyList`, or `Neighbours` on a ring."""
+        """The length of `KeyList`, or of `Neighbours` on a ring."""
         if not self.is_ring:
             return _HEADER + number_bytes(self.threshold) + blob_bytes(self.members * self._advert)
         records = (self.neighbours + 1) * (self._advert + _POSITION)
@@ -279,7 +294,7 @@ class Sizes:
         return _HEADER + blob_bytes(self.neighbours * self._envelope) + blob_bytes(self._sig)
 
     def delivery(self, dealt: int) -> int:
-        """With the envelopes of `dealt` neighbours."""
+        """Return the length of `Delivery` with the envelopes of `dealt` neighbours."""
         return _HEADER + blob_bytes(dealt * self._parcel)
 
     # --- a sum ---
@@ -302,12 +317,15 @@ class Sizes:
         return _HEADER + number_bytes(index) + blob_bytes((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """With shares for `roster` asked neighbours, and `surplus` seeds of each of `survivors`."""
+        """Return the length of `Reveal` about `roster` neighbours, of which `survivors` survived.
+
+        It has one share for each of them, and for each survivor `surplus` more, of noise seeds.
+        """
         dealers = blob_bytes(bitmap_bytes(self.neighbours + 1))
         return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
 
     def short(self, index: int) -> int:
-        """`Decline` and `GroupClosed`."""
+        """Return the length of `Decline`, which is also that of `GroupClosed`."""
         return _HEADER + number_bytes(index)
 
     @property

@@ -1,13 +1,14 @@
 """Checks that the records of a run are what its server wrote.
 
-The ledger is a chain of hashes, so changing a row changes all rows after it; its head is signed. A signature
-proves that the holder of a key vouches for the ledger. It does not prove whose key it is. An auditor who
-knows the server's key from elsewhere passes it, and then a ledger that was rewritten and signed with another
-key is detected. A key that follows from insecure_seed is public, and its signature proves nothing.
+The ledger is a chain of hashed rows, so changing a row changes the hash of the last row (the head), which is
+signed. A signature proves that the owner of the key signed this ledger. It does not prove who the owner is.
+If the auditor gives the server's public key, a ledger that was rewritten and signed with another key is
+detected. If the key was derived from `insecure_seed`, it is public, and the signature proves nothing.
 
-The signature covers the ledger's rows and the digest of the settings, and no other file. So the scenario must
-have that digest, and `run.json` must agree with the scenario, above all on whether everything follows from a
-seed. What clients have spent is not in the ledger, but it has limits that are checked here.
+The signature covers the ledger's rows and the digest of the settings, and no other file. So the scenario file
+must have that digest, and `run.json` must agree with the scenario, above all on whether keys and noise were
+derived from a seed. The ledger does not record what clients have spent, but it implies limits, which are
+checked here.
 """
 
 from __future__ import annotations
@@ -35,20 +36,23 @@ from sims.scenario.scenario import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.text_format import counted
 
-_FINGERPRINT = 16  # characters; as many as a person compares
+_FINGERPRINT = 16  # characters: few enough for a person to compare
 
 
 @dataclass(frozen=True)
 class Examined:
-    """The ledger, if there is one that can be read, the matched sums, and what was found wrong."""
+    """The result of `examined`."""
 
-    reading: Reading | None
-    records: Records
+    reading: Reading | None  # the ledger; None if there is none, or if it cannot be read
+    records: Records  # the sums of the ledger and of the log, matched with each other
     integrity: Integrity
 
 
 def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
-    """Check the ledger, its signature and the files beside it. Altered records are findings, not errors."""
+    """Check the ledger, its signature and the other files. Altered records are reported, not raised.
+
+    `server_key` is the public key that must have signed the ledger; None accepts any key.
+    """
     if evidence.is_plain:
         return _plain(evidence, server_key)
     problems: list[str] = []
@@ -79,7 +83,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
 
 
 def fingerprint(key: bytes) -> str:
-    """A short form of a public key that two people can compare."""
+    """Return a short digest of a public key, in hex, that two people can compare."""
     return digest("fingerprint of a server's key", key).hex()[:_FINGERPRINT]
 
 
@@ -101,6 +105,7 @@ def _plain(evidence: Evidence, server_key: bytes | None) -> Examined:
 
 
 def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
+    """Return the ledger, or None if it cannot be read. Append what is wrong with it to `problems`."""
     path = evidence.directory / LEDGER
     if not path.exists():
         problems.append(f"{path} is missing: nothing proves what was released")
@@ -117,6 +122,7 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
 
 
 def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verified | None:
+    """Return who signed the ledger, or None if no signature is valid. Append what is wrong to `problems`."""
     run = evidence.directory
     try:
         if not _is_as_written(run):
@@ -130,7 +136,7 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
 
 
 def _is_as_written(run: RunDirectory) -> bool:
-    """A text that means the same, such as one with other spaces, is not what was written, either."""
+    """Return whether the file of signed heads has the same bytes as the program would write."""
     *earlier, last = read_heads(run)
     content = {**last.body(), "earlier": [each.body() for each in earlier]}
     return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
@@ -169,11 +175,11 @@ def _is_public_key(key: bytes, evidence: Evidence) -> bool:
     return settings is not None and settings.seeded and key == insecure_server(settings.seed).public
 
 
-_SAME: Final = 1e-6  # clients add their costs as floats, in another order
+_SAME: Final = 1e-6  # relative tolerance: clients add their costs as floats, in another order
 
 
 def settings_of(evidence: Evidence) -> Settings | None:
-    """The scenario as it was run; None if it is missing, or cannot be understood."""
+    """Return the settings in the scenario file of the run; None if it is missing or cannot be parsed."""
     try:
         tables = toml_tables(evidence.directory / SCENARIO)
         return Settings.model_validate({name: each for name, each in tables.items() if name != "name"})
@@ -182,7 +188,7 @@ def settings_of(evidence: Evidence) -> Settings | None:
 
 
 def misstatements(evidence: Evidence) -> Iterator[str]:
-    """What `run.json` and the scenario say that cannot be, one sentence each."""
+    """Yield a sentence for each contradiction between `run.json`, the scenario and the digest of the run."""
     settings, path = settings_of(evidence), evidence.directory / SCENARIO
     if evidence.is_plain:
         if (evidence.directory / LEDGER).exists():
@@ -223,7 +229,7 @@ def _listed(kinds: set[str]) -> str:
 
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
-    """Return claims of `spend.json` about clients that no assignment of clients to sums allows."""
+    """Yield a sentence for each cost in `spend.json` that is impossible for the sums of the run."""
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
         claimed = own.get("clients") or {}
@@ -234,10 +240,13 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
 
 
 def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
-    """A client pays only for sums that were asked, and the largest cost is at least the average one."""
+    """Yield a sentence if the claimed costs of the clients that spent most and least are impossible.
+
+    No client can spend more than all `entries` cost. The largest cost is at least the average of all clients.
+    """
     most, least = (float(claimed[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
-    known = [entry for entry in entries if entry.logged is not None]  # others, a seed may have repeated
+    known = [entry for entry in entries if entry.logged is not None]  # A seed may have repeated the others.
     average = sum((entry.contributors or 0) * _rho(entry) for entry in known) / clients
     if not least <= most <= upper * (1 + _SAME):
         yield (
@@ -252,5 +261,5 @@ def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> It
 
 
 def _rho(entry: MatchedSum) -> float:
-    assert entry.asked is not None  # the caller looked
+    assert entry.asked is not None  # checked by the caller
     return rho_of(entry.asked["charge"] or 0)

@@ -1,7 +1,8 @@
-"""Matches the sums of a run's ledger with those of its log.
+"""Matches the sums in a run's ledger with the sums in its log, `sums.jsonl`.
 
-The server's ledger is a tamper-evident chain; the log has more detail about every sum. Each sum must be in
-both, with the same numbers.
+The server's ledger is a tamper-evident chain of rows: one if a sum is asked, one if its total is released.
+The log has more details about every sum. Each sum must be in both, with the same numbers. If the process was
+killed during a round, the sums of that round may be in the ledger alone.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from secagg.ledger import Row as LedgerRow
 from sims.audit.run_files import Evidence, Row
 from sims.records.sums import TRAINING, SumRecord
 
-Key = tuple[str, int]  # a session's id, and the index of the sum in it
+Key = tuple[str, int]  # (the id of a session, the index of a sum in this session)
 
 
 @dataclass(frozen=True)
 class MatchedSum:
-    """One sum: as it was asked by the ledger, as it was logged, and what the ledger says was released.
+    """One sum, as the ledger and the log record it.
 
-    Of a plain channel there is the log alone; of a round that was lost to a kill, the ledger alone.
+    A sum over a plain channel is in the log alone. A sum of an interrupted round may be in the ledger alone.
     """
 
-    asked: Row | None
-    logged: SumRecord | None
-    released: Row | None
-    place: int = -1  # of the question in the ledger
-    number: int = 0  # of the round of the training, where only the ledger knows of it
-    beside: bool = False  # the training, where only the ledger knows of it
+    asked: Row | None  # the ledger's row about the query
+    logged: SumRecord | None  # the log's record
+    released: Row | None  # the ledger's row about the total; None if no total was released
+    ledger_row: int = -1  # the number of the row `asked`
+    ledger_round: int = 0  # the round of the training by the ledger, from 1
+    ledger_extra: bool = False  # whether `run.json` lists the kind of the sum as extra
 
     @property
     def round(self) -> int:
-        """Of the training, from 1."""
-        return self.number if self.logged is None else self.logged.training_round
+        """The round of the training, from 1."""
+        return self.ledger_round if self.logged is None else self.logged.training_round
 
     @property
     def extra(self) -> bool:
-        """Whether it was asked beside the training."""
-        return self.beside if self.logged is None else self.logged.part != TRAINING
+        """Whether the sum is no part of the training, such as the histogram of errors."""
+        return self.ledger_extra if self.logged is None else self.logged.part != TRAINING
 
     @property
     def kind(self) -> str:
@@ -49,11 +50,12 @@ class MatchedSum:
 
     @property
     def invited(self) -> int:
+        """The number of clients that were asked."""
         return self._line.invited if self.asked is None else int(self.asked["roster"])
 
     @property
     def contributors(self) -> int | None:
-        """None if nothing was released."""
+        """The number of clients in the total; None if no total was released."""
         if self.asked is None:
             return self._line.count
         return None if self.released is None else int(self.released["contributors"])
@@ -71,18 +73,15 @@ class MatchedSum:
 
 @dataclass(frozen=True)
 class Records:
-    """All sums in order, what does not agree, and how many the log does not know.
+    """The result of `reconciled`."""
 
-    A run that was killed has sums in its ledger of a round that was never over.
-    """
-
-    entries: tuple[MatchedSum, ...]
-    problems: tuple[str, ...]
-    lost: int
+    entries: tuple[MatchedSum, ...]  # all sums, in the order in which they were asked
+    problems: tuple[str, ...]  # disagreements between ledger and log, one sentence each
+    lost: int  # number of sums that are in the ledger alone
 
 
 def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
-    """Every sum of either record. Without a ledger, the log is all there is."""
+    """Match all sums of ledger and log. If `reading`, the ledger, is None, return the sums of the log."""
     if reading is None:
         return Records(tuple(MatchedSum(None, row, None) for row in evidence.sums), (), 0)
     problems = list(_unfounded(evidence))
@@ -94,18 +93,20 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
         for row in logged.values()
     ]
     problems += [problem for entry in entries for problem in _disagreements(entry)]
-    last = max((entry.place for entry in entries if entry.logged is not None), default=-1)
+    last = max((entry.ledger_row for entry in entries if entry.logged is not None), default=-1)
     problems += [
         f"{_name(entry.round, entry.kind)} is in the ledger, but not in sums.jsonl"
         for entry in lost
-        if not (_was_cut_off(entry.place, evidence) or (entry.place > last and not evidence.finished))
+        if not (
+            _was_cut_off(entry.ledger_row, evidence) or (entry.ledger_row > last and not evidence.finished)
+        )
     ]
     unasked = [MatchedSum(None, replace(row, count=None), None) for row in evidence.sums if row.index is None]
     return Records(_in_order(evidence, entries, unasked), tuple(problems), len(lost))
 
 
 def _unfounded(evidence: Evidence) -> Iterator[str]:
-    """Lines that no run writes: the same sum twice, or a total of a sum that was never asked."""
+    """Yield a sentence for each line of the log that repeats a sum, or has the total of a sum never asked."""
     often = Counter((row.session, row.index) for row in evidence.sums if row.index is not None)
     for row in evidence.sums:
         name = _name(row.training_round, row.kind)
@@ -116,18 +117,21 @@ def _unfounded(evidence: Evidence) -> Iterator[str]:
 
 
 def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[MatchedSum]:
-    """Every sum of the ledger; its line is taken out of `logged`."""
-    beside = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
+    """Yield every sum of the ledger with its record in the log, which is removed from `logged`."""
+    extra_kinds = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
     number = 0
     for asked, released in _paired(reading):
-        extra = asked.body["kind"] in beside
+        extra = asked.body["kind"] in extra_kinds
         number = number if extra else int(asked.body["round"]) + 1
         line = None if _was_cut_off(asked.number, evidence) else logged.pop(_key(asked), None)
         yield MatchedSum(asked.body, line, released, asked.number, number, extra)
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
-    """Every question with what was released of it. Repeated under a seed, a session has the id it had."""
+    """Return every `asked` row with the body of its `released` row, or None if there is none.
+
+    A session that is repeated from a seed has the same id again, so the last `asked` row of a sum counts.
+    """
     found: list[tuple[LedgerRow, Row | None]] = []
     latest: dict[Key, int] = {}
     for row in reading.rows:
@@ -140,10 +144,10 @@ def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
     return found
 
 
-def _was_cut_off(place: int, evidence: Evidence) -> bool:
-    """Whether a row was written after the checkpoint from which the run went on: its line is gone."""
+def _was_cut_off(ledger_row: int, evidence: Evidence) -> bool:
+    """Return whether the run was resumed from before this row, which removed the row's sum from the log."""
     return any(
-        row.ledger_rows is not None and (row.checkpoint_rows or 0) <= place < row.ledger_rows
+        row.ledger_rows is not None and (row.checkpoint_rows or 0) <= ledger_row < row.ledger_rows
         for row in evidence.resumed
     )
 
@@ -162,7 +166,7 @@ def _logged(evidence: Evidence, reading: Reading) -> dict[Key, SumRecord]:
 
 
 def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
-    """By which the ledger knows a session; where the log does not say, they come in the same order."""
+    """Return the ledger's id of each session number of the log; without an id in the log, by their order."""
     own = [row for row in evidence.sessions if row.failure is None]
     in_order = [row.body["session"] for row in reading.rows if row.body["entry"] == "session"]
     return {
@@ -174,7 +178,10 @@ def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
 def _in_order(
     evidence: Evidence, entries: list[MatchedSum], unasked: list[MatchedSum]
 ) -> tuple[MatchedSum, ...]:
-    """As in the ledger; a sum that was given up before anybody was asked is where the log has it."""
+    """Return all sums in the order of the ledger.
+
+    `unasked` sums, which failed before a client was asked, are in the log alone: its order decides for them.
+    """
     if not unasked:
         return tuple(entries)
     places = {id(row): place for place, row in enumerate(evidence.sums)}
@@ -197,7 +204,7 @@ def _disagreements(entry: MatchedSum) -> Iterator[str]:
         ("the kind", asked["kind"], logged.kind),
         ("how many were asked", asked["roster"], logged.invited),
         ("how many contributed", released, logged.count),
-        ("whether it is of the training", not entry.beside, not entry.extra),
+        ("whether it is of the training", not entry.ledger_extra, not entry.extra),
     )
     for what, own, other in pairs:
         if own != other:

@@ -1,8 +1,8 @@
-"""Measured bytes by stage, beside what the protocol predicts and what plain federated averaging would take.
+"""Compares measured bytes with the protocol's prediction and with plain federated averaging.
 
-`growth` fits the bytes of a round to a m log2 m + b m d over cohort sizes m. That form holds on a ring, where
-each of m clients deals shares to about log m others and sends vectors of d numbers. On the complete graph
-shares grow with m^2, and the error of the fit shows it.
+`growth` fits the bytes of a round by a m log2 m + b m d, for cohorts of m clients and vectors of d numbers.
+This formula holds on a ring, where each client sends shares to about log m others. On the complete graph, the
+bytes of shares grow with m^2, so the fit has a large error.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from sims.audit.run_files import Evidence
 from sims.records.sums import TRAINING, SumRecord, TrafficCounts
 
 _PARAMETER: Final = 4  # bytes of a parameter in plain federated averaging
-_MOST_SHOWN: Final = 20
+_MOST_SHOWN: Final = 20  # differences that are listed
 
 
 @dataclass
 class _ByteComparison:
-    """Adds up measured and expected bytes."""
+    """Adds up measured and expected bytes of set-ups and sums. The first key is the direction.
+
+    `unknown` has the (direction, stage) of bytes that cannot be predicted. `wrong` counts differences.
+    """
 
     measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
     frames: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
@@ -39,7 +42,7 @@ class _ByteComparison:
     wrong: int = 0
 
     def add(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> None:
-        """Add one set-up or one sum."""
+        """Add one set-up or one sum, `row`, with the bytes that are expected in either direction."""
         found = list(self._compared(name, row, expected))
         self.compared += 1
         self.exact += not found
@@ -92,7 +95,7 @@ class _ByteComparison:
 
 
 def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
-    """Return None if nothing was sent, as over a plain channel."""
+    """Return the measured and predicted bytes of the run; None for a plain channel, which sends nothing."""
     if evidence.is_plain:
         return None
     comparison, trust = _ByteComparison(), str(evidence.run["trust"])
@@ -138,7 +141,7 @@ def _rounds(evidence: Evidence) -> int:
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:
-    """Yield every session with the bytes of its rounds, including failed ones."""
+    """Yield the mean bytes of a round of every training session, with its set-up and failed sums."""
     by_session: dict[int, list[SumRecord]] = {}
     for row in evidence.sums:
         by_session.setdefault(row.session, []).append(row)
@@ -154,21 +157,21 @@ def _loads(evidence: Evidence) -> Iterator[Load]:
 
 @dataclass(frozen=True)
 class Load:
-    """The bytes of all clients in a round, in both directions."""
+    """The mean bytes of one round, of all clients together and in both directions."""
 
     clients: int
-    dim: int
+    dim: int  # number of model parameters
     bytes: float
 
 
 def growth(loads: Iterable[Load]) -> ByteGrowth | None:
-    """Fit the growth of bytes; return None with fewer than two sizes."""
+    """Fit the formula of this module to `loads`; return None if they have fewer than two cohort sizes."""
     means = _means(load for load in loads if load.clients > 1)
     if len({load.clients for load in means}) < 2:
         return None
     terms = np.array([[m.clients * math.log2(m.clients), m.clients * m.dim] for m in means], np.float64)
     measured = np.array([m.bytes for m in means])
-    weights = 1 / measured  # relative errors count the same at every size
+    weights = 1 / measured  # so that the fit minimises relative errors
     found = np.linalg.lstsq(terms * weights[:, None], measured * weights, rcond=None)[0]
     errors = np.abs(terms @ found / measured - 1)
     return ByteGrowth(
@@ -181,7 +184,7 @@ def growth(loads: Iterable[Load]) -> ByteGrowth | None:
 
 
 def _means(loads: Iterable[Load]) -> list[Load]:
-    """Return one load for each size."""
+    """Return the mean of all loads with the same clients and dimension, for each such pair."""
     found: dict[tuple[int, int], list[float]] = {}
     for load in loads:
         found.setdefault((load.clients, load.dim), []).append(load.bytes)

@@ -1,4 +1,4 @@
-"""The privacy cost by the server's ledger and by the clients' own, and which of the two is larger."""
+"""Computes the privacy cost by the server's ledger and by the clients' ledgers, and compares the two."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sims.text_format import counted
 ALGORITHM: Final = "algorithm"
 TAIL: Final = "tail"
 TOGETHER: Final = "together"
-DELTA: Final = 1e-5
-_SAME: Final = 1e-9  # a ledger rounds every charge up, by less than a unit of 2^-40
+DELTA: Final = 1e-5  # used if neither the scenario nor the caller sets one
+_SAME: Final = 1e-9  # tolerance: a ledger rounds every charge up, by less than 2^-40
 
 
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
@@ -26,14 +26,14 @@ def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[fl
     if given is not None:
         return given, ""
     spend = evidence.spend or {}
-    for table in (settings.get("privacy", {}), settings.get("tail", {}), spend):  # the first are signed
+    for table in (settings.get("privacy", {}), settings.get("tail", {}), spend):  # `spend` is unsigned
         if isinstance(table.get("delta"), float):
             return table["delta"], ""
     return DELTA, f"neither the scenario nor --delta names a delta: epsilons are for {DELTA:g}"
 
 
 def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
-    """Return the adjacency of the first sum with noise, or the one that clients recorded."""
+    """Return the adjacency of the ledger's first sum with noise; without one, that of `spend.json`."""
     for entry in records.entries:
         if entry.asked is not None and entry.asked["charge"] is not None:
             return Adjacency(entry.asked["adjacency"])
@@ -47,7 +47,7 @@ def spending(
     found: Sequence[Release],
     budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
-    """Return the privacy cost. `extra` kinds are beside the training, with their own budget."""
+    """Return the privacy cost of the released sums `found`. The `extra` kinds have their own budget."""
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]
@@ -87,7 +87,11 @@ def _of_client(spend: Row | None, which: str, accounts: PrivacyAccount) -> Spent
 
 
 def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evidence) -> tuple[str, str]:
-    """Clients charge before they send and never refund; the server counts only released sums."""
+    """Return whose count is larger ("server", "clients" or "equal"), and the reason as a sentence.
+
+    Clients also count sums that failed after inputs were sent. The server counts released sums alone, but as
+    if a single client had contributed to all of them.
+    """
     if most is None:
         return "equal", "the run has no record of what clients have spent"
     own = [entry for entry in records.entries if not entry.extra]
@@ -107,5 +111,5 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
 
 
 def _masked(logged: SumRecord | None) -> bool:
-    """Whether inputs were sent. Assume so for a sum that was cut off, which has no log."""
+    """Return whether clients sent inputs to a sum. This is assumed if the log does not have the sum."""
     return logged is None or logged.masked > 0

@@ -1,7 +1,7 @@
-"""Sums that were released: what each kind reveals, the noise in every total, and its privacy cost.
+"""Lists the released sums: what each kind reveals, the noise in every total, and its privacy cost.
 
-A ledger states what was in a sum. Only the algorithm knows what the sum means for clients, and an auditor may
-not have it. So `run.json` describes the kinds of sums in words, beside the ledger.
+A ledger states the sizes, bounds and noise of a sum. What a total reveals about clients depends on the
+algorithm, whose code an auditor may not have. So `run.json` describes each kind of sum in words.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sims.audit.run_files import Row, promise_of, variance_of
 _BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
 
 
-# --- a spec, from what a ledger says of it -----------------------------------------------------------
+# --- the specification of a sum, from its description in a ledger -------------------------------------
 
 
 def spec_of(row: Row) -> SumSpec:
-    """What was summed, from a description in a ledger or in `run.json`."""
+    """Return the specification of a sum from `row`, its description in a ledger or in `run.json`."""
     return SumSpec(parts=tuple(map(_part, row["parts"])), promise=promise_of(row["promise"]))
 
 
@@ -51,9 +51,10 @@ def _bound(row: Row) -> Bound:
 
 
 def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
-    """Of the noise in a total, on each number of every part, in the part's unit.
+    """Return one standard deviation for each part: that of the noise on each number of the total.
 
-    What contributors added, colluders among them, less what was removed again.
+    It is in the unit of the part, and None for a part without noise. The noise of all `contributors` counts,
+    even if some of them collude. `roster` is the number of clients that were asked.
     """
     left = _left(spec.promise, roster, contributors)
     return tuple(
@@ -66,7 +67,7 @@ def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None,
 
 @lru_cache(maxsize=4096)
 def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> float:
-    """Return the share of the noise that is left after surplus is removed."""
+    """Return one contributor's noise without surplus, as a fraction of the variance that a total needs."""
     if promise is None:
         return 0.0
     removed = promise.surplus(roster, contributors)
@@ -78,7 +79,7 @@ def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> f
 
 
 class PrivacyAccount:
-    """Converts the privacy cost of sums at one delta."""
+    """Computes the privacy cost of sums as rho (zCDP), and converts rho to epsilon at one delta."""
 
     def __init__(self, adjacency: Adjacency, delta: float) -> None:
         self._adjacency = adjacency
@@ -86,10 +87,11 @@ class PrivacyAccount:
         self._known: dict[float, float] = {}
 
     def rho(self, spec: SumSpec, roster: int) -> float | None:
+        """Return the cost of one sum over `roster` clients; None if a part has no noise."""
         return sum_rho(spec, roster=roster, adjacency=self._adjacency)
 
     def epsilon(self, rho: float) -> float:
-        """Of a total of rho. Costs that are multiples of a rho alone add up to one such cost."""
+        """Return epsilon for `rho`, the cost of one sum or the total cost of several sums."""
         from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
 
         if rho not in self._known:
@@ -99,7 +101,7 @@ class PrivacyAccount:
 
 @dataclass(frozen=True)
 class BudgetAccounts:
-    """The account of the algorithm, and that of extra sums, which have a budget of their own."""
+    """The account of the training algorithm's sums, and the account of extra sums, at another delta."""
 
     algorithm: PrivacyAccount
     tail: PrivacyAccount
@@ -111,7 +113,7 @@ class BudgetAccounts:
 def releases(
     records: Records, described: Mapping[str, Row], budget_accounts: BudgetAccounts
 ) -> tuple[Release, ...]:
-    """All that were released, in order. `described` has kinds as `run.json` does, for what has no ledger."""
+    """Return all released sums. Sums that no ledger has are described by `described`, from `run.json`."""
     costs: dict[bool, list[float]] = {False: [], True: []}
     found: list[Release] = []
     for entry in records.entries:
@@ -126,7 +128,7 @@ def releases(
 def _release(
     entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: PrivacyAccount, costs: list[float]
 ) -> Release:
-    """Return one release, and add its cost to `costs`."""
+    """Return the release of one sum. Append its cost to `costs`, the costs of its budget so far."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
     spec = None if source is None else spec_of(source)
     rho = None if spec is None else accounts.rho(spec, entry.invited)
@@ -157,7 +159,7 @@ def _index(entry: MatchedSum) -> int:
 
 
 def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
-    """Yield the sums whose charge in the ledger differs from the cost of their noise."""
+    """Yield a sentence for each sum whose charge in the ledger differs from the cost of its noise."""
     for entry in records.entries:
         if entry.asked is None:
             continue
@@ -170,20 +172,20 @@ def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
             )
 
 
-# --- stretches --------------------------------------------------------------------------------------
+# --- ranges of rounds -------------------------------------------------------------------------------
 
 
 def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[RoundRange, ...]:
-    """Rounds in a row in which as many sums of each kind were released; `extra` ones are beside the training.
+    """Group consecutive rounds that released the same number of sums of each kind.
 
-    What they cost so far is that of the algorithm, where it has a sum in them.
+    Costs are those of the algorithm's budget, or of the other one in rounds with sums of `extra` kinds alone.
     """
     rounds: dict[int, list[Release]] = {}
     for release in found:
         rounds.setdefault(release.round, []).append(release)
     made: list[RoundRange] = []
     for number, own in rounds.items():
-        one = _stretch(number, own, extra)
+        one = _round_range(number, own, extra)
         last = made[-1] if made else None
         if last is not None and last.last + 1 == number and last.sums == one.sums:
             made[-1] = _joined(last, one)
@@ -192,7 +194,7 @@ def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[Round
     return tuple(made)
 
 
-def _stretch(number: int, own: Sequence[Release], extra: Container[str]) -> RoundRange:
+def _round_range(number: int, own: Sequence[Release], extra: Container[str]) -> RoundRange:
     counts = [release.contributors for release in own]
     last = ([release for release in own if release.kind not in extra] or list(own))[-1]
     return RoundRange(
@@ -222,7 +224,7 @@ _UNKNOWN = "nothing is written down about what it reveals"
 
 
 def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]) -> tuple[SumKind, ...]:
-    """Return all declared or asked kinds; for asked ones, with the parts from the ledger."""
+    """Return all kinds of `run.json` (`written`) and of `entries`. The ledger decides on a kind's parts."""
     found = {row["kind"]: dict(row) for row in written}
     for entry in entries:
         if entry.asked is not None:
@@ -256,7 +258,7 @@ def _sum_part(row: Mapping[str, Any]) -> SumPart:
 
 
 def _bound_text(bound: Bound) -> str:
-    """Return in words what one honest client can add."""
+    """Return, in words, the limit of what one honest client can add to a part with this bound."""
     match bound:
         case L2(limit):
             return f"a norm of at most {limit:g}"

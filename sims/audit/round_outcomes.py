@@ -1,4 +1,4 @@
-"""The outcomes of the rounds: accuracy, canaries, drop-outs, refusals, failed sums, steps of each group."""
+"""Collects the outcomes of the rounds: accuracy, canaries, drop-outs, refusals, failed sums, group steps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from sims.audit.ledger_reconciliation import MatchedSum, Records
 from sims.audit.run_files import Evidence, Row
 from sims.records.sums import SessionRecord, SumRecord
 
-# The measures to report, the first that exists; with attackers, those of the other clients.
+# The first of these measures that exists is reported. The benign ones exist if some clients attack.
 _MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")
 
 
 def achieved(evidence: Evidence) -> Achieved:
+    """Return the accuracy and errors of the last measurement, and the number of completed rounds."""
     last: Row = next((row["measured"] for row in reversed(evidence.metrics) if row.get("measured")), {})
     own: Row = next((last[name] for name in _MEASURED if name in last), {})
     return Achieved(
@@ -39,12 +40,12 @@ def achieved(evidence: Evidence) -> Achieved:
 
 
 def tail(evidence: Evidence) -> Mapping[str, Any]:
-    """Return the last private histogram, if there is one."""
+    """Return the last private histogram of errors in the metrics; an empty mapping if there is none."""
     return next((row["tail"] for row in reversed(evidence.metrics) if row.get("tail")), {})
 
 
 def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """Return one result for every kind of noisy sum with canaries."""
+    """Return the canary test of every kind of noisy sum in `canaries.json`; nothing without that file."""
     return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
 
 
@@ -63,12 +64,13 @@ def _canaries(content: Row) -> Iterator[Canary]:
 
 
 def _refutes(row: Row) -> bool:
-    """Return whether a bound exceeds the claim, regardless of the verdict in the file."""
+    """Return whether a lower bound on epsilon exceeds the claimed epsilon, whatever `holds` in `row` says."""
     bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
     return any(bound is not None and bound > row["epsilon"] for bound in bounds)
 
 
 def losses(evidence: Evidence) -> ClientLosses:
+    """Return the drop-outs, refusals and failed sums in the log."""
     signed = not evidence.is_plain and Trust.parse(evidence.run["trust"]) is Trust.MALICIOUS
     return ClientLosses(
         missed=(*_in_set_up(evidence), *_in_sums(evidence, signed=signed)),
@@ -119,7 +121,7 @@ def _failed(evidence: Evidence) -> Iterator[FailedSum]:
 
 
 def groups(evidence: Evidence, kinds: Iterable[SumKind], records: Records) -> tuple[GroupSteps, ...]:
-    """Return the steps of groups with more than one sum."""
+    """Return, for each group with more than one sum a round, how many of them were released per round."""
     members: dict[str, list[SumKind]] = {}
     for kind in kinds:
         if kind.times is not None and not kind.extra:
@@ -153,7 +155,7 @@ def _group(name: str, planned: int, rounds: dict[int, list[MatchedSum]], evidenc
 def _cut_short(
     rounds: dict[int, list[MatchedSum]], achieved: dict[int, int], evidence: Evidence
 ) -> Iterator[CutShort]:
-    """Return rounds that had to stop early. Others may stop early because they converged."""
+    """Yield the rounds with a failed sum. Other rounds can end early because the algorithm converged."""
     given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
     for number, own in rounds.items():
         failures = [entry.logged.failure for entry in own if entry.logged is not None]

@@ -1,4 +1,4 @@
-"""The files of a run directory that an audit reads, parsed but not yet checked."""
+"""Reads the files of a run directory that an audit needs. They are parsed here and checked elsewhere."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Evidence:
-    """All files that an audit reads, except the ledger."""
+    """The contents of all files that an audit reads, except the ledger."""
 
     directory: RunDirectory
-    run: Row
-    sessions: tuple[SessionRecord, ...]
+    run: Row  # `run.json`
+    sessions: tuple[SessionRecord, ...]  # from the log `sums.jsonl`, like `sums` and `resumed`
     sums: tuple[SumRecord, ...]
-    resumed: tuple[ResumeRecord, ...]  # where, and which rows of the ledger are after the checkpoint
-    metrics: tuple[Row, ...]
-    spend: Row | None
-    canaries: Row | None
-    missing: tuple[str, ...]  # expected files that do not exist
+    resumed: tuple[ResumeRecord, ...]  # the points where a stopped run was resumed
+    metrics: tuple[Row, ...]  # `metrics.jsonl`
+    spend: Row | None  # `spend.json`; None if there is none
+    canaries: Row | None  # `canaries.json`; None if there is none
+    missing: tuple[str, ...]  # the names of expected files that do not exist
 
     @classmethod
     def of(cls, path: Path) -> Evidence:
-        """Read the files. Raises `ConfigError` if it is not a run directory, or a file cannot be parsed."""
+        """Read the files. Raises `ConfigError` if `path` is no run directory, or a file cannot be parsed."""
         directory = _directory(path)
         run = directory.facts()
         _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))
@@ -56,6 +56,7 @@ class Evidence:
 
     @property
     def is_plain(self) -> bool:
+        """Whether sums were computed in the open, without secure aggregation."""
         return bool(self.run["channel"] == "plain")
 
     @property
