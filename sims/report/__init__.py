@@ -1,4 +1,4 @@
-"""The report of a run, or of several: one page of HTML that opens from disk and loads nothing."""
+"""Writes the report of one or several runs: one HTML file that loads no other file."""
 
 from sims.report.page import page, write_report
 from sims.report.reported_run import ReportedRun, read_runs

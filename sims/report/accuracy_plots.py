@@ -1,4 +1,7 @@
-"""Plots of accuracy, loss and client errors. Several runs share a plot; one run shows its measures."""
+"""Plots accuracy, loss and clients' errors, and collects all plots of a report.
+
+With several runs, a plot has one curve per run. With a single run, it has one curve per measure.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from sims.report.plot_series import Curve, Plot, Series, over_rounds
 from sims.report.reported_run import MEASURES, ReportedRun, judged
 from sims.report.svg_plots import Drawable
 
-_BINS: Final = 20
+_BINS: Final = 20  # bins of the histogram of errors
 
 
 def plots(runs: Sequence[ReportedRun]) -> tuple[Drawable, ...]:
-    """Return all plots of the runs; a plot without data states the reason."""
+    """Return all plots of the runs. A plot without data has a text that states the reason."""
     return (
         *_accuracy(runs),
         _histogram(runs),
@@ -104,7 +107,7 @@ def _counts(values: Iterable[float], bins: int = _BINS) -> tuple[float, ...]:
 
 
 def _private(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
-    """Return the noisy histogram that the server sees; for a single run, with the true one."""
+    """Yield a plot of the noisy histogram that the server sees; for a single run, also of the true one."""
     seen = {each.title: each.private_tail for each in runs}
     found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
     bins = max(map(len, found.values()), default=0)
@@ -174,7 +177,7 @@ def _ninety(run: ReportedRun) -> Curve:
 
 
 def _worst(run: ReportedRun) -> Curve:
-    """Return the error of the worst tenth; runs record its accuracy."""
+    """Return the mean error rate of the worst tenth of clients by round; metrics have its accuracy."""
     return {at: 1 - value for at, value in run.curve(run.headline or "common", "worst_tenth").items()}
 
 

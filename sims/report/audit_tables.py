@@ -1,4 +1,4 @@
-"""The audit as tables: released sums, privacy cost, drop-outs and bytes."""
+"""Converts an audit to tables: released sums, privacy cost, drop-outs and bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CANARY_COLUMNS: Final = ("Kind", "Runs", "Lower bound", "Without assuming its l
 
 
 def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
-    """Return all tables with content, each with at most `rows` rows."""
+    """Return the tables that have rows. Long ones are cut to `rows` rows. Their ids begin with `prefix`."""
     audit = run.audit
     made = (
         _kinds(audit),
@@ -34,7 +34,7 @@ def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, 
 
 
 def _cells(*values: TableCell | str | float | None) -> tuple[TableCell, ...]:
-    """Return a row of texts and numbers. A missing value is a missing number."""
+    """Return a row of cells for texts and numbers. None becomes the cell of a missing number."""
     return tuple(_cell(value) for value in values)
 
 
@@ -219,7 +219,7 @@ def _agreement(audit: Audit) -> str:
 
 
 def compared(runs: Sequence[ReportedRun]) -> ReportTable:
-    """Return the comparison, with one column for each run."""
+    """Return a table that compares the runs, with one column for each run."""
     subjects = [each.audit.subject for each in runs]
     lines: list[tuple[str, list[TableCell]]] = [
         ("Algorithm", [TableCell(each.algorithm) for each in runs]),

@@ -1,4 +1,4 @@
-"""Plots of survivors, bytes, privacy cost and median steps, by sum or by round."""
+"""Plots survivors by sum, bytes by stage, and privacy cost and steps to the median by round."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STAGES: Final = {
     "reveal": "Unmasking",
 }
 _MODEL: Final = "A plain model"
-_BOTH_WAYS: Final = 4  # most runs that get one bar per direction
+_BOTH_WAYS: Final = 4  # with more runs, a bar adds both directions up
 
 
 # --- survivors ---
 
 
 def survivors(runs: Sequence[ReportedRun]) -> Plot:
-    """Plot the clients invited, masked and counted in every sum; of several runs, only those counted."""
+    """Plot how many clients each sum invited, received inputs from and counted; for several runs, counted."""
     sums = [each.sums for each in runs]
     longest = max((len(each) for each in sums), default=0)
     if len(runs) == 1:
@@ -83,7 +83,7 @@ def _or_gap(count: int | None) -> float:
 
 
 def traffic(runs: Sequence[ReportedRun]) -> StackedBars:
-    """Plot the bytes of one client in the whole run, by stage, beside plain federated averaging."""
+    """Plot the bytes of one client in the whole run by stage, and those of plain federated averaging."""
     shown = [(each, each.audit.traffic) for each in runs if each.audit.traffic is not None]
     rows: dict[str, dict[str, float]] = {}
     for run, sent in shown:
@@ -141,7 +141,7 @@ def _share(per_client: float, all_together: int) -> float:
 
 
 def privacy(runs: Sequence[ReportedRun]) -> Plot:
-    """Plot epsilon by round; rounds with sums without noise are marked at the bottom."""
+    """Plot epsilon by round. Marks at the bottom show rounds that had sums without noise."""
     curves = _epsilons(runs)
     plot = over_rounds(
         "epsilon",
@@ -162,7 +162,7 @@ def privacy(runs: Sequence[ReportedRun]) -> Plot:
 
 
 def _epsilons(runs: Sequence[ReportedRun]) -> dict[str, dict[float, float]]:
-    """Return epsilon of the training, and for a single run also of its histograms of errors."""
+    """Return curves of epsilon by round: of the training, and for a single run of its error histograms."""
     if len(runs) > 1:
         return {each.title: _of_training(each) for each in runs}
     (only,) = runs
@@ -179,6 +179,7 @@ def _of_training(run: ReportedRun) -> dict[float, float]:
 
 
 def _bare_rounds(run: ReportedRun) -> Iterable[float]:
+    """Yield the rounds in which the number of sums without noise grew."""
     before = 0
     for at, count in run.line("unnoised").items():
         if (count or 0) > before:
@@ -199,11 +200,11 @@ def _no_epsilon(runs: Sequence[ReportedRun]) -> str:
     return text
 
 
-# --- medians ---
+# --- steps to the median ---
 
 
 def steps(runs: Sequence[ReportedRun]) -> Iterable[Drawable]:
-    """Plot the median steps of each round, if the algorithm takes any."""
+    """Plot how many steps towards the median each round took, if the algorithm computes a median."""
     curves = {each.title: _steps(each) for each in runs}
     curves = {title: curve for title, curve in curves.items() if curve}
     if not curves:

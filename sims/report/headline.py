@@ -1,4 +1,4 @@
-"""The headline of a report: one sentence and a few key figures, computed from the runs."""
+"""Writes the headline of a report: one sentence about the result, and a few key figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEED: Final = "seed"
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """A key figure: what it is, its value, and a few words beside it."""
+    """A number shown at the top of the page, such as the accuracy, with its name and a short remark."""
 
     name: str
     value: str
@@ -26,20 +26,21 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class _Method:
-    """Runs that differ only in their seed."""
+    """Runs whose swept settings differ only in the seed."""
 
     name: str
     runs: Sequence[ReportedRun]
 
     @property
     def accuracy(self) -> float | None:
+        """The mean over the runs; None if a run has no accuracy."""
         found = [each.final("mean_accuracy") for each in self.runs]
         known = [value for value in found if value is not None]
         return fmean(known) if known and len(known) == len(found) else None
 
 
 def sentence(runs: Sequence[ReportedRun]) -> str:
-    """Return the result of the runs in one sentence."""
+    """Return one sentence that states what the runs achieved."""
     return _of_one(runs[0]) if len(runs) == 1 else _of_several(runs)
 
 
@@ -120,7 +121,7 @@ def _privacy(run: ReportedRun) -> str:
 
 
 def figures(runs: Sequence[ReportedRun]) -> tuple[KeyFigure, ...]:
-    """Return the key figures of one run, or of several, where some are of the best one."""
+    """Return the key figures. With several runs, accuracy and bytes are those of the most accurate run."""
     best = max(runs, key=lambda each: each.final("mean_accuracy") or -1.0)
     of = f"{best.title}; " if len(runs) > 1 else ""
     released = sum(len(each.audit.releases) for each in runs)
@@ -154,7 +155,7 @@ def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
 
 
 def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
-    """Return epsilon of the training, and of training and histogram together."""
+    """Return the largest epsilon of the runs, of the training or else of the histogram of errors."""
     trained = [spent for each in runs if (spent := each.training_spent) is not None]
     tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     if trained:

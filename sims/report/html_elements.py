@@ -1,8 +1,7 @@
-"""HTML elements that are escaped by default, and tables built from them.
+"""Builds HTML elements, whose content is escaped by default, and tables of them.
 
-A page shows names, labels and error texts from other sources. They cannot become elements: the content of an
-element is escaped unless it is `Markup`, and only this module turns text into `Markup`. A table has a
-caption, row and column heads, and a sort value in every cell.
+A page shows names, labels and error texts from untrusted files. To prevent injection of HTML, the content of
+an element is escaped unless it has the type `Markup`, and only this module converts text to `Markup`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Final, Literal, TypeAlias
 from sims import text_format
 
 Tone: TypeAlias = Literal["", "good", "bad", "quiet"]
-FEW: Final = 12  # rows that a folded table shows
+FEW: Final = 12  # rows that a folded table shows at first
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell. `value` is its sort key, if that is not its text."""
+    """A cell of a table. It is sorted by `value`, or by `text` if `value` is None."""
 
     text: str
     value: float | None = None
@@ -33,7 +32,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table. The first cell of a row is its head. If `folded`, only a few rows are shown at first."""
+    """A table. The first cell of each row is its heading. If `folded`, only `FEW` rows are shown at first."""
 
     key: str
     caption: str
@@ -62,7 +61,7 @@ def text_cell(text: str | None) -> TableCell:
 
 
 def tabulated(table: ReportTable) -> Markup:
-    """Return the table in a box that scrolls on a narrow page."""
+    """Return the table as HTML, in a box that scrolls if the page is too narrow."""
     right = _numeric(table)
     content = element(
         "table",
@@ -78,12 +77,12 @@ def tabulated(table: ReportTable) -> Markup:
 
 
 def boxed(content: Child, label: str) -> Markup:
-    """Return a box for wide content that can be scrolled with the keyboard."""
+    """Return the content in a box that scrolls, also by keyboard. `label` is its name for screen readers."""
     return element("div", content, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
 def _numeric(table: ReportTable) -> Sequence[bool]:
-    """Return the columns that hold only numbers, which are aligned to the right."""
+    """Return, for each column, whether it is aligned to the right because all its values are numbers."""
     return [
         at > 0
         and any(row[at].is_number for row in table.rows)
@@ -108,13 +107,13 @@ def _cell(cell: TableCell, at: int, right: bool) -> Markup:
     return element("td", cell.text, class_=style, data_v=value)
 
 
-# Elements that have no content and no end: of a page, and of a drawing, where a slash has to say so.
+# Elements without content and end tag. Those of SVG end with a slash.
 _VOID: Final = frozenset({"meta", "br", "hr"})
 _SHAPES: Final = frozenset({"circle", "path", "rect"})
 
 
 class Markup(str):
-    """Text that is already markup."""
+    """HTML that is inserted into a page without being escaped."""
 
     __slots__ = ()
 
@@ -126,9 +125,10 @@ NOTHING: Final = Markup("")
 
 
 def element(tag: str, /, *children: Child, **attributes: Value) -> Markup:
-    """An element. Underscores at the end of an attribute's name go, others become hyphens.
+    """Return an HTML or SVG element with the given children and attributes.
 
-    An attribute that is None or False is left out, and one that is True has no value.
+    In names of attributes, a trailing underscore is removed, and other underscores become hyphens. An
+    attribute that is None or False is left out. An attribute that is True is written without a value.
     """
     start = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}"
     if tag in _VOID or tag in _SHAPES:
@@ -137,12 +137,12 @@ def element(tag: str, /, *children: Child, **attributes: Value) -> Markup:
 
 
 def joined(*children: Child) -> Markup:
-    """Join children, escaped unless they are markup. None is skipped."""
+    """Return the concatenated children. Text is escaped unless it is `Markup`, and None is skipped."""
     return Markup("".join(map(_escaped, children)))
 
 
 def verbatim(text: str) -> Markup:
-    """Return trusted text of this package unescaped, such as its style sheet. Never for data of a run."""
+    """Return trusted text, such as the style sheet, unescaped. Never call this with data of a run."""
     return Markup(text)
 
 
@@ -163,5 +163,5 @@ def _attribute(name: str, value: Value) -> str:
 
 
 def _text(value: str | float) -> str:
-    """Format a coordinate with at most one decimal."""
+    """Return an attribute's value as text; floats, which are coordinates, have at most one decimal."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,8 +1,8 @@
-"""The page of a report: one HTML file that loads nothing.
+"""Builds the page of a report: one HTML file that loads no other file.
 
 Its content security policy allows only its own style sheet and script, by their hashes, so that no text of a
-run can execute. The page is readable without the script, which adds tooltips, switches, sorting and folding.
-The same runs give the same bytes.
+run can be executed as a script. The page is readable without the script, which adds tooltips, switches,
+sorting and folding. The same runs always produce the same bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from sims.report.html_elements import Markup, element, joined, verbatim
 from sims.report.reported_run import ReportedRun, read_runs
 from sims.text_format import counted
 
-MOST_BYTES: Final = 1_000_000
-# Levels of detail: the first one is used with which the page is small enough.
+MOST_BYTES: Final = 1_000_000  # of a page
+# Levels of detail (points of a plot, rows of a table, runs). The first one that fits `MOST_BYTES` is used.
 _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (20, 12, 12), (12, 12, 6))
 
 
 def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
-    """Return the page of one or several runs, with as much detail as the size allows."""
+    """Return the HTML of the page, with as much detail as `most_bytes` allows.
+
+    If the least detail is still larger, that page is returned.
+    """
     for detail in _DETAILS:
         text = _page(runs, sections.Detail(*detail))
         if len(text.encode()) < most_bytes:
@@ -77,7 +80,7 @@ def _body(runs: Sequence[ReportedRun], detail: sections.Detail, *, left: int) ->
 
 
 def policy() -> str:
-    """Return the content security policy of the page."""
+    """Return the content security policy: it allows this style sheet and script, and nothing else."""
     return (
         f"default-src 'none'; style-src '{_hash('page.css')}'; script-src '{_hash('page.js')}'; "
         "base-uri 'none'; form-action 'none'"
@@ -102,9 +105,9 @@ def _script() -> str:
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:
-    """Write the page of all runs in a directory, and return its path.
+    """Write the page of all runs in the directory `path`, by default into this directory. Return its path.
 
-    Raises `ConfigError` if there is no run, if its files cannot be understood, or if nothing can be written.
+    Raises `ConfigError` if there is no run, if a file of a run cannot be parsed, or if writing fails.
     """
     where = path / REPORT if output is None else output
     if where.is_dir():

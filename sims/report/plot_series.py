@@ -1,4 +1,4 @@
-"""The data of a plot before it is drawn: positions on an axis, series of values, and curves over rounds."""
+"""Holds the data of plots before they are drawn: positions on the horizontal axis, and series of values."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from sims import text_format
 
 T = TypeVar("T")
-# How the values of a series are shown.
+# How the values of a series are drawn.
 Way: TypeAlias = Literal["line", "step", "area", "marks", "columns"]
-Form: TypeAlias = Callable[[float | None], str]
+Form: TypeAlias = Callable[[float | None], str]  # formats a value for a table or a label
 
-COLOURS: Final = 8  # of the style sheet
+COLOURS: Final = 8  # number of colours in the style sheet
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 
 
 @dataclass(frozen=True)
 class Series:
-    """One value for every place. None was not measured, and a line passes over it; what is not
-    finite, as after training has diverged, is a gap. `look` is its place among all that are told apart.
+    """One value for every position (place) of a plot.
+
+    A value of None was not measured: a line connects its neighbours. A value that is not finite, as after
+    training has diverged, is a gap in the line. `look` is a number that selects colour and dash pattern.
     """
 
     name: str
@@ -31,51 +33,52 @@ class Series:
 
     @property
     def style(self) -> str:
-        """The CSS class of its colour."""
+        """The CSS class of the series' colour."""
         return f"c{self.look % COLOURS}"
 
     @property
     def dash(self) -> str | None:
-        """The dash pattern. Pairs of colour and pattern repeat only after all are used."""
+        """The dash pattern; None for a solid line. Series repeat a colour only with another pattern."""
         return DASHES[(self.look + self.look // COLOURS) % len(DASHES)] or None
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot over an axis of numbers."""
+    """A plot of series over numbers on the horizontal axis."""
 
-    key: str  # its id in the page; `title` and `note` say what it shows
+    key: str  # the id of the plot in the page
     title: str
-    note: str
-    x: str  # what the axes measure, as `y`
-    y: str
-    places: tuple[float, ...]
+    note: str  # a sentence below the title
+    x: str  # the label of the horizontal axis
+    y: str  # the label of the vertical axis
+    places: tuple[float, ...]  # the positions on the horizontal axis, in order
     series: tuple[Series, ...]
-    place: str = "{}"  # a place in words, such as "Round 3"
-    names: tuple[str, ...] = ()  # used instead of `place` where they are given
-    form: Form = text_format.plain  # a value in words, which begins with a number in the unit of the axis
-    least: float | None = None  # values that the axis reaches in any case, as `most`
-    most: float | None = None
+    place: str = "{}"  # the format of a position's label, such as "Round {}"
+    names: tuple[str, ...] = ()  # the labels of all positions; if given, `place` is not used
+    form: Form = text_format.plain  # formats a value; the text begins with a number in the unit of the axis
+    least: float | None = None  # the vertical axis includes this value
+    most: float | None = None  # the vertical axis includes this value
     whole: bool = False  # whether values are counts
-    ticks: tuple[float, ...] = ()  # of the axis of places, where they are not to be chosen from the places
-    empty: str = ""  # why there is nothing to draw
+    ticks: tuple[float, ...] = ()  # the ticks of the horizontal axis; by default, chosen from the positions
+    empty: str = ""  # the reason to show if there is nothing to draw
 
     @property
     def drawn(self) -> bool:
+        """Whether there is a value to draw."""
         return bool(self.finite)
 
     @property
     def finite(self) -> list[float]:
-        """Return all values that can be drawn."""
+        """All finite values of all series."""
         each = (value for series in self.series for value in series.values)
         return [value for value in each if value is not None and math.isfinite(value)]
 
     def named(self, index: int) -> str:
-        """Return the label of a position."""
+        """Return the label of the position at `index`."""
         return self.names[index] if self.names else self.place.format(text_format.plain(self.places[index]))
 
     def thinned(self, most: int) -> Plot:
-        """Return the plot with about `most` positions, with both ends, and a remark if that omits some."""
+        """Return the plot with at most `most` evenly spaced positions, including the first and the last."""
         if len(self.places) <= most:
             return self
         kept = spread(len(self.places), most)
@@ -90,7 +93,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class StackedBars:
-    """Horizontal bars, each of several parts: one row for each name, one value for each part of it."""
+    """Horizontal bars with the names `rows`. Each series is one part of all bars, with a value per bar."""
 
     key: str
     title: str
@@ -105,11 +108,12 @@ class StackedBars:
         return any(value for each in self.series for value in each.values)
 
     def total(self, row: int) -> float:
+        """Return the length of the bar at index `row`."""
         return sum(each.values[row] or 0.0 for each in self.series)
 
 
 def spread(count: int, most: int) -> tuple[int, ...]:
-    """Return `most` evenly spaced indices of `count`, with both ends."""
+    """Return at most `most` evenly spaced indices below `count`, which include the first and the last."""
     if count <= most:
         return tuple(range(count))
     most = max(2, most)
@@ -120,7 +124,7 @@ def _at(values: Sequence[T], kept: Sequence[int]) -> tuple[T, ...]:
     return tuple(values[index] for index in kept)
 
 
-Curve: TypeAlias = Mapping[float, float]
+Curve: TypeAlias = Mapping[float, float]  # a value by round
 
 _ROUND: Final = "Round {}"
 _NO_MEASUREMENTS: Final = "Nothing was measured in this run."
@@ -139,9 +143,10 @@ def over_rounds(
     empty: str = _NO_MEASUREMENTS,
     order: Sequence[str] = (),
 ) -> Plot:
-    """One line for each curve. Rounds that only some of them have are places of the others, too.
+    """Return a plot with one line for each of `curves`, whose values are multiplied by `scale`.
 
-    `order` are the names of all curves of a page: with it, each looks the same in all plots.
+    The positions are all rounds of all curves. A curve's colour follows from its index in `order`, by default
+    in `curves`. Plots with the same `order` therefore give a run the same colour.
     """
     names = list(order) or list(curves)
     places = tuple(sorted({place for curve in curves.values() for place in curve}))

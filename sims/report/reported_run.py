@@ -1,4 +1,4 @@
-"""A run of a report: its audit and the numbers of its plots, read from a run directory."""
+"""Reads what a report shows of a run: the audit, and the numbers for the plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sims.records.sums import SumHistory, SumRecord
 from sims.text_format import values_of
 
 _BENIGN: Final = "_benign"
-# The labels of measures, the most important first.
+# The labels of measures, the most important first. A measure is a model, scored on some of the clients.
 MEASURES: Final = {
     "common": "Common model, all clients",
     "common_benign": "Common model, benign clients",
@@ -32,22 +32,22 @@ MEASURES: Final = {
 
 
 def algorithm_label(name: str) -> str:
-    """Return the catalogue's label of an algorithm, or its name if the catalogue does not have it."""
+    """Return the label of an algorithm in the catalogue, or `name` itself if it is not there."""
     return CATALOGUE[name].label if name in CATALOGUE else name
 
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run of a report."""
+    """One run of a report, with the contents of its files."""
 
-    title: str  # distinguishes it from the other runs of the page
+    title: str  # unique among the runs of the page
     audit: Audit
-    cell: Mapping[str, Any]  # the swept keys, with their values in this run
+    cell: Mapping[str, Any]  # the swept settings, with their values in this run
     metrics: Sequence[Mapping[str, Any]]  # one for each round, as in `metrics.jsonl`
     sums: Sequence[SumRecord]
-    clients: Mapping[str, Mapping[str, Sequence[Any]]]  # at the end, by what was measured
+    clients: Mapping[str, Mapping[str, Sequence[Any]]]  # final scores of each client, by measure
     corrupt: frozenset[int]  # the clients that attacked
-    scenario: str  # its settings as TOML
+    scenario: str  # the settings as TOML
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -66,19 +66,20 @@ class ReportedRun:
 
     @property
     def headline(self) -> str | None:
-        """The main measure of the run: of the models that clients use, over honest clients."""
+        """The main measure: of the personal models if there are any, over the clients that do not attack."""
         found = [name for name in self.measures if not self.is_copy(name)]
         order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
         return next((name for name in (*order, "personal", "common") if name in found), None)
 
     def is_copy(self, measure: str) -> bool:
-        """Return whether the measure equals that of the common model in every round."""
+        """Return whether a measure of personal models equals that of the common model in every round."""
         common = measure.replace("personal", "common")
         lines = [line.get("measured") or {} for line in self.metrics]
         return common != measure and all(each.get(measure) == each.get(common) for each in lines)
 
     @property
     def classifies(self) -> bool:
+        """Whether the task is a classification, so that metrics have an accuracy."""
         return any(
             "mean_accuracy" in scores
             for line in self.metrics
@@ -86,20 +87,20 @@ class ReportedRun:
         )
 
     def curve(self, measure: str, key: str) -> dict[float, float]:
-        """Return one number of a measure by round; NaN where training diverged."""
+        """Return the score `key` of a measure by round. It is NaN in rounds after training diverged."""
         lines = ((line["round"], (line.get("measured") or {}).get(measure)) for line in self.metrics)
         found = {float(number): scores.get(key) for number, scores in lines if scores and key in scores}
         return {number: math.nan if value is None else float(value) for number, value in found.items()}
 
     def final(self, key: str, measure: str | None = None) -> float | None:
-        """Return the last number of a measure, by default of the headline; None if it is not finite."""
+        """Return the last score `key` of a measure, by default of `headline`; None if it is not finite."""
         measure = measure or self.headline
         curve = self.curve(measure, key) if measure else {}
         value = list(curve.values())[-1] if curve else math.nan
         return value if math.isfinite(value) else None
 
     def errors(self, measure: str, *, include_corrupt: bool = False) -> list[float]:
-        """Return the final error rate of every measured client; of attackers only with `include_corrupt`."""
+        """Return the final error rate of every client; without those that attack unless `include_corrupt`."""
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
         left_out = frozenset() if include_corrupt else self.corrupt
@@ -107,20 +108,20 @@ class ReportedRun:
 
     @property
     def training_spent(self) -> Spent | None:
-        """The privacy cost of the algorithm's sums; None without noise.
+        """The privacy cost of the algorithm's sums; None if they have no noise.
 
-        It is the larger of two counts: a client also pays for a sum that failed after it sent its input.
+        It is the larger of the server's count and the count of the client that spent most.
         """
         return self._budget("algorithm", self.audit.spending.most)
 
     @property
     def tail_spent(self) -> Spent | None:
-        """The privacy cost of the histogram of errors, which has its own budget."""
+        """The privacy cost of the histogram of errors, which has its own budget; None if it has no noise."""
         return self._budget("tail", self.audit.spending.most_of_tail)
 
     @property
     def all_spent(self) -> Spent | None:
-        """The privacy cost of both together, at the delta of the training; None unless both have noise."""
+        """The cost of both together, at the delta of the algorithm; None unless both have noise."""
         training, tail = self.training_spent, self.tail_spent
         if training is None or tail is None or training.delta is None:
             return None
@@ -134,17 +135,17 @@ class ReportedRun:
 
     @property
     def private_tail(self) -> list[float] | None:
-        """The heights of the last released histogram of errors, with noise."""
+        """The heights of the last released histogram of errors, with noise; None if there is none."""
         heights = self.audit.tail.get("heights")
         return None if not heights else [float(height) for height in heights]
 
     def line(self, key: str) -> dict[float, Any]:
-        """Return one value of the metrics of every round."""
+        """Return the value of `key` in the metrics by round; None for rounds without this key."""
         return {float(line["round"]): line.get(key) for line in self.metrics}
 
 
 def judged(runs: Sequence[ReportedRun]) -> list[str]:
-    """Return the measures to compare runs by: over benign clients if any client attacks, else over all."""
+    """Return the measures by which to compare runs. If a client attacks, they are over benign clients."""
     found = dict.fromkeys(name for each in runs for name in each.measures)
     attacked = any(each.attacked for each in runs)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]
@@ -152,9 +153,12 @@ def judged(runs: Sequence[ReportedRun]) -> list[str]:
 
 
 def read_runs(path: Path) -> tuple[ReportedRun, ...]:
-    """Read every run in the directory. Raises `ConfigError` if there is none, or one cannot be parsed."""
+    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start.
+
+    Raises `ConfigError` if there is no run, or if a file of a run cannot be parsed.
+    """
     found = [(run, run.facts()) for run in find_runs(path)]
-    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))  # in the order of their start
+    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))
     runs, facts = [run for run, _ in found], [own for _, own in found]
     return tuple(
         _read_run(run, own, title) for run, own, title in zip(runs, facts, _titles(facts), strict=True)

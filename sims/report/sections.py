@@ -1,4 +1,4 @@
-"""The sections of the page, from the headline to the commands that reproduce it."""
+"""Builds the sections of the page, from the headline to the commands that repeat the runs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a ma
 
 @dataclass(frozen=True)
 class Detail:
-    """How much a page shows: positions of a plot, rows of a table, runs."""
+    """Limits of what a page shows."""
 
-    places: int
-    rows: int
+    places: int  # positions of a plot
+    rows: int  # rows of a table
     runs: int
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of the page: its id, its name in the navigation, and what builds it."""
+    """A section of the page."""
 
-    key: str
-    link: str
+    key: str  # the id of its element
+    link: str  # its name in the navigation
     build: Callable[[Sequence[ReportedRun], Detail], Markup]
 
 
@@ -48,6 +48,7 @@ class PageSection:
 
 
 def top(runs: Sequence[ReportedRun], *, left: int) -> Markup:
+    """Return the header of the page. `left` is the number of runs that the page leaves out."""
     subject = runs[0].audit.subject
     links = (element("li", element("a", each.link, href=f"#{each.key}")) for each in SECTIONS)
     return element(
@@ -80,7 +81,7 @@ def _summary(runs: Sequence[ReportedRun], left: int) -> str:
 
 
 def banners(runs: Sequence[ReportedRun]) -> Iterator[Markup]:
-    """Yield the warnings of the whole page."""
+    """Yield warnings: altered records, contradicting measurements, insecure seeds and unfinished runs."""
     broken = [each for each in runs if not each.audit.intact]
     for each in broken:
         problems = _list(each.audit.integrity.problems)
@@ -149,7 +150,7 @@ def _card(shown: KeyFigure) -> Markup:
 
 
 def _exposed(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
-    """Return one entry for each exposure, with its runs."""
+    """Return the section about what is not private. Each exposure names the runs that it concerns."""
     found: dict[Exposure, list[str]] = {}
     for each in runs:
         for exposure in each.audit.exposures:
@@ -191,7 +192,7 @@ def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
 
 
 def _row(missing: Sequence[Markup]) -> Markup | None:
-    """Return the plots without data, each with the reason."""
+    """Return a row of the figures of plots without data; None if there is none."""
     return element("div", missing, class_="figures missing") if missing else None
 
 
@@ -255,7 +256,7 @@ def _toml(run: ReportedRun) -> Markup:
 
 
 def _again(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
-    """Return the commands that repeat the runs and inspect them."""
+    """Return the section with the commands that repeat the runs and inspect their records."""
     commands = dict.fromkeys(each.audit.subject.command for each in runs)
     seeded = all(each.audit.subject.insecure_seed is not None for each in runs)
     same = (
@@ -294,7 +295,7 @@ def foot() -> Markup:
 
 
 def _list(texts: Sequence[str], style: str | None = None) -> Markup:
-    """Return the findings of the audit as sentences."""
+    """Return a list of the texts, each as a sentence, or nothing if there is none."""
     entries = [element("li", sentence_of(text)) for text in texts]
     return element("ul", entries, class_=style) if entries else NOTHING
 
@@ -313,7 +314,7 @@ def _section(key: str, title: str, *content: Child) -> Markup:
     )
 
 
-# The sections in the order of the page. A new one is added here.
+# All sections, in the order of the page.
 SECTIONS: Final = (
     PageSection("exposed", "Not private", _exposed),
     PageSection("course", "What happened", _course),

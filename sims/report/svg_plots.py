@@ -1,13 +1,12 @@
-"""Plots as SVG, a few hundred bytes of paths each.
+"""Draws plots as small SVG elements.
 
-They are drawn here and not by matplotlib, whose SVGs have thousands of elements, carry colours that no style
-sheet can change (a dark page needs others), draw their letters as paths that no screen reader can read, and
-would make a page of a dozen plots larger than a megabyte. What `papers.plots` decided stays: colours that the
-colour-blind can tell apart, dashes that do it without colours, round numbers at ticks, gaps where nothing is
-known.
+They are not drawn by matplotlib. Its SVGs have thousands of elements, so that a dozen plots would exceed a
+megabyte. A style sheet cannot change their colours, as a dark page needs. Their letters are paths, which no
+screen reader can read. The rules of `papers.plots` hold here, too: colours that colour-blind people can tell
+apart, dashes that work without colours, round numbers at ticks, and gaps where values are unknown.
 
-Colours are classes of the style sheet. Where the pointer can stop is in `data-stops`, one number for each row
-of the table of the same numbers, which the page has below every plot: the script needs nothing else.
+Colours are classes of the style sheet. Below every plot, the page has a table of the same numbers. The
+attribute `data-stops` has the coordinate of each row of this table, at which the script shows a tooltip.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _LEFT: Final = 50.0
 _RIGHT: Final = 16.0
 _TOP: Final = 31.0
 _BOTTOM: Final = 44.0
-_ROW: Final = 44.0  # of a stack: its name above its bar
+_ROW: Final = 44.0  # height of a bar of `StackedBars` with its name above
 _BAR: Final = 16.0
 _LONGEST: Final = 46  # characters of a name above a bar
-_DOTS: Final = 40  # most values of a line that has a dot at each
+_DOTS: Final = 40  # a line with at most this many values has a dot at each value
 
 
 def plotted(plot: Plot) -> Markup:
-    """Draw lines, steps, areas and columns over two axes."""
+    """Return the SVG of a plot: its axes, and its series as lines, steps, areas, marks or columns."""
     x, y = _scales(plot)
     return _svg(
         plot.key,
@@ -51,7 +50,7 @@ def plotted(plot: Plot) -> Markup:
 
 
 def stacked(stack: StackedBars) -> Markup:
-    """Draw horizontal bars, one below the other."""
+    """Return the SVG of horizontal bars, one below the other."""
     height = _ROW * len(stack.rows)
     longest = max(stack.total(row) for row in range(len(stack.rows)))
     x = Scale(0.0, longest, 2.0, WIDTH - 74)
@@ -65,7 +64,7 @@ def stacked(stack: StackedBars) -> Markup:
 
 
 def key_of(series: Series) -> Markup:
-    """Return the symbol of a series for the legend."""
+    """Return the symbol of a series in the legend, as SVG."""
     solid = series.way in ("area", "columns")
     shape = (
         element("rect", x=1.0, y=3.0, width=20.0, height=9.0, rx=2.0, class_="fill")
@@ -128,7 +127,7 @@ def _places(plot: Plot, x: Scale) -> Iterator[Markup]:
 
 
 def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
-    """Return at most six ticks; for columns, only where there are columns."""
+    """Return the ticks of the horizontal axis, at most six unless the plot sets them."""
     if plot.ticks:
         return plot.ticks
     if _columns(plot):
@@ -137,7 +136,7 @@ def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
 
 
 def _short(value: float) -> str:
-    """Return the label of a tick, at most seven characters."""
+    """Return the label of a tick. Values from a million on are in millions."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
@@ -178,7 +177,7 @@ def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _ends(runs: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Markup]:
-    """Yield dots if values are few, or if a value has no neighbour to draw a line to."""
+    """Yield a dot for each value if values are few, and for each value without a neighbour to connect to."""
     few = sum(map(len, runs)) <= _DOTS
     for run in runs:
         if few or len(run) == 1:
@@ -193,7 +192,7 @@ def _area(points: Sequence[tuple[float, float]], floor: float) -> Markup:
 
 
 def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> Iterator[Markup]:
-    """Draw columns; those of several series are side by side."""
+    """Yield the columns of one series. Columns of several series are side by side at each position."""
     others = _columns(plot)
     gap = (WIDTH - _RIGHT - _LEFT) / len(plot.places)
     width = gap * 0.84 / len(others)
@@ -209,7 +208,7 @@ def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> I
 def _runs(
     places: Sequence[float], values: Sequence[float | None], x: Scale, y: Scale
 ) -> list[list[tuple[float, float]]]:
-    """Return the points of a series, split at gaps."""
+    """Return the points (x, y) of a series in pixels, split into one list per stretch without gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in zip(places, values, strict=True):
         if value is not None and math.isfinite(value):
@@ -220,7 +219,7 @@ def _runs(
 
 
 def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return steps that change half-way between points."""
+    """Return the corners of a step function through the points, with steps half-way between them."""
     edges = [(a + b) / 2 for (a, _), (b, _) in pairwise(points)]
     starts, ends = [points[0][0], *edges], [*edges, points[-1][0]]
     if len(points) == 1:
@@ -244,7 +243,7 @@ def _place(value: float) -> str:
 
 
 def _fitted(name: str) -> str:
-    """Shorten a name to fit on a phone; the table below the plot has the whole name."""
+    """Return a name shortened to `_LONGEST` characters; the table below the plot has the whole name."""
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -263,12 +262,12 @@ def _bar(stack: StackedBars, row: int, x: Scale) -> Markup:
     return joined(element("text", _fitted(stack.rows[row]), class_="row", x=2.0, y=top - 5), parts, total)
 
 
-_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)  # round numbers, to be multiplied by a power of ten
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A linear scale: `low` is drawn at `start`, and `high` at `end`."""
+    """A linear scale from values to pixels: `low` is drawn at `start`, and `high` at `end`."""
 
     low: float
     high: float
@@ -280,7 +279,7 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, most: int = 6, *, whole: bool = False) -> tuple[float, ...]:
-        """Return at most `most` round numbers within the scale."""
+        """Return at most `most` evenly spaced round numbers within the scale; integers if `whole`."""
         step = _step((self.high - self.low) / max(1, most - 1), whole=whole)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -288,7 +287,7 @@ class Scale:
 
 
 def around(low: float, high: float, *, start: float, end: float, whole: bool = False, most: int = 5) -> Scale:
-    """Return a scale with round ends that contains all values."""
+    """Return a scale whose ends are round numbers and include `low` and `high`, in about `most` steps."""
     if high <= low:
         high = low + (1.0 if whole or low == 0 else abs(low) * 0.5)
     step = _step((high - low) / max(1, most - 1), whole=whole)
@@ -297,7 +296,7 @@ def around(low: float, high: float, *, start: float, end: float, whole: bool = F
 
 
 def _step(least: float, *, whole: bool) -> float:
-    """Return the smallest round number that is not below `least`."""
+    """Return the smallest round number (`_STEPS`) that is at least `least`; if `whole`, an integer."""
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * each for each in _STEPS if power * each >= least * (1 - 1e-9))
     return max(1.0, math.ceil(step)) if whole else step
@@ -307,7 +306,7 @@ Drawable: TypeAlias = Plot | StackedBars
 
 
 def figure(shown: Drawable, *, places: int) -> Markup:
-    """Return the figure with at most `places` positions: a long run is thinned evenly."""
+    """Return a plot with title, note, legend and table, with at most `places` positions on its axis."""
     if isinstance(shown, Plot):
         shown = shown.thinned(places)
     title = element("h3", shown.title, id=f"{shown.key}-title")
@@ -327,7 +326,7 @@ def figure(shown: Drawable, *, places: int) -> Markup:
 
 
 def _legend(series: Sequence[Series]) -> Markup:
-    """Return the legend; the script turns its entries into switches."""
+    """Return the legend. The script of the page makes each entry a switch that hides its series."""
     entries = (
         element("li", key_of(each), element("span", each.name), data_series=each.name) for each in series
     )
