@@ -1,1 +1,1 @@
-"""Statistical tests of the noise in a sum: its distribution over zeros, and lower bounds on epsilon."""
+"""Tests the noise in a sum: its distribution if all inputs are zero, and lower bounds on epsilon."""

@@ -1,15 +1,16 @@
-"""Statistical tests of noise: its distribution over zero inputs, and a lower bound on epsilon from canaries.
+"""Tests the distribution of noise, and computes lower bounds on epsilon from canaries.
 
-Over zero inputs the total is noise alone: integers with a known variance and distribution. A sum of discrete
-Gaussians with a standard deviation of at least four grid points each is again a discrete Gaussian, up to
-2^-200. So chi-square and the variance test it. Both are two-sided in effect: too much noise fails like too
-little.
+If all inputs are zero, the total is noise alone: integers with a known variance and distribution. A sum of
+discrete Gaussians with a standard deviation of at least four grid points each is again a discrete Gaussian,
+up to 2^-200. So a test of the variance and a chi-square test are applied. Both reject too much noise as well
+as too little.
 
-The lower bound compares scores of sums with and without a canary at a threshold that is fixed beforehand.
-Clopper and Pearson bound both error rates from above; the resulting bound on epsilon holds with the stated
-confidence for any mechanism. The bound by Gaussian differential privacy ("Tight Auditing of Differentially
-Private Machine Learning") also uses that the noise is Gaussian: two error rates then fix the trade-off curve,
-and the bound is tight.
+A canary is one client's vector of the largest allowed norm. For the lower bound, an attacker guesses from
+one number of a total (the score) whether the canary is in it: yes if the score reaches a fixed threshold. The
+method of Clopper and Pearson bounds both error rates from above. This gives a lower bound on epsilon that
+holds with the stated confidence for any mechanism. A second bound, by Gaussian differential privacy ("Tight
+Auditing of Differentially Private Machine Learning"), assumes Gaussian noise. Two error rates then determine
+the whole trade-off curve, and the bound is tight.
 """
 
 from __future__ import annotations
@@ -27,51 +28,51 @@ from sims.console import OnProgress, quiet
 from sims.noise_audit.unmasked_sums import UnmaskedSums, grid_points
 
 _MOST_BINS: Final = 64
-_SAMPLES_PER_BIN: Final = 20  # with fewer, chi-square is too often surprising
-_TAIL: Final = 40  # standard deviations: nothing is beyond
-_PILE: Final = 1 << 20  # of whole numbers in the law at once: beyond it, the normal one is as good
+_SAMPLES_PER_BIN: Final = 20  # with fewer, the chi-square test fails too often
+_TAIL: Final = 40  # standard deviations; the probability beyond them is neglected
+_MOST_POINTS: Final = 1 << 20  # of a discrete Gaussian; with more, a normal distribution is used
 
 
 @dataclass(frozen=True)
 class NoiseFinding:
-    """Of one part: what was promised, what was found, and how surprising that is."""
+    """The tests of the noise in one part of a sum. Variances are in grid points squared."""
 
     part: str
     samples: int
-    variance: float
-    expected: float
-    variance_p: float
-    chi_square_p: float
+    variance: float  # measured
+    expected: float  # the variance that was promised
+    variance_p: float  # p-value of the test of the variance
+    chi_square_p: float  # p-value of the chi-square test
 
     @property
     def ratio(self) -> float:
         return self.variance / self.expected
 
     def holds(self, alarm: float) -> bool:
-        """Whether neither test is as surprising as `alarm`, the rate of false ones."""
+        """Return whether both tests pass; for correct noise, one fails with probability at most `alarm`."""
         return min(self.variance_p, self.chi_square_p) >= alarm / 2
 
 
-def conform(rehearsal: UnmaskedSums, *, sums: int = 1, progress: OnProgress = quiet) -> list[NoiseFinding]:
-    """Test the noise of `sums` sums over zeros, part by part."""
-    spec = rehearsal.spec
+def conform(unmasked: UnmaskedSums, *, sums: int = 1, progress: OnProgress = quiet) -> list[NoiseFinding]:
+    """Compute `sums` sums over zero inputs. Return the tests of every part that has noise."""
+    spec = unmasked.spec
     zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
     found: dict[str, list[NDArray[np.int64]]] = {part.name: [] for part in spec.parts}
     for done in range(sums):
         progress("zeros", done, sums)
-        _, residues = rehearsal.run(lambda _: zeros)
+        _, residues = unmasked.run(lambda _: zeros)
         for part, total in zip(spec.parts, residues, strict=True):
             found[part.name].append(grid_points(part, total))
     return [
-        judge(part.name, np.concatenate(found[part.name]), rehearsal.variance(part))
+        judge(part.name, np.concatenate(found[part.name]), unmasked.variance(part))
         for part in spec.parts
         if part.noise is not None
     ]
 
 
 def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding:
-    """Hold whole numbers against a discrete Gaussian of this variance."""
-    measured = float(np.square(values.astype(np.float64)).mean())  # the mean is known: it is zero
+    """Test whether the integers `values` are samples of a discrete Gaussian with this variance and mean 0."""
+    measured = float(np.square(values.astype(np.float64)).mean())  # The mean is zero.
     return NoiseFinding(
         part=name,
         samples=len(values),
@@ -83,7 +84,7 @@ def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding
 
 
 def _variance_p(ratio: float, samples: int) -> float:
-    """Two-sided: the sum of squares over the variance is chi-square."""
+    """Return the two-sided p-value, by chi-square, of a variance of `ratio` times the promised one."""
     below = chi2.cdf(ratio * samples, samples)
     above = chi2.sf(ratio * samples, samples)
     return float(min(1.0, 2 * min(below, above)))
@@ -95,16 +96,16 @@ def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
     inner = np.unique(np.rint(norm.ppf(np.arange(1, wanted) / wanted) * sigma)).astype(np.int64)
     below = np.append(_below(inner, sigma), 1.0)
     expected = np.diff(below, prepend=0.0) * len(values)
-    bins = np.searchsorted(inner, values, side="left")  # up to and including an edge
+    bins = np.searchsorted(inner, values, side="left")  # A bin includes its upper edge.
     counts = np.bincount(bins, minlength=len(expected))
     statistic = float((np.square(counts - expected) / expected).sum())
     return float(chi2.sf(statistic, len(expected) - 1))
 
 
 def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
-    """Chances of a value up to and including each edge."""
+    """Return, for each edge, the probability of a value of at most this edge."""
     reach = math.ceil(_TAIL * sigma)
-    if 2 * reach > _PILE:
+    if 2 * reach > _MOST_POINTS:
         return np.asarray(norm.cdf((edges + 0.5) / sigma))
     points = np.arange(-reach, reach + 1)
     weights = np.exp(-np.square(points / sigma) / 2)
@@ -113,21 +114,21 @@ def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What the scores prove, at the given confidence and delta. Adjacency is zero-out."""
+    """Lower bounds on epsilon for zero-out adjacency, at the confidence and delta of `lower_bound`."""
 
     runs: int
-    false_positives: float  # upper bounds of both rates
-    false_negatives: float
-    mu: float
-    epsilon_gaussian: float
-    epsilon_clopper_pearson: float
+    false_positives: float  # an upper bound of the rate of totals without the canary that seem to have it
+    false_negatives: float  # an upper bound of the rate of totals with the canary that seem not to have it
+    mu: float  # a lower bound of the parameter of Gaussian differential privacy
+    epsilon_gaussian: float  # assumes Gaussian noise
+    epsilon_clopper_pearson: float  # assumes nothing about the noise
 
 
 def lower_bound(
     present: NDArray[Any], absent: NDArray[Any], *, threshold: float, delta: float, confidence: float
 ) -> LowerBound:
-    """From the scores with and without the canary. Half of what may go wrong is spent on each rate."""
-    error = (1 - confidence) / 2
+    """Return lower bounds on epsilon from the scores of totals with (`present`) and without a canary."""
+    error = (1 - confidence) / 2  # the probability that one of the two rates exceeds its bound
     positives = _most(int(np.count_nonzero(absent >= threshold)), len(absent), error)
     negatives = _most(int(np.count_nonzero(present < threshold)), len(present), error)
     mu = max(0.0, float(norm.isf(positives) - norm.ppf(negatives)))
@@ -144,10 +145,10 @@ def lower_bound(
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon of noise that moves by `mu` standard deviations ("Gaussian Differential Privacy")."""
+    """Return the least epsilon of mu-GDP at `delta`, by a formula of "Gaussian Differential Privacy"."""
     if _delta(0.0, mu) <= delta:
         return 0.0
-    # Of delta's two terms, the first alone would be delta 1 below this: epsilon is less.
+    # An upper limit: `_delta` subtracts its second term from the first, which alone gives `most - 1`.
     most = mu * (mu / 2 + float(norm.isf(delta))) + 1
     return float(brentq(lambda epsilon: _delta(epsilon, mu) - delta, 0.0, most, xtol=1e-12))
 
@@ -160,7 +161,7 @@ def _delta(epsilon: float, mu: float) -> float:
 
 
 def _most(count: int, runs: int, error: float) -> float:
-    """The largest rate that explains `count` of `runs`, except with probability `error`."""
+    """Return the upper bound of Clopper and Pearson on a rate, from `count` events in `runs` runs."""
     return 1.0 if count == runs else float(beta.ppf(1 - error, count + 1, runs - count))
 
 

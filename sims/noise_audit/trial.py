@@ -1,8 +1,8 @@
-"""One test of the noise of a sum: conformance over zeros, then canaries.
+"""Runs one test of the noise of a sum: first of its distribution over zero inputs, then by canaries.
 
-A canary is one client whose vector has the largest allowed norm, or is zero. That is the pair of neighbours
-for which the privacy of a sum is stated (zero-out). All other clients send zeros, so nothing else hides the
-canary.
+The canary is one client whose vector has the largest allowed norm in half of the sums, and is zero in the
+others. These are the two inputs that zero-out adjacency compares. All other clients send zeros, so only the
+noise hides the canary.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from sims.text_format import counted
 
 _CONFIDENCE: Final = 0.9999
 _LEAST_SAMPLES: Final = 100
-# Canaries are few clients with few elements: that is where the audit is strongest and quickest.
+# Sums with a canary have few clients and elements, because this test is then strongest and fastest.
 CANARY_CLIENTS: Final = 2
 CANARY_SIZE: Final = 4
-_CANARY_SCALE: Final = 1000.0  # so fine a grid that rounding hides nothing
+_CANARY_SCALE: Final = 1000.0  # grid points per unit: a grid so fine that rounding does not hide a canary
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseTrial:
-    """What to measure."""
+    """The parameters of one test of noise."""
 
     clients: int
-    size: int
-    sums: int
-    dropouts: int = 0
-    dropped: int = 0
-    removable: bool = False
-    multiplier: float = 1.0
-    canaries: int
-    secure: int = 0
+    size: int  # elements of the vector
+    sums: int  # sums over zero inputs
+    dropouts: int = 0  # most drop-outs for which the noise is planned
+    dropped: int = 0  # clients that drop out of the sums over zero inputs
+    removable: bool = False  # whether surplus noise is removed
+    multiplier: float = 1.0  # standard deviation of the noise, divided by the largest norm of one client
+    canaries: int  # sums with the canary, and as many without
+    secure: int = 0  # the same for sums through the server and clients of the protocol, which are slower
     delta: float = 1e-5
-    fault: Fault = Fault.NONE
+    fault: Fault = Fault.NONE  # a fault that the test should detect
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,13 +70,13 @@ class NoiseTrial:
 
 @dataclass(frozen=True)
 class NoiseTrialResult:
-    """What was found. Each of the two verdicts is wrong about honest noise at most once in 10,000 audits."""
+    """The result of a trial. For correct noise, `conforms` and `bounded` are each False once in 10,000."""
 
     trial: NoiseTrial
     finding: NoiseFinding
     bound: LowerBound
     secure: LowerBound | None
-    epsilon: float  # true for Gaussian noise
+    epsilon: float  # that of Gaussian noise with this multiplier, which no lower bound should exceed
     confidence: float = _CONFIDENCE
 
     @property
@@ -90,7 +90,7 @@ class NoiseTrialResult:
 
     @property
     def closeness(self) -> float | None:
-        """The bound as a part of epsilon; None where delta is so large that epsilon is zero."""
+        """The lower bound divided by epsilon; None if delta is so large that epsilon is zero."""
         return self.bound.epsilon_gaussian / self.epsilon if self.epsilon else None
 
     @property
@@ -99,7 +99,7 @@ class NoiseTrialResult:
 
 
 def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
-    """Raises `SpecError` where more clients drop out than may."""
+    """Run the tests of a trial. Raises `SpecError` if more clients drop out than the noise is planned for."""
     return NoiseTrialResult(
         trial=trial,
         finding=_conformance(trial, progress),
@@ -113,14 +113,14 @@ def _conformance(trial: NoiseTrial, progress: OnProgress) -> NoiseFinding:
     promise = NoiseAssumptions(
         clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable
     )
-    rehearsal = UnmaskedSums(
+    unmasked = UnmaskedSums(
         audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
         clients=trial.clients,
         dropped=trial.dropped,
         fault=trial.fault,
         seed=trial.seed_bytes(0),
     )
-    (finding,) = conform(rehearsal, sums=trial.sums, progress=progress)
+    (finding,) = conform(unmasked, sums=trial.sums, progress=progress)
     return finding
 
 
@@ -144,7 +144,7 @@ def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
 
 
 def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
-    """With the confidence that both bounds hold, where there are two."""
+    """Return the lower bound from scores. If the trial has two bounds, both together have the confidence."""
     confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
     return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 
@@ -156,7 +156,7 @@ def _canary_spec(trial: NoiseTrial) -> SumSpec:
     )
 
 
-THRESHOLD = CLIP / 2
+THRESHOLD = CLIP / 2  # from this score on, the canary is assumed to be in the sum
 
 
 def unmasked_scores(
@@ -168,15 +168,15 @@ def unmasked_scores(
     seed: bytes = bytes(SEED_BYTES),
     progress: OnProgress = quiet,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(with the canary, without), each of `runs` sums that are encoded, added and decoded."""
-    rehearsal = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
-    return _both(spec, runs, progress, lambda vector: rehearsal.run(vector)[0][PART][0])
+    """Return the scores of `runs` sums with the canary and of `runs` sums without it, all without masks."""
+    unmasked = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
+    return _both(spec, runs, progress, lambda vector: unmasked.run(vector)[0][PART][0])
 
 
 def secure_scores(
     spec: SumSpec, *, clients: int, runs: int, progress: OnProgress = quiet
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The same through a server and clients, each sum a session of its own."""
+    """Return the same as `unmasked_scores`, but by sums of the real protocol, each in a new session."""
 
     def total(vector: Callable[[int], dict[str, NDArray[np.float64]]]) -> float:
         server, machines = local_machines(
@@ -202,7 +202,7 @@ def _both(
     canary[0] = CLIP
     present, absent = np.empty(runs), np.empty(runs)
     for run in range(runs):
-        # The client that other faults spare is the last one: its own noise is known to be there.
+        # The canary is client 0. Of the clients, `Fault.SILENT` concerns this one, too.
         present[run] = score(lambda member: {PART: zeros if member else canary})
         absent[run] = score(lambda _: {PART: zeros})
         progress("canaries", run + 1, runs)

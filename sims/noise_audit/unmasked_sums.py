@@ -1,8 +1,8 @@
-"""Noisy sums without masks: clients encode, residues are added, surplus noise is removed.
+"""Computes noisy sums without masks: inputs are encoded and added, and surplus noise is removed.
 
-Masks do not change a total, so a measurement here also holds for the machines, at a cost that allows a
-hundred thousand sums. A fault can be built in: the tests of noise must detect each of them. `audited_spec`
-describes the sum under test: one vector, with noise of a given multiple of one client's reach.
+Masks do not change a total, so these totals have the same distribution as those of the protocol. Without
+masks, a hundred thousand sums take little time. To check the tests of noise, a fault can be built in, which
+the tests must detect.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _SEEDS_AT_ONCE: Final = 1024
 
 
 class Fault(StrEnum):
-    """What goes wrong on the clients' side."""
+    """A mistake in how clients add noise."""
 
     NONE = "none"
     HALVED = "halved"  # all clients draw noise of half the standard deviation
-    SILENT = "silent"  # one client adds none
+    SILENT = "silent"  # client 0 adds no noise
     UNSCALED = "unscaled"  # the standard deviation is taken in units of the vector, not of the grid
     REUSED = "reused"  # two clients draw from the same seeds
 
 
 class Seeds:
-    """Fresh seeds from one: what is rehearsed can be repeated, and no two sums share anything."""
+    """Derives a sequence of seeds from one seed, so that sums can be repeated and are independent."""
 
     def __init__(self, seed: bytes) -> None:
         self._stream = KeyStream(seed)
@@ -55,7 +55,7 @@ class Seeds:
 
 
 class UnmaskedSums:
-    """Sums of `spec` over `clients`, of which the last `dropped` send nothing."""
+    """Computes sums of `spec` over `clients` clients, of which the last `dropped` send nothing."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class UnmaskedSums:
         self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
 
     def variance(self, part: Part) -> float:
-        """Of the noise on the total of a part, in grid points squared, if all clients follow the protocol."""
+        """Return the variance of a part's noise in the total without a fault, in grid points squared."""
         assert self.spec.promise is not None
         if part.noise is None:
             return 0.0
@@ -106,7 +106,7 @@ class UnmaskedSums:
                 assert_never(self._fault)
 
     def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
-        """One sum: the total, and the residues behind it."""
+        """Sum `values(client)` over all clients. Return the total, and the residues of its parts."""
         total = list(self._honest.zeros())
         last: list[bytes] = []
         for member, encoding in enumerate(self._encodings):
@@ -128,7 +128,7 @@ class UnmaskedSums:
 
 
 def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The residues of a total as whole numbers around zero."""
+    """Return the residues of a part as signed integers, from -2^(bits - 1) to 2^(bits - 1) - 1."""
     shift = 64 - part.bits
     wide = residues.astype(np.uint64)
     residue_ring.reduce(wide, part.bits)
@@ -136,7 +136,7 @@ def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dty
 
 
 class _Silent(Encoding):
-    """Encodes like an honest client, but adds no noise."""
+    """The encoding of a client that adds no noise."""
 
     def noise(self) -> Layers:
         bare = replace(
@@ -162,8 +162,8 @@ def _one_over_scale2(part: Part) -> Fraction:
 
 PART: Final = "x"
 CLIP: Final = 1.0
-_LEAST_SIGMA: Final = 8.0  # grid points, of every component of noise
-_SPARE_BITS: Final = 3  # beyond two standard deviations
+_LEAST_SIGMA: Final = 8.0  # least standard deviation of each component of noise, in grid points
+_SPARE_BITS: Final = 3  # more than the noise needs
 
 
 def audited_spec(
@@ -174,9 +174,11 @@ def audited_spec(
     least_scale: float = 1.0,
     clients: int | None = None,
 ) -> SumSpec:
-    """A vector of norm 1 with noise whose standard deviation is `multiplier` times one client's reach.
+    """Return the specification of a sum of one vector with an L2 norm of at most `CLIP`, and with noise.
 
-    The grid is so fine that all components of the noise are well above it, for `clients` in the roster.
+    The noise has a standard deviation of `multiplier` times the largest norm of an encoded vector. The grid
+    has at least `least_scale` points per unit. It is so fine that, with `clients` clients in the sum, every
+    component of the noise has a standard deviation of at least `_LEAST_SIGMA` points.
     """
     least = float(min(promise.components(clients or promise.clients)))
     scale = max(least_scale, math.ceil(_LEAST_SIGMA / math.sqrt(least) / multiplier))

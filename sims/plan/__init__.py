@@ -1,1 +1,1 @@
-"""What a run will cost and reveal, computed before it starts."""
+"""Computes what a run will cost and reveal before it starts."""

@@ -1,22 +1,22 @@
-"""The probability that sums are released, if clients are lost independently of each other.
+"""Computes the probability that sums are released if clients drop out independently of each other.
 
-Every client is lost while it trains, before it sends anything, with probability p, and within each sum with
-probability q; who is lost stays away for the rest of the round. Sums of one group are over the same clients
-every time, so no client may be lost between its first sum and its last. At the end of a group some may be,
-as long as `least` stay.
+Each client drops out of the training with probability p, before it sends anything. In each sum, it drops
+out with probability q. It is then absent for the rest of the round. All sums of one group must be over the
+same clients. So no client may drop out in a sum of a group except in the last one, and at least m clients
+must stay to the end of the group.
 
-A client that is lost within a sum may go before its input has arrived, and then it is not in the sum; or
-after, and then others have to make up for it. The model here is the second, but with what the first one
-needs: as many as a total needs inputs have to stay until the end, even where fewer could unmask it. That is
-never more likely than what happens with either kind of loss.
+A client may drop out of a sum before its input arrives, and then it is not in the total. Or it drops out
+later, and then the other clients must remove its mask. The model does not distinguish the two cases: it
+demands that m clients stay until the end of the sum, although fewer could unmask the total in the second
+case. So the result is a lower bound of the probability in either case.
 
-So each client is either there at the end of all groups, with the weight
+A client is present at the end of all groups with probability
 
-    A = (1 - p) * product over groups of (1 - q)^sums
+    A = (1 - p) * product over groups of (1 - q)^sums.
 
-or was lost where that does no harm: in training, or in the last sum of some group, with the weight B, which
-is the sum of all that. Of n clients at least m have to be left in the end, and then there were enough before,
-too. This happens with the probability of the sum over a >= m of C(n, a) A^a B^(n - a).
+B is the probability that a client drops out without harm: in training, or in the last sum of a group. Sums
+are released if at least m of n clients are present at the end and all others dropped out without harm. The
+probability of this is the sum over a >= m of C(n, a) A^a B^(n - a).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from protocols.serialisation import Vector
 
 
 class CompletionProbability:
-    """Of `clients` clients, of whom each is lost with the probabilities `training` and `in_sum`."""
+    """The model of this module for n = `clients`, p = `training` and q = `in_sum`."""
 
     def __init__(self, clients: int, *, training: Fraction, in_sum: Fraction) -> None:
         self._clients = clients
@@ -40,7 +40,7 @@ class CompletionProbability:
         self._log_ways = _log_ways(clients)
 
     def released(self, groups: Sequence[int], least: int) -> float:
-        """Return the probability that all groups are released, each over at least `least` clients."""
+        """Return the probability that all sums are released, for groups of so many sums and m = `least`."""
         stays, lost = self._arrives, self._lost
         for sums in groups:
             before = stays * self._stays ** (sums - 1)
@@ -48,7 +48,7 @@ class CompletionProbability:
         return self._at_least(least, stays, lost)
 
     def _at_least(self, least: int, stays: float, lost: float) -> float:
-        """Sum over a >= least of C(n, a) stays^a lost^(n - a)."""
+        """Return the sum over a >= least of C(n, a) stays^a lost^(n - a)."""
         if stays <= 0:
             return 0.0
         if lost <= 0:
@@ -59,17 +59,20 @@ class CompletionProbability:
 
 
 def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01) -> int:
-    """The fewest drop-outs which are exceeded with at most that probability."""
+    """Return the smallest number of drop-outs that is exceeded with probability at most `exceeded`.
+
+    Each of `clients` clients drops out with probability `lost`.
+    """
     stays = float(1 - lost)
     if not lost or not stays:
         return clients if lost else 0
     away = np.arange(clients + 1)
     logs = _log_ways(clients) + away * log(lost) + (clients - away) * log(stays)
-    more = np.cumsum(np.exp(logs)[::-1])[::-1]  # the probability of at least that many
+    more = np.cumsum(np.exp(logs)[::-1])[::-1]  # more[k] is the probability of at least k drop-outs
     return int(np.argmax(more <= exceeded)) - 1 if more[-1] <= exceeded else clients
 
 
 def _log_ways(clients: int) -> Vector:
-    """The logarithms of the binomial coefficients, from none of all to all."""
+    """Return the logarithms of the binomial coefficients C(clients, k) for k from 0 to `clients`."""
     factorials = np.fromiter(map(lgamma, range(1, clients + 2)), np.float64, clients + 1)
     return np.asarray(factorials[-1] - factorials - factorials[::-1])

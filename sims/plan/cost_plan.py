@@ -1,4 +1,4 @@
-"""The cost of a run before it starts: sums, bytes, and what each sum reveals.
+"""Computes the cost of a run before it starts: sums, bytes, and what each sum reveals.
 
 `sims.plan.completion_probability` computes the probability that all sums are released.
 """
@@ -30,10 +30,10 @@ from sims.plan.completion_probability import CompletionProbability
 
 @dataclass(frozen=True)
 class PartCost:
-    """One part of a sum, and what its bound means in words.
+    """One of the vectors that a sum adds up: `size` numbers of `bits` bits. `meaning` is its bound in words.
 
-    `sigma_total` is the standard deviation of the noise on each number of a total to which all contribute,
-    in the part's own unit, `sigma_mean` that of a mean over all; None without noise.
+    `sigma_total` is the standard deviation of the noise on each number of the total, in the unit of the part,
+    if all clients contribute. `sigma_mean` is that of the mean. Both are None without noise.
     """
 
     name: str
@@ -46,66 +46,58 @@ class PartCost:
 
 @dataclass(frozen=True)
 class SumCost:
-    """One kind of sum. Bits are those of one client's numbers, bytes up all that it sends for one such sum.
-
-    `broadcast_bytes` are those of the longest query of the kind, which every client is sent. Over fewer than
-    `least_clients` nothing is released.
-    """
+    """The cost of one kind of sum."""
 
     kind: str
-    times: int
-    group: str
+    times: int  # most sums of this kind in a round
+    group: str  # kinds of the same group are sums of the same private vectors
     parts: tuple[PartCost, ...]
-    bits: int
-    bytes_up: int
-    broadcast_bytes: int
-    least_clients: int
-    reveals: str
-    private: bool
-    rho: float | None
-    singles_out: bool  # where a malicious server could
+    bits: int  # of one client's vectors
+    bytes_up: int  # all bytes that one client sends for one sum
+    broadcast_bytes: int  # payload bytes of the longest query of this kind, which every client receives
+    least_clients: int  # a total over fewer clients is not released
+    reveals: str  # what the server learns from the total, in words
+    private: bool  # whether all parts have noise
+    rho: float | None  # the privacy cost of one sum; None if a part has no noise
+    singles_out: bool  # whether the server's choices can lower a client's weight in a total without noise
 
 
 @dataclass(frozen=True)
 class GroupCost:
-    """Sums over the same clients: the chance that all of them are released, and how many are on average.
-
-    Either presumes that all sums of the groups before it are released. With fewer than `needed`, the round
-    is given up.
-    """
+    """The sums of one group, which must all be over the same clients, in one round."""
 
     name: str
-    sums: int
-    needed: int
-    completes: float
-    expected: float
+    sums: int  # most sums of the group
+    needed: int  # with fewer sums, the round is given up
+    completes: float  # the probability that all sums of this group and of the groups before it are released
+    expected: float  # the mean number of released sums of the group, without those after a failed sum
 
 
 @dataclass(frozen=True)
 class CostPlan:
-    """All bytes are those that one client sends, but for the broadcast, which it is sent.
+    """The planned cost of a run. Unless noted, bytes are those that one client sends.
 
-    `round_completes` is the chance that a round has all the sums without which it would be given up.
-    On a ring, that holds if no more than `margin` clients are lost.
+    `round_completes` is the probability that a round is not given up because of missing sums. On a ring, it
+    holds if at most `margin` clients drop out.
     """
 
     clients: int
-    dim: int
+    dim: int  # number of model parameters
     trust: Trust
-    threshold: int
-    quorum: int
-    margin: int
-    ring: bool
+    threshold: int  # number of shares that reconstruct a secret
+    quorum: int  # fewest clients of any total that is released
+    margin: int  # most clients that may drop out
+    ring: bool  # whether clients share secrets with their neighbours on a ring, and not with all others
     needs_all_clients: bool
     sums_per_round: int
     rounds_per_session: int
-    setup_bytes: int
-    round_bytes: int
-    broadcast_bytes: int
+    setup_bytes: int  # of the set-up of a session
+    round_bytes: int  # of all sums of a round, without set-up
+    broadcast_bytes: int  # payload bytes of all queries of a round, which a client receives
     round_completes: float
     sums: tuple[SumCost, ...]
     groups: tuple[GroupCost, ...]
-    unsafe: str  # why it is refused under a malicious server; empty if it is not
+    unsafe: str  # why the algorithm is refused under a malicious server; empty if it is allowed
 
 
 _UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=MAX_SUMS)
@@ -113,20 +105,20 @@ _UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sum
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a run is planned for. The drop-out of its sessions follows from the two rates."""
+    """The parameters of sessions, of which `dropout` is ignored, and the drop-out rates of a run."""
 
     params: SessionParams = _UNCONDITIONAL
-    dropout_training: Fraction = Fraction(0)
-    dropout_sum: Fraction = Fraction(0)
+    dropout_training: Fraction = Fraction(0)  # the probability that a client drops out of the training
+    dropout_sum: Fraction = Fraction(0)  # the probability that a client drops out of a sum
 
     @property
     def dropout(self) -> Fraction:
-        """What a threshold has to allow for: losses in training and in one sum."""
+        """The probability that a client drops out of the training or of the first sum."""
         return 1 - (1 - self.dropout_training) * (1 - self.dropout_sum)
 
 
 def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
-    """Raises `ParameterError` with all problems if it cannot work."""
+    """Return the cost of running `algorithm`. Raises `ParameterError` with all problems if it cannot run."""
     algorithm.check_trust(conditions.params.trust)
     if algorithm.table is None:
         return _alone(algorithm, conditions.params.trust)
@@ -166,7 +158,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
 
 
 def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
-    """Of clients that are never asked for anything."""
+    """Return the plan of an algorithm without sums, whose clients train alone."""
     return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
         ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
@@ -212,7 +204,7 @@ def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumCost:
 
 
 def _least_with_noise(spec: SumSpec, clients: int) -> int:
-    """The fewest clients whose noise suffices: with more drop-outs than planned there is too little."""
+    """Return the fewest of `clients` clients whose noise suffices; 0 for a sum without noise."""
     promise = spec.promise
     return 0 if promise is None else max(clients - promise.dropouts, promise.least_roster)
 
@@ -241,7 +233,7 @@ def _meaning(part: Part, resolution: float | None) -> str:
     return rule + fine
 
 
-# --- chances ------------------------------------------------------------------------------------------
+# --- probabilities ------------------------------------------------------------------------------------
 
 
 def _groups(
@@ -268,9 +260,10 @@ def _round_completes(
     groups: list[GroupCost],
     completion: CompletionProbability,
 ) -> float:
-    """Groups that come after all that is needed do not matter; of the last needed one, some sums do.
+    """Return the probability that all needed sums of a round are released.
 
-    Groups before that one count with all their sums, which is more than they may need.
+    Groups after the last needed sum are left out. Earlier groups count with all their sums, even if they need
+    fewer, so the result may be too small.
     """
     while groups and not groups[-1].needed:
         groups = groups[:-1]
@@ -281,28 +274,28 @@ def _round_completes(
 
 
 def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:
-    """What the sums up to the last one of that group need."""
+    """Return the fewest clients with which all sums up to the end of `group` are released."""
     if algorithm.needs_all_clients:
         return algorithm.clients
     last = max(place for place, each in enumerate(sums) if each.group == group)
     return max(each.least_clients for each in sums[: last + 1])
 
 
-def as_json(outlook: CostPlan) -> Mapping[str, object]:
-    """Return the plan as JSON. Keys are the field names, except for the published key `needs_everybody`."""
-    found = asdict(outlook) | {"trust": str(outlook.trust)}
+def as_json(plan: CostPlan) -> Mapping[str, object]:
+    """Return a dictionary for JSON. Keys are field names; `needs_all_clients` becomes `needs_everybody`."""
+    found = asdict(plan) | {"trust": str(plan.trust)}
     found["needs_everybody"] = found.pop("needs_all_clients")
     return found
 
 
-# Beyond this, a vector only adds its own bytes: lengths take no more of them.
+# A longer vector is not encoded: it adds 8 bytes per number, and its length field does not grow.
 _ENOUGH: Final = 10_000
 _NUMBER_BYTES: Final = 8
 _EXAMPLES: Final[dict[object, object]] = {int: 0, float: 0.0, str: "", bool: False, bytes: b""}
 
 
 def query_bytes(each: Sum, dim: int) -> list[int]:
-    """The payload bytes of all queries of that kind in the first round."""
+    """Return the payload bytes of each query of one kind in the first round, for a model of `dim` numbers."""
     lengths = []
     for number in range(each.spec.times):
         left_out = {name for name, times in each.seldom.items() if number >= times}
@@ -325,4 +318,4 @@ def _length(asked: Sum, left_out: set[str], dim: int) -> int:
 def _example(hint: Any, vector: Vector) -> object:
     if hint in _EXAMPLES:
         return _EXAMPLES[hint]
-    return vector  # or an optional one
+    return vector  # The type is a vector, or an optional vector.
