@@ -1,10 +1,12 @@
-"""Sweeps: run the cells of a scenario, one after another or in parallel, each of them once.
+"""Runs a sweep: all cells of a scenario, one after another or in parallel, each of them once.
+
+A cell is one combination of the scenario's swept settings.
 
     results = Results(directory, scenario.name)
     summary = run_sweep(scenario.variants, results, function=simulate, jobs=2)
 
-A finished cell is a line of a file. Running the scenario again, after an interruption or with more cells,
-runs what is missing.
+The result of a finished cell is one line of a file. If the scenario is run again, after an interruption or
+with more cells, only cells without a result are run.
 """
 
 from sims.sweep.results import Record, Results, read_records

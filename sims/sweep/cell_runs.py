@@ -1,4 +1,4 @@
-"""The runs of a sweep's cells: where each is kept, what is left to do, and running one of them."""
+"""Plans and runs the cells of a sweep: the directory of each cell, which cells to run, and one run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sims.sweep.results import Results
 if TYPE_CHECKING:
     from sims.simulation.progress import Progress
 
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9.+=_]+")
-_LONGEST: Final = 80
-_DIGITS: Final = 6
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9.+=_]+")  # characters that directory names do not have
+_LONGEST: Final = 80  # characters of a directory's name
+_DIGITS: Final = 6  # of a digest, which make a name unique
 _INTERVAL: Final = 0.2  # seconds between two reports within a round
 
 
 def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str, RunDirectory]:
-    """Return the directory of every cell, by its digest; that of the name itself if there is no sweep."""
+    """Return the run directory of every cell by its digest: OUT/NAME/SLUG, or OUT/NAME without a sweep."""
     slugs = {cell.digest: slug(cell.key) for cell in cells}
     taken = Counter(each.lower() for each in slugs.values())
     found = {}
@@ -40,7 +40,7 @@ def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str
 
 
 def without_run(out: Path, name: str, cells: Sequence[Variant]) -> list[Variant]:
-    """Return the cells whose run should be in its directory, but is missing or was replaced by another."""
+    """Return the cells whose run should be kept, but whose directory lacks it or has another run."""
     own = cell_directories(out, name, cells)
     return [
         cell for cell in cells if cell.settings.output.keep == "run" and not _holds(own[cell.digest], cell)
@@ -55,19 +55,19 @@ def _holds(directory: RunDirectory, cell: Variant) -> bool:
 
 
 def slug(key: Mapping[str, Any]) -> str:
-    """Return the name of a cell's directory, such as `method=RFA-seed=1`."""
+    """Return the name of a cell's directory, made of its swept settings, such as `method=RFA-seed=1`."""
     words = (_UNFIT.sub("-", f"{name.rpartition('.')[2]}={value}").strip("-.") for name, value in key.items())
     return "-".join(words)[:_LONGEST]
 
 
 @dataclass(frozen=True)
 class CellTask:
-    """One cell to run. `directory` is where its run is kept, if it is; `resume` continues the run there."""
+    """One cell to run."""
 
     cell: Variant
-    name: str
-    directory: RunDirectory | None = None
-    resume: bool = False
+    name: str  # the name of the scenario
+    directory: RunDirectory | None = None  # where to keep the run; None keeps only its result
+    resume: bool = False  # whether to continue the run in `directory`
 
 
 def plan_tasks(
@@ -110,7 +110,7 @@ def plan_tasks(
 def _planned(
     cell: Variant, directory: RunDirectory, name: str, *, resume: bool, restart: bool
 ) -> CellTask | None:
-    """Return None if the run is there and finished."""
+    """Return the task of a cell whose run is kept in `directory`; None if that run is finished."""
     directory.make()
     with directory.locked():
         if not directory.exists or restart:
@@ -137,7 +137,7 @@ def _planned(
 
 
 def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict[str, Any]:
-    """Simulate one cell and return its result. Raises `TaskStopped` after a round if asked to stop."""
+    """Simulate one cell and return its result. If `on_progress` asks to stop, raise `TaskStopped`."""
     from sims.simulation.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 
@@ -161,7 +161,7 @@ def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict
 
 
 class _ProgressReporter:
-    """Reports the progress of a simulation, at most every `_INTERVAL` seconds within a round."""
+    """Reports progress after every round, and within a round at most every `_INTERVAL` seconds."""
 
     def __init__(self, on_progress: ReportProgress) -> None:
         self._on_progress = on_progress

@@ -1,9 +1,10 @@
 """Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others.
 
-In a `ProcessPoolExecutor`, killing one worker fails all tasks
+A `ProcessPoolExecutor` does not suffice. If one of its workers is killed, all tasks fail
 (test_workers_fail_alike_and_one_that_is_killed_is_replaced), and a running task cannot be ended
-(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` limits numerical libraries to one
-thread, and torch gives other last bits then: a task must give the same numbers here and in the main process.
+(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` does not fit, either: it limits
+numerical libraries to one thread, which changes the last bits of torch's results, and a task must give the
+same numbers in a worker and in the main process.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from sims.workers import process_lifetime
 
 ReportProgress: TypeAlias = Callable[[Any], bool]  # reports progress; returns whether the task should stop
 Function: TypeAlias = Callable[[Any, ReportProgress], Any]  # importable; argument and result are picklable
-OnProgress: TypeAlias = Callable[[int, Any], None]  # (task, progress)
+OnProgress: TypeAlias = Callable[[int, Any], None]  # (index of a task, its progress)
 
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM)  # sent to all processes; the parent decides
 
 
 class TaskError(Exception):
-    """A failure that is reported by its text. Other failures are reported with a traceback."""
+    """A task failed. It is reported by its text alone; other exceptions are reported with a traceback."""
 
 
 class TaskStopped(Exception):
@@ -39,7 +40,7 @@ class TaskStopped(Exception):
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """The outcome of the task at `index`: a result, a failure, or that it was stopped and can be resumed."""
+    """The outcome of the task at `index`: its `result`, or `failure` as a text, or `stopped` as asked."""
 
     index: int
     result: Any = None
@@ -49,16 +50,18 @@ class TaskOutcome:
 
 @dataclass(frozen=True)
 class _Step:
+    """Sent by a worker: the progress of its task."""
+
     steps: Any
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """Sent to a worker: the task should stop as soon as it can be resumed."""
+    """Sent to a worker: its task should stop at the next point from which it can be resumed."""
 
 
 class StopRequest:
-    """A request to stop tasks. A signal handler may call `want`, which wakes up `run_tasks`."""
+    """A request to stop all tasks. A signal handler may call `want`, which wakes up `run_tasks`."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -70,7 +73,7 @@ class StopRequest:
 
     @property
     def connection(self) -> Connection:
-        """Return a connection that is readable once a stop is wanted."""
+        """The connection that becomes readable when `want` is called."""
         return self._receiver
 
 
@@ -85,10 +88,10 @@ def run_tasks(
     on_progress: OnProgress = no_op,
     stopping: StopRequest | None = None,
 ) -> Iterator[TaskOutcome]:
-    """Yield the outcome of every task as it arrives. With one job, the tasks run in this process.
+    """Call `function` for every task, in `jobs` processes, and yield the outcomes as they arrive.
 
-    Once `stopping` is wanted, no further task begins, and a running task learns of it when it next reports
-    its progress.
+    With one job, the tasks run in this process. After `stopping.want()`, no further task is started, and a
+    running task is asked to stop when it next reports its progress.
     """
     stopping = stopping or StopRequest()
     if jobs == 1:
@@ -118,7 +121,7 @@ def _attempt(function: Function, index: int, task: Any, report: ReportProgress) 
 
 
 class _TaskPool:
-    """Worker processes, each with one task at a time."""
+    """Runs tasks in worker processes. Each worker has one task at a time."""
 
     def __init__(self, function: Function, size: int, stopping: StopRequest) -> None:
         self._function = function
@@ -158,7 +161,7 @@ class _TaskPool:
                     yield message
 
     def _stop_connection(self) -> tuple[Connection, ...]:
-        """Return the connection to wait for, until the request has been read."""
+        """Return the connection of the stop request, or nothing if the workers were already asked to stop."""
         return () if self._stop_sent else (self._stopping.connection,)
 
     def _stop(self) -> None:
@@ -201,11 +204,12 @@ class _TaskWorker:
             self.connection.send(_Stop())
 
     def end(self) -> None:
-        """End an idle worker by closing its connection."""
+        """End an idle worker, which exits when its connection is closed."""
         self.connection.close()
         self._process.join()
 
     def kill(self) -> int | None:
+        """Kill the worker and return its exit code."""
         self._process.kill()
         self._process.join()
         self.connection.close()
@@ -213,11 +217,12 @@ class _TaskWorker:
 
 
 def _start(process: SpawnProcess) -> None:
-    """Start a process with signals blocked until `_serve` ignores them.
+    """Start a process in which SIGINT and SIGTERM are blocked until `_serve` ignores them.
 
-    Its imports take seconds, and Ctrl-C is sent to all processes. Signals of this process wait meanwhile.
+    Otherwise Ctrl-C, which is sent to all processes, would end it during its imports, which take seconds.
+    Both signals are also blocked in this process during the start.
     """
-    resource_tracker.ensure_running()  # Otherwise `start` would do it and unblock signals.
+    resource_tracker.ensure_running()  # Otherwise `start` would call this and unblock signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
         process.start()
@@ -233,13 +238,13 @@ def _serve(connection: Connection, function: Function) -> None:
     with suppress(EOFError, OSError):
         while True:
             message = connection.recv()
-            if not isinstance(message, _Stop):  # Otherwise the task was already over.
+            if not isinstance(message, _Stop):  # `_Stop` came after the end of its task.
                 index, task = message
                 connection.send(_attempt(function, index, task, _ProgressReporter(connection).report))
 
 
 class _ProgressReporter:
-    """Sends the progress of a task to the parent process."""
+    """Sends the progress of a task to the parent process, and receives the request to stop."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,7 +1,7 @@
-"""Results of cells, one line of JSON each, in a file that can be read, compared and kept in a repository.
+"""Keeps the results of a sweep's cells in a file, one line of JSON each.
 
-A line is added when its cell is finished. If a crash cuts off the last line, that line is ignored. At the
-end, lines are sorted into the order of the table. Several programs may add to one file.
+A line is added when its cell is finished. If a crash cuts off the last line, that line is ignored. At the end
+of the sweep, lines are sorted into the order of its cells. Several programs may write to one file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sims.scenario.scenario import Variant
 
 @dataclass(frozen=True)
 class Record:
-    """A finished cell: its settings and its result."""
+    """The result of a finished cell. `digest` is the hash of its settings, `cell` its swept settings."""
 
     digest: str
     cell: Mapping[str, Any]
@@ -30,9 +30,10 @@ class Record:
 
 
 class Results:
-    """The file `NAME.jsonl` in a directory, which is created. Raises `ConfigError` if it cannot be written.
+    """The file `NAME.jsonl` of results. File and directory are created if they do not exist.
 
-    `needed`  keys that every result has; a line without them is none.
+    `needed` are keys that every result must have. All operations raise `ConfigError` if a line of the file
+    is not a result, or if the file cannot be read or written.
     """
 
     def __init__(self, directory: Path, name: str, *, needed: Collection[str] = ()) -> None:
@@ -43,7 +44,7 @@ class Results:
             self.path.touch()
 
     def read(self) -> dict[str, Record]:
-        """All of them, by the digests of their cells."""
+        """Return all results by the digests of their cells."""
         with _os_errors(self.path), self._locked():
             return {each.digest: each for each in self._records()}
 
@@ -51,7 +52,7 @@ class Results:
         return read_records(self.path, self._needed)
 
     def add(self, cell: Variant, result: Mapping[str, Any]) -> Record:
-        """Add the result of a cell to the file."""
+        """Append the result of a cell to the file, and return it as a record."""
         settings = cell.settings.model_dump(mode="json", exclude_defaults=True)
         record = Record(cell.digest, dict(cell.key), settings, result)
         with _os_errors(self.path), self._locked(), self.path.open("r+b") as file:
@@ -63,14 +64,15 @@ class Results:
         return record
 
     def sort(self, order: Sequence[Variant], *, prune: bool = False) -> int:
-        """Move these cells to the front, in their order, with their current keys.
+        """Move the results of these cells to the front of the file, in this order.
 
-        Other cells stay behind them; with `prune`, they are removed. Returns how many were removed.
+        Their keys are updated. Results of other cells stay behind them; with `prune`, they are removed.
+        Return the number of results that were removed.
         """
         rank = {cell.digest: place for place, cell in enumerate(order)}
         names = {cell.digest: dict(cell.key) for cell in order}
         with _os_errors(self.path), self._locked():
-            found = {each.digest: each for each in self._records()}  # of two runs, the later one
+            found = {each.digest: each for each in self._records()}  # The last result of a cell counts.
             kept = [each for each in found.values() if not prune or each.digest in rank]
             kept = [replace(each, cell=names.get(each.digest, each.cell)) for each in kept]
             text = b"".join(map(_line, sorted(kept, key=lambda each: rank.get(each.digest, len(rank)))))
@@ -88,7 +90,7 @@ class Results:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the file against other programs. It may be replaced, so the lock is on its directory."""
+        """Lock the directory against other programs. A lock on the file would not survive its replacement."""
         descriptor = os.open(self.path.parent, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -98,9 +100,9 @@ class Results:
 
 
 def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """All results in a file, in its order. Raises `ConfigError` for a line that is none.
+    """Yield all results of a file in their order.
 
-    `needed`  keys that every result has.
+    Raises `ConfigError` if a line is not a result, or if the result lacks one of the keys `needed`.
     """
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         try:
@@ -112,7 +114,7 @@ def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
 
 
 def _record(content: Any, needed: Collection[str]) -> Record:
-    """Raises `ValueError` or `TypeError` for what is none."""
+    """Return the record of a parsed line. Raises `ValueError` or `TypeError` if it is not a result."""
     record = Record(**content)
     tables = (record.cell, record.settings, record.result)
     if not isinstance(record.digest, str) or not all(isinstance(each, dict) for each in tables):
@@ -127,6 +129,7 @@ def _line(record: Record) -> bytes:
 
 
 def _whole_lines(content: bytes) -> bytes:
+    """Return the content up to its last line break."""
     return content[: content.rfind(b"\n") + 1]
 
 

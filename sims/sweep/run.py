@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep that have no result yet. Signals can stop it."""
+"""Runs the cells of a sweep that have no result yet. SIGINT and SIGTERM can stop it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, 
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What came of a sweep. `records` and `failures` are by the digests of cells."""
+    """The outcome of a sweep. `records` and `failures` have the digests of cells as keys."""
 
     cells: tuple[Variant, ...]
     records: Mapping[str, Record]
@@ -54,12 +54,12 @@ def run_sweep(
     task: Callable[[Variant], Any] = settings_of,
     stopping: StopRequest | None = None,
 ) -> SweepSummary:
-    """Run the cells without a result with `function`, and keep every result as it arrives.
+    """Run `function` for every cell without a result, and add each result to `results` when it arrives.
 
-    If a cell fails, `on_failure` is called at once, and the other cells continue. If the sweep is
-    interrupted, finished results are kept. `stopping` stops cells where they can be resumed. With `prune`,
-    results of other cells are removed at the end. `task` makes the argument of `function`; by default, it is
-    the settings of the cell.
+    `task` converts a cell to the argument of `function`; by default, the argument is the cell's settings. If
+    a cell fails, `on_failure` is called at once, and the other cells continue. `stopping` can stop cells at
+    points from which they can be resumed. With `prune`, results of other cells are removed at the end, unless
+    a cell was stopped.
     """
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
@@ -86,7 +86,7 @@ def run_sweep(
 
 
 class _RoundCounter:
-    """Counts the finished rounds of all cells, and reports them."""
+    """Adds up the finished rounds of all cells, and reports the sum to `progress`."""
 
     def __init__(self, cells: Sequence[Variant], progress: OnProgress) -> None:
         self._of: Final = [cell.settings.rounds for cell in cells]
@@ -95,7 +95,7 @@ class _RoundCounter:
         self._left = len(cells)
 
     def watch(self, index: int, steps: Any) -> None:
-        """`steps` is a number of rounds, or an object with that number in `done` and further text."""
+        """Report one cell: `steps` is its number of rounds, or an object with it in `done` and a text."""
         self._rounds[index] = steps if isinstance(steps, int) else steps.done
         more = "" if isinstance(steps, int) else f"; {steps}"
         text = f"{counted(self._left, 'cell')} left{more}"
@@ -111,7 +111,7 @@ class _RoundCounter:
 
 @contextmanager
 def stopped_by_signals(stopping: StopRequest, say: Callable[[], None]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM: the first one stops after the round and calls `say`, the next interrupts."""
+    """On the first SIGINT or SIGTERM, request a stop and call `say`; on the next, interrupt the program."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stopping.wanted:

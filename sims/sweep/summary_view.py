@@ -1,4 +1,4 @@
-"""Show the results of a sweep: a table on a terminal, lines elsewhere, or JSON."""
+"""Formats the results of a sweep as a table for a terminal, as lines of text, or as JSON."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SHOWN: Final = {
 
 @dataclass(frozen=True)
 class ResultRow:
-    """The last measurement of one model of one cell; `model` says which, and on which clients."""
+    """The last measurement of one model of one cell."""
 
     cell: Variant
-    model: str
-    numbers: Mapping[str, str]
-    rounds: str
-    trouble: str = ""
+    model: str  # the model, and the clients on which it is measured; empty if the cell failed
+    numbers: Mapping[str, str]  # formatted numbers by name, such as "accuracy"
+    rounds: str  # the number of completed rounds, or "failed"
+    trouble: str = ""  # why rounds were not completed; empty if all were
 
 
 def rows(summary: SweepSummary) -> Iterator[ResultRow]:
@@ -47,7 +47,7 @@ def rows(summary: SweepSummary) -> Iterator[ResultRow]:
 
 
 def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
-    """Return the first reason why rounds were not completed, or an empty text."""
+    """Return how many rounds of a cell were completed and why one was not; an empty text if all were."""
     if not result.get("failures"):
         return ""
     _, reason = result["failures"][0]
@@ -64,7 +64,7 @@ def in_vain(summary: SweepSummary) -> bool:
 
 
 def remarks(summary: SweepSummary) -> Iterator[str]:
-    """Yield remarks about all cells together."""
+    """Yield remarks: cells that were not run again, removed results, and observers without data."""
     if summary.known:
         yield f"already known, not run again: {summary.known} of {counted(len(summary.cells), 'cell')}"
     if summary.removed is not None:
@@ -106,7 +106,7 @@ def table(title: str, summary: SweepSummary) -> rich.table.Table:
 
 
 def lines(summary: SweepSummary) -> Iterator[str]:
-    """Yield one line for every row, with fields separated by semicolons."""
+    """Yield one line for every measurement, with fields separated by semicolons."""
     for row in rows(summary):
         numbers = (f"{name} {number}" for name, number in row.numbers.items())
         yield "; ".join(
@@ -115,13 +115,13 @@ def lines(summary: SweepSummary) -> Iterator[str]:
 
 
 def troubles(summary: SweepSummary) -> Iterator[str]:
-    """Yield one line for every cell with rounds that were not completed."""
+    """Yield one line for every cell that has rounds that were not completed."""
     found = {f"{row.cell}: {row.trouble}": None for row in rows(summary) if row.trouble}
     yield from found
 
 
 def as_json(summary: SweepSummary) -> dict[str, Any]:
-    """Return every cell with its results, or why it has none."""
+    """Return a dictionary for JSON: every cell with its result, or with the reason why it failed."""
     cells = []
     for cell in summary.cells:
         record = summary.records.get(cell.digest)
