@@ -1,4 +1,4 @@
-"""Worker processes for simulations: started fast, killed at will, never orphaned."""
+"""Worker processes for simulations. They start fast, can be killed, and never outlive their owner."""
 
 from sims.workers.message_pipe import MessagePipe, PipeClosed
 from sims.workers.worker_pool import (

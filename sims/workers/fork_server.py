@@ -1,11 +1,11 @@
 """The fork server: imports modules once, then forks a worker for each command.
 
-Each pool has its own fork server, which ends with the pool. It is a fresh process with one thread and no
-event loop, because a fork copies the locks of threads but not the threads. Since it reaps the workers, it
-knows which process ids are still theirs, so it is also the process that kills them.
+Each pool of workers has its own fork server, which ends with the pool. It is a new process with one thread
+and no event loop, because a fork copies the locks of threads but not the threads. The fork server also kills
+the workers: it is their parent, so it alone knows which process ids are still theirs.
 
 A forked worker first drops what it must not share with the others: signal handlers, descriptors and the state
-of random generators. Generators of the operating system (`secrets`, `cryptography`, OpenSSL) need no care.
+of random generators. Generators of the operating system (`secrets`, `cryptography`, OpenSSL) share no state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control: int, owner_pipe: int) -> None:
-    """Serve the pool at the other end of `control` until it is closed."""
+    """Serve the pool at the other end of the socket `control` until it is closed.
+
+    Both arguments are file descriptors. `owner_pipe` is at end of file once the pool's process has ended.
+    """
     _set_up(control, owner_pipe)
     sock = socket.socket(fileno=control)
     pipe = MessagePipe(sock)
@@ -73,7 +76,7 @@ def _set_up(control: int, owner_pipe: int) -> None:
 
 
 def _preload(modules: tuple[str, ...]) -> str | None:
-    """Import the modules. Return why that failed, or None."""
+    """Import the modules. Return the reason if this fails, or else None."""
     gc.disable()  # A collection in a worker would copy all shared memory.
     for module in modules:
         try:
@@ -97,7 +100,7 @@ class ForkServer:
         self._pipe = pipe
         self._target = target
         self._owner_pipe = owner_pipe
-        self._workers: dict[int, int] = {}  # index by pid, until they are reaped
+        self._workers: dict[int, int] = {}  # the index of each worker that is not reaped, by process id
         self._terminated = False
         self._alarm, self._alarm_end = socket.socketpair()
 
@@ -121,7 +124,7 @@ class ForkServer:
         self._terminated = True
 
     def _step(self) -> bool:
-        """Wait for a command or the end of a worker. Return False if the pool is gone."""
+        """Wait for a command or the end of a worker, and handle it. Return False if the pool is closed."""
         ready, _, _ = select.select([self._sock, self._alarm], [], [])
         if self._alarm in ready:
             self._alarm.recv(4096)
@@ -172,7 +175,7 @@ class ForkServer:
             os._exit(1)
 
     def _reap(self) -> None:
-        """Reap ended processes and report the workers. The others were started by workers."""
+        """Reap all ended processes. Report those that are workers; the others were started by workers."""
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
@@ -180,7 +183,7 @@ class ForkServer:
                     self._report(ReapedWorker(self._workers.pop(pid), os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
-        """Kill and reap all remaining processes. Orphans of killed workers become children of this one."""
+        """Kill and reap all workers and their descendants. Orphans become children of this process."""
         with suppress(ChildProcessError):
             while True:
                 for pid in process_lifetime.children() | self._workers.keys():
@@ -195,7 +198,7 @@ class ForkServer:
 
 
 def _wake_only(*_: object) -> None:
-    """Do nothing. Without a handler, the signal would not be written to the wake-up descriptor."""
+    """Do nothing. Python writes a signal to the wake-up descriptor only if the signal has a handler."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,7 @@ class WorkerFailure:
 
 
 def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int) -> NoReturn:
-    """Run the target and exit, without running any exception handler of the fork server."""
+    """Run the pickled function `target` in a forked worker, and exit. Never return to the fork server."""
     code = 1
     try:
         _set_up_worker(owner_pipe, parent)
@@ -218,7 +221,7 @@ def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int)
 
 
 def describe(error: BaseException) -> str:
-    """Return the types of an exception's leaves and where they were raised, without their messages."""
+    """Return the type and source line of an exception, or of each exception in a group, without messages."""
     return ", ".join(dict.fromkeys(map(_describe_leaf, _leaves(error))))
 
 
@@ -235,7 +238,7 @@ def _set_up_worker(owner_pipe: int, parent: int) -> None:
 
 
 def _work(target: bytes, pipe: MessagePipe) -> int:
-    """Run the target and return the exit code."""
+    """Receive the config, call the target with it, and return the exit code of the worker."""
     try:
         config = pipe.receive_sync()
         _call(target, config, pipe)

@@ -1,8 +1,8 @@
 """Starts, commands and stops the fork server from the process of the pool.
 
-The pool sends one `ForkServerSetup` and waits for `ForkServerReady`. After that it sends commands of a fixed
-size: a spawn command carries a file descriptor, which travels with exactly the bytes it was sent with. The
-fork server answers with pickled reports.
+The pool sends one `ForkServerSetup` and waits for `ForkServerReady`. After that it sends commands. Commands
+have a fixed size, because a spawn command carries a file descriptor, which must arrive together with exactly
+the bytes of its command. The fork server answers with pickled reports.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _COMMAND: Final = struct.Struct("!cI")
 
 @dataclass(frozen=True)
 class ForkServerSetup:
-    target: bytes  # pickled, which makes it the name of a function
+    target: bytes  # a pickled function, which is the name of the function
     preload: tuple[str, ...]  # names of modules
 
 
 class ForkCommandType(Enum):
-    SPAWN = b"h"  # comes with the worker's end of its pipe
+    SPAWN = b"h"  # carries the worker's end of its pipe
     KILL = b"k"
 
 
 @dataclass(frozen=True)
 class ForkServerReady:
-    """All modules are imported, and the fork server has one thread."""
+    """Report: all modules are imported, and the fork server has one thread."""
 
 
 @dataclass(frozen=True)
 class ForkFailed:
-    """The modules cannot be imported, or a worker cannot be forked."""
+    """Report: a module cannot be imported, or a worker cannot be forked."""
 
     reason: str
 
@@ -63,7 +63,7 @@ class ForkedWorker:
 @dataclass(frozen=True)
 class ReapedWorker:
     index: int
-    exitcode: int  # negative: the number of a signal
+    exitcode: int  # minus the number of a signal if that killed the worker
 
 
 ForkReport: TypeAlias = ForkServerReady | ForkFailed | ForkedWorker | ReapedWorker
@@ -76,7 +76,7 @@ class ForkCommand:
     pipe: socket.socket | None = None
 
     def send(self, control: socket.socket) -> None:
-        """Send without waiting. Raises `BlockingIOError` if the few bytes do not fit."""
+        """Send the command without waiting. Raises `BlockingIOError` if the socket's buffer is full."""
         data = _COMMAND.pack(self.type.value, self.index)
         if self.pipe is None:
             control.send(data)
@@ -100,7 +100,7 @@ def receive_command(control: socket.socket) -> ForkCommand | None:
 
 
 class ForkServerProcess:
-    """A running fork server. It has to be stopped."""
+    """Starts a fork server. The caller must call `stop` or `kill`."""
 
     def __init__(self) -> None:
         self._environment_entry = f"{_VARIABLE}={secrets.token_hex(8)}"
@@ -126,7 +126,7 @@ class ForkServerProcess:
                 await trio.lowlevel.wait_writable(self._control)
 
     async def finish(self) -> None:
-        """Wait up to `_PATIENCE` until the fork server has killed and reaped all processes and has ended."""
+        """Make the fork server end all its processes and itself. Wait for it up to `_PATIENCE` seconds."""
         with trio.move_on_after(_PATIENCE), suppress(PipeClosed, OSError):
             self._control.shutdown(socket.SHUT_WR)
             while True:
@@ -134,7 +134,7 @@ class ForkServerProcess:
 
     @trio.lowlevel.enable_ki_protection
     def stop(self) -> None:
-        """Wait like `finish`, without an event loop. Then kill the fork server if it is still running."""
+        """Wait up to `_PATIENCE` seconds until the fork server ends, then kill it if it is still running."""
         self.pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
@@ -148,7 +148,7 @@ class ForkServerProcess:
         self._close()
 
     def remaining_processes(self) -> set[int]:
-        """Return the processes that were started by the fork server or below it."""
+        """Return the ids of the fork server and of all running processes that it or its workers started."""
         return processes_with_environment(self._environment_entry)
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""A pipe that carries small messages between a pool and one of its workers, both ways and in order.
+"""A pipe that carries messages between a pool and one of its workers, in both directions and in order.
 
 Messages are pickled: both ends are processes of one program and one user, so they trust each other. Messages
 of a network peer go through `secagg.canonical_msgpack` instead.
@@ -8,8 +8,9 @@ cancelled wait leaves no thread behind that could consume the next message. Byte
 received stay in the pipe's buffers, so that cancelling a call never splits a message: a message whose `send`
 was cancelled goes out whole with the next one.
 
-A `multiprocessing.Connection` blocks a thread while it waits, and a call cannot be cancelled within a message
-(test_cancelled_send_does_not_break_a_message, test_cancelled_receive_loses_nothing).
+A `multiprocessing.Connection` does not suffice: it blocks a thread while it waits, and a call cannot be
+cancelled within a message (test_cancelled_send_does_not_break_a_message,
+test_cancelled_receive_loses_nothing).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class MessagePipe:
         return self._sock.fileno()
 
     async def send(self, message: object) -> None:
-        """Send a message, waiting while the pipe is full. Raises `PipeClosed`."""
+        """Send a message, and wait while the pipe is full. Raises `PipeClosed` if the other end is closed."""
         frame = _framed(message)
         async with self._sending:
             while not self._push(frame):
@@ -58,7 +59,7 @@ class MessagePipe:
                     await trio.lowlevel.wait_writable(self._sock)
 
     async def receive(self) -> object:
-        """Wait for the next message. Raises `PipeClosed` after the last one."""
+        """Wait for the next message and return it. Raises `PipeClosed` if no more messages can arrive."""
         async with self._receiving:
             while (frame := self._pull()) is None:
                 with suppress(trio.ClosedResourceError):
@@ -84,10 +85,9 @@ class MessagePipe:
             self._sock.shutdown(socket.SHUT_WR)
 
     def mark_peer_dead(self) -> None:
-        """Do not wait for further messages: the process at the other end is dead.
+        """Record that the process at the other end is dead, so that nothing waits for it any more.
 
-        A pipe normally ends when its other end is closed, but a process forked by the dead one may still
-        hold a copy of that end.
+        Its death does not always close the pipe: a process that it forked may hold a copy of its end.
         """
         self._peer_dead = True
         self._wake()
@@ -102,13 +102,13 @@ class MessagePipe:
             self._arrived.clear()
 
     def _wake(self) -> None:
-        """Make waiting tasks try again."""
+        """Wake the tasks that wait for the socket, so that they try again."""
         with suppress(RuntimeError):  # There is no event loop here.
             if self._sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(self._sock)
 
     def _push(self, frame: bytes) -> bool:
-        """Send what can be sent without waiting. Return whether that was all."""
+        """Queue `frame`, and send as much as is possible without waiting. Return whether all is sent."""
         with self._guard:
             self._unsent += frame
             try:
@@ -121,7 +121,7 @@ class MessagePipe:
             return not self._unsent
 
     def _pull(self) -> bytes | None:
-        """Return the next message, or None if it has not arrived completely."""
+        """Return the next message, still pickled, or None if it has not arrived completely."""
         with self._guard:
             while (end := self._end()) is None:
                 try:
@@ -140,7 +140,7 @@ class MessagePipe:
             return frame
 
     def _end(self) -> int | None:
-        """Return the end of the first message in the buffer, or None if it is incomplete."""
+        """Return where the first message in the buffer ends, or None if it is incomplete."""
         if len(self._arrived) < _HEAD:
             return None
         end = _HEAD + int.from_bytes(self._arrived[:_HEAD], "big")

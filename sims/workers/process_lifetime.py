@@ -1,15 +1,16 @@
-"""What the operating system knows about processes, and how none of a pool outlives its owner.
+"""Asks the operating system about processes, and ends the processes of a pool with their owner.
 
-Three mechanisms end the processes of a pool, each sufficient where it exists:
+The owner is the process that opened the pool. Three mechanisms end the pool's processes when the owner ends.
+Each of them suffices where it exists:
 
 * The fork server holds one end of a socket. Only the pool has the other end. At end of file the fork server
   kills and reaps every process below it, and exits.
 * The owner pipe: only the pool has its writing end. A thread in each worker reads it, and end of file
-  ends the worker. This needs neither a kernel feature nor a working fork server, but it does need a moment
-  without a C call that holds Python's lock.
+  ends the worker. This needs neither a kernel feature nor a working fork server. But the thread cannot run
+  during a C call that holds Python's global interpreter lock.
 * On Linux, the kernel sends a signal to a process when its parent dies: SIGTERM to the fork server, which
-  then ends as above, and SIGKILL to the workers. This cannot be ignored, needs no lock, and works even if a
-  process forked elsewhere in the program has a copy of the pool's ends.
+  then ends as above, and SIGKILL to the workers. SIGKILL cannot be ignored and needs no lock. It works even
+  if another process of the program has a copy of the pool's ends of socket and pipe.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Final
 from secagg.errors import ParameterError
 
 _PROC: Final = Path("/proc")
-# Fields of /proc/PID/stat, counted from behind the name of the program.
+# Indices of the fields of /proc/PID/stat that follow the name of the program.
 _STATE: Final = 0
 _START_TIME: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
@@ -37,7 +38,7 @@ _OWNER_GONE: Final = 70  # the exit code of a worker whose pool has died
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process. Process ids are reused; the start time tells two of them apart."""
+    """Identifies one process. The system reuses process ids, so the start time is compared, too."""
 
     pid: int
     start_time: int | None  # in ticks since the machine started; None without /proc
@@ -47,25 +48,25 @@ class ProcessId:
         return cls(pid, _start_time(pid))
 
     def exists(self) -> bool:
-        """Return whether it runs, sleeps or waits to be reaped."""
+        """Return whether the process exists, even if it has ended and only waits to be reaped."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # Another user's, hence another process.
+        except PermissionError:  # The id now belongs to a process of another user.
             return False
         return self.start_time is None or _start_time(self.pid) == self.start_time
 
     def is_running(self) -> bool:
-        """Return whether it exists and does not merely wait to be reaped."""
+        """Return whether the process exists and has not ended."""
         fields = _stat(self.pid)
         return self.exists() and (fields is None or fields[_STATE] not in ("Z", "X"))
 
 
 def processes_with_environment(entry: str) -> set[int]:
-    """Return the processes that have `entry` ("NAME=value") in the environment they were started with.
+    """Return the ids of processes that have `entry` ("NAME=value") in the environment they were started with.
 
-    Processes that they fork or execute have it too. Where there is no /proc, the set is empty.
+    Their child processes inherit the entry. Where there is no /proc, the set is empty.
     """
     wanted, found = entry.encode(), set()
     for folder in _PROC.glob("[0-9]*"):
@@ -76,7 +77,7 @@ def processes_with_environment(entry: str) -> set[int]:
 
 
 def children() -> set[int]:
-    """Return the children of this process, including adopted ones, where the kernel lists them."""
+    """Return the ids of this process's children, also of adopted ones; none if the kernel lists none."""
     try:
         return set(map(int, (_PROC / "self/task" / str(os.getpid()) / "children").read_text().split()))
     except OSError:
@@ -84,7 +85,7 @@ def children() -> set[int]:
 
 
 def threads() -> int:
-    """Return the number of threads, including those of C libraries; 1 where the kernel lists none."""
+    """Return this process's number of threads, with those of C libraries; 1 if the kernel lists none."""
     try:
         return len(list((_PROC / "self/task").iterdir()))
     except OSError:
@@ -104,20 +105,20 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def signal_on_death_of_parent(number: int) -> None:
-    """Have the kernel send this signal when the parent's thread that started this process dies.
+    """Make the kernel send signal `number` to this process when the thread that started it ends.
 
-    The caller must then check that the parent is still alive.
+    If the parent has ended before this call, no signal is sent: the caller must check that afterwards.
     """
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def adopt_descendants() -> None:
-    """Become the parent of all orphaned processes below this one, in order to end them."""
+    """Make this process the parent of its orphaned descendants, so that it can end them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def exit_at_end_of(owner_pipe: int) -> None:
-    """End this process at the end of file of the owner pipe."""
+    """Start a thread that ends this process when `owner_pipe`, a file descriptor, is at end of file."""
     threading.Thread(target=_wait_and_exit, args=(owner_pipe,), name="owner pipe", daemon=True).start()
 
 
@@ -132,7 +133,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def raise_open_file_limit(wanted: int) -> None:
-    """Allow this process `wanted` open files. Raises `ParameterError` if the system does not allow it."""
+    """Raise this process's limit to `wanted` open files. Raises `ParameterError` if that is not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard) or wanted <= soft:
         return

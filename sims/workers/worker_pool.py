@@ -12,7 +12,7 @@ catch. A worker that is still running after the grace period is killed. A pool o
 start more workers later (`spawn`), for example to replace one that died.
 
 A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
-side consists of tasks in the caller's event loop. `os_processes` lists why no process outlives the caller.
+side consists of tasks in the caller's event loop. `process_lifetime` says why no process outlives the caller.
 
 The standard library does not replace this. In a trial of `multiprocessing.get_context("forkserver")`, a
 worker inside a long C call outlived its killed parent (test_workers_end_with_a_process_that_is_killed), a
@@ -62,7 +62,7 @@ class WorkerStartError(Exception):
 
 
 class WorkerUnavailable(Exception):
-    """The worker has ended or is about to end. Its `WorkerExited` event tells how."""
+    """The worker has ended or is about to end. Its `WorkerExited` event has the cause."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"worker {index} is gone")
@@ -81,9 +81,9 @@ class WorkerMessage:
 class WorkerExited:
     """A worker's process has ended and was reaped. This is its last event.
 
-    Either `exitcode` or `signal` is set. Neither is set if the fork server was killed too, since only that
-    process knows. `failure` holds the type and the place of an exception, without its message, which may
-    hold a secret.
+    Either `exitcode` or `signal` is set. If the fork server was killed, both are None, because only the fork
+    server learns them. `failure` has the type and source line of an exception that ended the worker. It does
+    not have the exception's message, which may hold a secret.
     """
 
     index: int
@@ -93,7 +93,7 @@ class WorkerExited:
 
     @property
     def cause(self) -> str:
-        """Return the cause as text."""
+        """The reason for the end as text: an exception, a signal or an exit code."""
         if self.failure:
             return self.failure
         if self.signal is not None:
@@ -111,7 +111,7 @@ class _Worker:
     process: ProcessId | None = None
     started: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
-    exitcode: int | None = None  # negative: the number of a signal; None: unknown
+    exitcode: int | None = None  # minus the number of a signal if that killed it; None if unknown
     stopped: trio.Event = field(default_factory=trio.Event)
 
     def start(self, process: ProcessId) -> None:
@@ -156,9 +156,10 @@ class WorkerPool:
         self._events, self._events_end = trio.open_memory_channel[WorkerEvent](_UNREAD * size)
 
     async def send(self, index: int, message: object) -> None:
-        """Send a message to one worker. Raises `WorkerUnavailable`.
+        """Send a message to one worker. Raises `WorkerUnavailable` if it has ended.
 
-        Keep reading the events meanwhile: a worker that waits for its own messages to be read may not read.
+        Another task should read `events` meanwhile: if nothing reads the messages of a worker, the worker may
+        wait and not read this one.
         """
         try:
             await self._workers[index].pipe.send(message)
@@ -166,15 +167,15 @@ class WorkerPool:
             raise WorkerUnavailable(index) from None
 
     def events(self) -> AsyncIterator[WorkerEvent]:
-        """Return the messages of the workers, and a last `WorkerExited` of each.
+        """Return an iterator of the messages of all workers. The last event of each is `WorkerExited`.
 
-        The iteration ends when all workers have exited, and never in a pool that grows. It can be stopped
-        and continued later.
+        The iteration ends when all workers have exited; in a pool that grows, it does not end. It can be
+        stopped and continued later.
         """
         return self._events_end
 
     async def spawn(self, config: object) -> int:
-        """Start one more worker of a pool that grows, and return its index. Raises `WorkerStartError`."""
+        """Start one more worker in a pool that grows. Return its index. Raises `WorkerStartError`."""
         if not self._grows or self._nursery is None:
             raise ValueError("this pool has a fixed size: open it with grows=True")
         try:
@@ -186,7 +187,7 @@ class WorkerPool:
         return worker.index
 
     def kill(self, index: int) -> None:
-        """Send SIGKILL to a worker unless it has ended. `WorkerExited` follows."""
+        """Send SIGKILL to a worker unless it has ended. The event `WorkerExited` follows."""
         self._commands.send_nowait(ForkCommand(ForkCommandType.KILL, self._workers[index].index))
 
     def stop_worker(self, index: int) -> None:
@@ -214,7 +215,7 @@ class WorkerPool:
     # --- for `open_worker_pool` ---
 
     async def _start(self, setup: ForkServerSetup, configs: Sequence[object], nursery: trio.Nursery) -> None:
-        """Have the modules imported, then fork. All workers have their configs when this returns."""
+        """Make the fork server import the modules and fork all workers. Send each worker its config."""
         try:
             await self._fork_server.pipe.send(setup)
             self._apply(await self._fork_server.pipe.receive())
@@ -315,11 +316,11 @@ async def open_worker_pool(
     grace: float = 2.0,
     grows: bool = False,
 ) -> AsyncIterator[WorkerPool]:
-    """Start a worker for each config. On exit, end all of them, after `grace` seconds by force.
+    """Start a worker for each config. On exit, end all workers, after `grace` seconds by SIGKILL.
 
     `preload` names modules to import before the workers are forked. The target's own module is always
-    imported. Numerical libraries are told to use one thread per worker. With `grows`, more workers can be
-    started later. Raises `WorkerStartError`.
+    imported. Numerical libraries use one thread per worker. With `grows`, more workers can be started later.
+    Raises `WorkerStartError` if a module cannot be imported or a process cannot be started.
     """
     setup = _setup(target, preload)
     fork_server = ForkServerProcess()
