@@ -1,7 +1,7 @@
-"""The command ``secagg`` as it is installed, and ``python -m secagg``.
+"""The command ``secagg`` and ``python -m secagg``.
 
-It looks at the names of its other packages before it imports them. It is not part of ``sims``, because
-another package of that name may be in its place.
+Before it imports the other packages of this project, it checks that no foreign package has taken their names.
+It is not part of ``sims``, because a foreign package may have taken this name, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _USER_ERROR = 2
 
 
 def main() -> int:
-    """Run the command, or say whose packages are in the place of ours."""
+    """Run the command and return its exit status. If foreign packages hide ours, print which and stop."""
     complaint = _complaint()
     if complaint is not None:
         print(complaint, file=sys.stderr)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _complaint() -> str | None:
-    """By the file, whatever the name ``sims`` leads to."""
+    """Return the text about foreign packages, or None. Load the check by its path, not by its name."""
     spec = spec_from_file_location("_secagg_package_conflicts", _CHECK)
     assert spec is not None
     assert spec.loader is not None

@@ -1,8 +1,8 @@
-"""Sets of clients: one bit per member of the cohort, in order of their ids.
+"""Sets of clients: one bit per member of the cohort, in the order of their ids.
 
 On the wire, bit `i` of the set is bit `i % 8` (least significant first) of byte `i // 8`; unused bits are
-zero, so a set has exactly one encoding. In memory the set is one whole number, so that ten thousand clients
-in one process can each hold a roster of ten thousand.
+zero, so a set has exactly one encoding. In memory the set is one integer. This saves memory: one process can
+hold ten thousand clients, each with a set of ten thousand.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from secagg.errors import MalformedMessage, Peer
 
 
 def bitmap_bytes(size: int) -> int:
-    """Length of a bitmap over `size` members."""
+    """Return the length in bytes of a bitmap over `size` members."""
     return (size + 7) // 8
 
 
 class PositionSet(AbstractSet[int]):
-    """An immutable set of positions, iterated in ascending order."""
+    """An immutable set of positions in a cohort, iterated in ascending order."""
 
     __slots__ = ("_bits",)
     _bits: int
@@ -40,7 +40,7 @@ class PositionSet(AbstractSet[int]):
 
     @classmethod
     def parse(cls, bitmap: bytes, size: int, *, sender: Peer) -> PositionSet:
-        """The set in `bitmap`; one over another size is malformed."""
+        """Return the set in `bitmap`. Raise `MalformedMessage` if it is not over `size` members."""
         bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
         if bits < 0 or bits >> size:
             raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
@@ -53,11 +53,11 @@ class PositionSet(AbstractSet[int]):
         return made
 
     def pack(self, size: int) -> bytes:
-        """The bitmap over `size` members, all positions being below."""
+        """Return the bitmap over `size` members. All positions must be below `size`."""
         return self._bits.to_bytes(bitmap_bytes(size), "little")
 
     def __contains__(self, position: object) -> bool:
-        # Whole numbers of numpy are positions, too; but a protocol takes long to ask.
+        # Integers of numpy are positions, too, but the check for SupportsIndex is slow.
         at = position if type(position) is int or not isinstance(position, SupportsIndex) else int(position)
         return isinstance(at, int) and at >= 0 and bool(self._bits >> at & 1)
 
@@ -82,10 +82,10 @@ class PositionSet(AbstractSet[int]):
 
 
 def pack_positions(positions: Iterable[int], size: int) -> bytes:
-    """The bitmap of `positions`, each below `size`."""
+    """Return the bitmap of `positions`, each of which is below `size`."""
     return PositionSet(positions).pack(size)
 
 
 def unpack_positions(bitmap: bytes, size: int, *, sender: Peer) -> tuple[int, ...]:
-    """The positions in `bitmap`, ascending; a set over another cohort size is malformed."""
+    """Return the positions in `bitmap`, ascending. Raise `MalformedMessage` if it is not over `size`."""
     return tuple(PositionSet.parse(bitmap, size, sender=sender))

@@ -1,10 +1,10 @@
 """Bytes on the wire: a subset of MessagePack with exactly one encoding per value.
 
-A frame is one array of unsigned integers, byte strings and short ASCII strings; lists inside a message are
-fixed-size records in one byte string. Encoding is msgpack's, except that long strings are put into the frame
-without passing through its buffers. Decoding is a reader of our own that walks the frame once, because a
-general unpacker builds whatever objects a hostile frame describes (an empty array is one byte on the wire and
-56 in memory) before anyone can judge them, and accepts integers in longer forms than needed.
+A frame is one array of unsigned integers, byte strings and short ASCII strings. A list inside a message is
+one byte string of fixed-size records. The package msgpack encodes frames, but long byte strings are copied
+into the frame directly. `Reader` decodes frames. A general decoder would build all objects that a hostile
+frame describes before they can be checked (an empty array takes one byte in the frame and 56 in memory), and
+would accept integers in longer forms than needed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from secagg.errors import MalformedMessage, Peer
 _UINT_FORMS: Final = {0xCC: (1, 0x80), 0xCD: (2, 1 << 8), 0xCE: (4, 1 << 16), 0xCF: (8, 1 << 32)}
 _BLOB_FORMS: Final = {0xC4: (1, 0), 0xC5: (2, 1 << 8), 0xC6: (4, 1 << 16)}
 _MAX_TEXT: Final = 64
-_LONG: Final = 1 << 16  # bytes: from here on, the length of a string takes the longest form
+_LONG: Final = 1 << 16  # bytes; the length of a string from here on is written in the longest form
 
 
 def encode_fields(*fields: int | bytes | str) -> bytes:
-    """The canonical frame of `fields`, of which there are at most 15."""
+    """Return the canonical frame of `fields`, of which there are at most 15."""
     if any(map(_is_long, fields)):
         return b"".join([bytes([0x90 | len(fields)]), *chain.from_iterable(map(_pieces, fields))])
     packed: bytes = msgpack.packb(fields)
@@ -41,7 +41,7 @@ def _pieces(field: int | bytes | str) -> tuple[bytes, ...]:
 
 
 class Reader:
-    """Walks one frame. Every method raises `MalformedMessage` on anything but the canonical form."""
+    """Reads the fields of one frame in order. Raises `MalformedMessage` if one is not in canonical form."""
 
     def __init__(self, frame: bytes, *, sender: Peer) -> None:
         self._frame = frame
@@ -52,7 +52,7 @@ class Reader:
         return MalformedMessage(self._sender, why)
 
     def array(self, size: int) -> None:
-        """The header of an array of exactly `size` (at most 15) elements."""
+        """Read the header of an array of exactly `size` elements, at most 15."""
         if self._byte() != 0x90 | size:
             raise self.fail(f"not an array of {size} fields")
 
@@ -76,7 +76,7 @@ class Reader:
             raise self.fail("bytes after the end of the message")
 
     def _sized(self, lead: int, forms: dict[int, tuple[int, int]]) -> int:
-        """A number in one of the long `forms` (width, least value that may use it)."""
+        """Read a number in the form of the byte `lead`. A form has a width and the least value for it."""
         if lead not in forms:
             raise self.fail("a field of another type")
         width, least = forms[lead]

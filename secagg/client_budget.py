@@ -1,11 +1,11 @@
 """The privacy budget of a client: what its answers have cost so far, and what they may cost at most.
 
-The cost of a sum with noise is its rho, of zero-concentrated differential privacy: rhos of several sums add
-up. They are counted as whole numbers in units of 2^-40 (see `noise.accounting.charge`), so that adding is
-exact. A sum without noise has no such cost, it can only be counted.
+The cost of a sum with noise is its rho in zero-concentrated differential privacy. The rhos of several sums
+add up. They are stored as integers in units of 2^-40 (see `noise.accounting.charge`), so that adding is
+exact. A sum without noise has no rho, so such sums are only counted.
 
-A rho is about an adjacency. Zero-out and add-remove cost the same and add up. Replace costs more for the same
-noise, so that its rhos are another unit: they are never added to the others.
+A rho refers to an adjacency. Under zero-out and add-remove adjacency the same noise has the same rho, so
+these rhos can be added. Under replace adjacency it has a larger rho, which must not be added to the others.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from secagg.errors import SERVER, BudgetExceeded, ParameterError, SpecError, Too
 from secagg.noise.accounting import Adjacency, charge, rho_of, sum_rho
 from secagg.sum_spec import SumSpec, Table
 
-_FORGIVEN_BITS: Final = 20  # of a limit, at most its 2^-20th part is forgiven
+_FORGIVEN_BITS: Final = 20  # a limit may be exceeded by its 2^-20th part, to make up for rounding
 
 
 def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | None:
-    """Return the cost of a sum over `roster` clients with the planned noise; None without noise."""
+    """Return the cost of a sum over `roster` clients, in units of 2^-40 rho; None if it has no noise."""
     rho = sum_rho(spec, roster=roster, adjacency=adjacency)
     return None if rho is None else charge(rho)
 
 
 def check_priced(table: Table) -> None:
-    """Raise `SpecError` if some noise is so fine that no sum of it can be accounted for."""
+    """Raise `SpecError` if the noise of a sum is too small for its rho to be known."""
     for kind, spec in table.items():
         if spec.promise is not None and sum_rho(spec, roster=spec.promise.clients) == math.inf:
             raise SpecError(
@@ -41,10 +41,10 @@ def check_priced(table: Table) -> None:
 class Spend:
     """The cost of all sums answered so far.
 
-    `charge`     of the sums with noise, in units of 2^-40 rho.
-    `noised`     how many those were.
-    `unnoised`   how many others there were.
-    `adjacency`  the adjacency of the charge: that of the first sum with noise.
+    `charge`     the cost of all sums with noise, in units of 2^-40 rho.
+    `noised`     the number of sums with noise.
+    `unnoised`   the number of sums without noise.
+    `adjacency`  the adjacency of the charge, which is that of the first sum with noise.
     """
 
     charge: int = 0
@@ -54,7 +54,7 @@ class Spend:
 
     @property
     def rho(self) -> float:
-        """The rho of all sums with noise together."""
+        """The total rho of all sums with noise."""
         return rho_of(self.charge)
 
     @property
@@ -62,9 +62,9 @@ class Spend:
         return self.noised + self.unnoised
 
     def plus(self, charge: int | None, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Spend:
-        """Return the spend after one more sum; None is the charge of a sum without noise.
+        """Return the spend after one more sum. `charge` is None for a sum without noise.
 
-        Raises `ParameterError` if the charge is for another adjacency, whose costs are another unit.
+        Raises `ParameterError` if costs under `adjacency` cannot be added to this spend.
         """
         if charge is None:
             return Spend(self.charge, self.noised, self.unnoised + 1, self.adjacency)
@@ -73,7 +73,7 @@ class Spend:
         return Spend(self.charge + charge, self.noised + 1, self.unnoised, first)
 
     def check_adjacency(self, adjacency: Adjacency) -> None:
-        """Raise if a cost under `adjacency` cannot be added to what was spent."""
+        """Raise `ParameterError` if costs under `adjacency` cannot be added to this spend."""
         replaced = Adjacency.REPLACE
         if self.noised > 0 and (adjacency is replaced) != (self.adjacency is replaced):
             raise ParameterError(
@@ -84,13 +84,13 @@ class Spend:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits for the lifetime of an identity. None is no limit."""
+    """Limits on the `Spend` of an identity in its whole lifetime. None means no limit."""
 
     unnoised_sums: int | None = None
     charge: int | None = None
 
     def check(self, spend: Spend, charge: int | None) -> None:
-        """Raise unless one more sum of this charge is within the limits."""
+        """Raise unless one more sum is within the limits. `charge` is None for a sum without noise."""
         if charge is None:
             self._check_unnoised(spend)
         else:
@@ -101,12 +101,12 @@ class Budget:
             raise TooManySums(SERVER, f"{self.unnoised_sums} sums without noise were answered")
 
     def _check_charge(self, spend: Spend, charge: int) -> None:
-        """Every charge was rounded up by less than a unit. That unit is forgiven, up to a point.
+        """Raise `BudgetExceeded` if the charges exceed the limit by more than an allowance for rounding.
 
-        Otherwise a budget of ten times what a sum costs would buy nine of them. But sums that cost less than
-        a unit would be free for ever. So a unit is forgiven for each sum, and no more than the 2^-20th part
-        of the limit in all: a budget of n sums buys n sums, if each costs a rho of at least 2^-20;
-        and no limit is ever exceeded by more than one part in a million.
+        Every charge was rounded up by less than a unit. Without an allowance, ten times the rho of a sum
+        would pay for nine sums only. The allowance is one unit for each sum, but at most the 2^-20th part of
+        the limit, because otherwise sums that cost less than a unit would be free. Hence n times the rho of a
+        sum pays for n sums if this rho is at least 2^-20, and no limit is exceeded by more than a millionth.
         """
         if self.charge is None:
             return

@@ -1,9 +1,9 @@
 """The masks of one sum: those that a client adds to its input, and those that the server removes.
 
-A client adds its self mask, and one mask for each neighbour in the roster: plus for those with lower ids,
-minus for those with higher ones. In the sum over all clients the pairs cancel. What remains are the self
-masks of the survivors, and the pair masks between survivors and clients that sent nothing. `Removal`s
-describe these in bytes alone, so that another process can remove them.
+A client adds its self mask. It also adds one pair mask for each neighbour with a lower id in the roster, and
+subtracts one for each with a higher id. In the sum, the pair masks between two survivors cancel. The self
+masks of the survivors remain, and the pair masks between survivors and clients that sent nothing. `Removal`s
+describe the remaining masks as plain bytes, so that another process can remove them.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from secagg.mask_keystream import apply_masks
 from secagg.query_context import Question
 from secagg.residue_ring import Residues
 
-Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other end's key, the HKDF info, whether it was added
+Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other client's key, the HKDF info, whether it was added
 
 
 @dataclass(frozen=True)
 class SelfMask:
-    """A survivor's own mask."""
+    """The self mask of a survivor, which is removed from the total."""
 
     secret: bytes = field(repr=False)
     info: bytes
 
     def seeds(self, salt: bytes) -> tuple[list[bytes], list[bytes]]:
-        """The seeds of masks to add to the total, and of those to subtract from it."""
+        """Return the seeds of masks to add to the total, here none, and the seeds of those to subtract."""
         return [], [hkdf(self.secret, salt=salt, info=self.info)]
 
 
 @dataclass(frozen=True)
 class PairMasks:
-    """The masks that survivors agreed with a client that then sent nothing."""
+    """The pair masks of one client, whose private key is `mask_key`, with each client in `pairs`."""
 
     mask_key: bytes = field(repr=False)
     pairs: tuple[Pair, ...]
 
     def seeds(self, salt: bytes) -> tuple[list[bytes], list[bytes]]:
-        """As for a self mask: what was added is subtracted, and the other way round."""
+        """Return the seeds of masks that were subtracted, and the seeds of those that were added."""
         agreement = Agreement(self.mask_key)
         seeds: tuple[list[bytes], list[bytes]] = ([], [])
         for key, info, added in self.pairs:
@@ -54,7 +54,7 @@ Removal: TypeAlias = SelfMask | PairMasks
 def put_on(
     residues: Sequence[Residues], question: Question, *, position: int, mask_key: bytes, self_mask: bytes
 ) -> None:
-    """Mask the input of the member at `position`, in place."""
+    """Add all masks of the client at `position` to its encoded input `residues`, in place."""
     cohort = question.cohort
     pairs = tuple(
         _pair(question, position, peer, added=position > peer)
@@ -67,18 +67,18 @@ def put_on(
 
 
 def own_mask(question: Question, *, position: int, secret: bytes) -> SelfMask:
-    """Return the mask that a survivor's secret removes from the total."""
+    """Return the self mask of the survivor at `position`, from its reconstructed `secret`."""
     return SelfMask(secret, _self_info(question, position))
 
 
 def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: Iterable[int]) -> PairMasks:
-    """Return the masks that the key of a dropped client removes; `survivors` are among its neighbours."""
+    """Return the pair masks of the client at `dropped` with `survivors`, which are its neighbours."""
     pairs = (_pair(question, dropped, peer, added=peer > dropped) for peer in survivors)
     return PairMasks(mask_key, tuple(pairs))
 
 
 def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the seeds of all masks to add to the total, and of all to subtract from it."""
+    """Return the seeds of all masks to add to the total, and the seeds of all to subtract from it."""
     plus: list[bytes] = []
     minus: list[bytes] = []
     for removal in removals:
@@ -89,7 +89,7 @@ def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> tuple[list[bytes], 
 
 
 def take_off(residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
-    """Remove masks from a total, in place."""
+    """Remove the masks that `removals` describe from the total `residues`, in place."""
     plus, minus = seeds_of(removals, salt=salt)
     apply_masks(residues, plus=plus, minus=minus)
 

@@ -1,30 +1,31 @@
-"""The finder of graph parameters: how many neighbours a ring needs, and which threshold.
+"""Computes graph parameters: how many neighbours a ring needs, and which threshold.
 
 On a ring of n clients in random order, every client shares its secrets with the k nearest (Bell et al.,
-Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of the n, A are corrupt and D drop
-out. The order may be unlucky in three ways, each of them bounded by a sum over all places:
+Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of the n clients, A are corrupt and D
+drop out. A random order can fail in three ways. Each has a union bound over all places on the ring:
 
 * corrupt: some client has t corrupt neighbours. If X of its k neighbours are corrupt,
       n P[X >= t] <= 2^-(sigma + 1).
-* disconnected: without the corrupt and the dropped clients, B = A + D together, the ring falls apart.
-  That takes k/2 missing in a row at two places, and there are n(n - k - 1)/2 pairs of places:
+* disconnected: without the B = A + D corrupt and dropped clients, the ring falls apart.
+  This needs k/2 missing clients in a row at two places, and there are n(n - k - 1)/2 pairs of places:
       n(n - k - 1)/2 * B!/(B - k)! / (n!/(n - k)!) < 2^-(sigma + 1).
 * unrecoverable: some client keeps fewer than t neighbours. If Y of its k neighbours drop out,
       n P[Y >= k - t + 1] <= 2^-eta.
 
-The first two cost privacy, the third only the sum. A semi-malicious server draws the order honestly, but may
-report to some neighbours of a client that it dropped out, and to others that it did not. Corrupt neighbours
-answer both, so the first bound has 2t - k in place of t.
+After the first two failures privacy is lost, after the third only the sum. A semi-malicious server draws the
+order honestly, but may tell some neighbours of a client that the client dropped out, and tell others that it
+did not. Corrupt neighbours answer both requests, so the first bound has 2t - k in place of t.
 
 X and Y are hypergeometric. In the exact form, a client's k neighbours are drawn from the n - 1 others; A of
 these are corrupt, and D drop out if the client itself does not. In the form of Google's finder
 (federated-compute, fcp/secagg), they are drawn from all n.
 
-The search. Let t1(k) and d1(k) be the least counts at which X and Y are rare enough: the bounds demand
-t1 <= t <= k + 1 - d1. A client with one neighbour more has no fewer corrupt ones, so neither t1 nor d1 falls
-as k grows. Hence if t1(k) + d1(k) - 1 > k, this rules out every number of neighbours from k to below
-t1(k) + d1(k) - 1, and the search goes on from there. The first number that is not ruled out is the least
-that works, although a larger one may not. The bound on gaps falls as k grows, and so tells where to start.
+The search. Let t1(k) and d1(k) be the least counts that X and Y rarely reach. Then the bounds require
+t1 <= t <= k + 1 - d1. With one neighbour more, a client has at least as many corrupt neighbours, so t1 and d1
+do not fall as k grows. Hence if t1(k) + d1(k) - 1 > k, every number of neighbours from k to below
+t1(k) + d1(k) - 1 is ruled out, and the search goes on from there. The first number that is not ruled out is
+the least that works, although a larger one may not work. The search starts at the least k that satisfies the
+bound on disconnection, which falls as k grows.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from secagg.trust_levels import MAX_COMPLETE, Trust
 
 MAX_CLIENTS: Final = 10**9
 MAX_BITS: Final = 1024
-# One share alone would be the secret itself.
+# With a threshold of 1, each share would be the secret itself.
 LEAST_THRESHOLD: Final = 2
 # No client could serve more neighbours, and a search that finds nothing should end soon.
 MAX_NEIGHBOURS: Final = 1 << 17
-# The complete graph needs no trust in who draws it. Up to this many clients it also costs each of them less
-# than a ring in a large cohort: 136 neighbours among 10,000, if a fifth is corrupt and a fifth drops out.
+# On the complete graph, the server does not draw anything. Up to this many clients it also costs each client
+# less than a ring of 10,000, which has 136 neighbours if a fifth is corrupt and a fifth drops out.
 CHEAP_COMPLETE: Final = 128
 
 
 class ServerClass(StrEnum):
-    """What the server may do."""
+    """The assumption about the server: what an attacker who controls it can do."""
 
     CURIOUS = "curious_server"
     SEMI_MALICIOUS = "semi_malicious_server"
@@ -60,14 +61,14 @@ class ServerClass(StrEnum):
 
 
 class Form(StrEnum):
-    """The population from which a client's neighbours are drawn: the others, or all clients."""
+    """The population from which neighbours are drawn: all other clients, or as Google does, all clients."""
 
     EXACT = "exact"
     GOOGLE = "google"
 
 
 class GraphChoice(StrEnum):
-    """Which clients share secrets with which, or that the finder chooses."""
+    """The graph whose neighbours share secrets; with `AUTO`, `graph_parameters` chooses it."""
 
     AUTO = "auto"
     COMPLETE = "complete"
@@ -84,7 +85,7 @@ class GraphChoice(StrEnum):
 
 @dataclass(frozen=True)
 class RingParameters:
-    """Neighbours, threshold, and the base-2 logarithms of the three bounds; None if it cannot happen."""
+    """Neighbours and threshold of a ring, and log2 of the bound on each failure, None if impossible."""
 
     neighbours: int
     threshold: int
@@ -95,28 +96,28 @@ class RingParameters:
 
 @dataclass(frozen=True)
 class GraphParameters(RingParameters):
-    """The same for either graph."""
+    """The parameters of a ring or of a complete graph, where all three bounds are None."""
 
     graph: GraphChoice
 
 
-# --- what a client checks ---------------------------------------------------------------------------
+# --- what clients check ---------------------------------------------------------------------------
 
 
 def few_corrupt_neighbours(
     clients: int, neighbours: int, threshold: int, *, corrupt: int, sigma: int
 ) -> bool:
-    """Whether some client has `threshold` corrupt neighbours with probability 2^-(sigma + 1) at most."""
+    """Return whether P[some client has `threshold` corrupt neighbours] is at most 2^-(sigma + 1)."""
     around = Hypergeometric(clients - 1, corrupt, neighbours)
     return around.rare_from(times=clients, bits=sigma + 1) <= threshold
 
 
 def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int, sigma: int) -> bool:
-    """Whether the honest survivors fall apart with probability below 2^-(sigma + 1)."""
+    """Return whether P[the honest survivors are disconnected] is below 2^-(sigma + 1)."""
     missing = corrupt + dropped
     if missing < neighbours:
         return True
-    pairs = clients * (clients - neighbours - 1)  # twice their number; none on the complete graph
+    pairs = clients * (clients - neighbours - 1)  # twice the pairs of places; 0 on the complete graph
     bound = float(pairs)
     limit = 2.0**-sigma
     for gone in range(neighbours):
@@ -130,9 +131,9 @@ def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int
 
 
 def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) -> int:
-    """Return the fewest survivors, corrupt ones included, with which the ring stays connected.
+    """Return the fewest survivors, corrupt ones included, for which `stays_connected` is true.
 
-    More than `clients` if the corrupt ones alone can cut it.
+    The result is `clients` + 1 if the corrupt clients alone can disconnect the ring.
     """
 
     def falls_apart(dropped: int) -> bool:
@@ -142,7 +143,7 @@ def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) 
 
 
 def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> int:
-    """Return the most drop-outs with which a client loses its threshold with probability 2^-eta at most."""
+    """Return the most drop-outs for which P[some client keeps < `threshold` neighbours] <= 2^-eta."""
 
     def too_many(dropped: int) -> bool:
         around = Hypergeometric(clients - 1, dropped, neighbours)
@@ -154,7 +155,7 @@ def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> 
 def ring_is_safe(
     clients: int, neighbours: int, threshold: int, *, corrupt: int, dropped: int, sigma: int
 ) -> bool:
-    """Whether a ring drawn by a curious server protects its clients' inputs with probability 1 - 2^-sigma."""
+    """Return whether a ring that a curious server draws protects all inputs, up to probability 2^-sigma."""
     if neighbours % 2 or not 2 <= neighbours < clients or threshold < LEAST_THRESHOLD or corrupt >= clients:
         return False
     return few_corrupt_neighbours(
@@ -166,12 +167,12 @@ def ring_is_safe(
 
 
 def dropout_over(sums: int, dropout: Fraction) -> Fraction:
-    """Return the part of a cohort missing after `sums` sums, if each loses the part `dropout` of the rest."""
+    """Return the fraction of a cohort missing after `sums` sums, if each loses `dropout` of the rest."""
     return 1 - (1 - dropout) ** sums
 
 
 def part_of(clients: int, part: Fraction) -> int:
-    """Return the largest number of clients that is at most the given part of all."""
+    """Return `part` (a fraction) of `clients`, rounded down."""
     return floor(part * clients)
 
 
@@ -189,7 +190,7 @@ def ring_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> RingParameters:
-    """Return the fewest neighbours with a threshold, and the least threshold. Raises if there are none."""
+    """Return the fewest neighbours that satisfy all bounds, with their least threshold; raise if none do."""
     if server is ServerClass.MALICIOUS:
         raise ParameterError(
             f"a {server} that draws a ring can surround a client: take the complete graph, or trust it more"
@@ -215,7 +216,7 @@ def ring_parameters(
 
 @dataclass(frozen=True)
 class _Ring:
-    """The bounds of one cohort, for any number of neighbours."""
+    """The three bounds for one cohort, as functions of the number of neighbours."""
 
     clients: int
     corrupt: int
@@ -230,7 +231,7 @@ class _Ring:
             raise ParameterError(f"a ring takes from 3 to {MAX_CLIENTS} clients, not {self.clients}")
         if min(self.corrupt, self.dropped) < 0:
             raise ParameterError("the numbers of corrupt and of dropped clients must not be negative")
-        # With more of them there is no threshold: both t1 and d1 are above the modes of X and Y, and so
+        # If A + D > n - 2, no threshold works: t1 and d1 are above the modes of X and Y, and so
         # t1 + d1 > (k + 1)(A + D + 2) / (n + 1) >= k + 1.
         if self.corrupt + self.dropped > self.clients - 2:
             raise ParameterError(
@@ -241,12 +242,12 @@ class _Ring:
             raise ParameterError(f"sigma and eta must be from 1 to {MAX_BITS}")
 
     def connected_from(self, most: int) -> int:
-        """Return the least even number of neighbours that keeps it connected; above `most` if none does."""
+        """Return the least even number of neighbours that keeps the ring connected, or one above `most`."""
         choices = range(2, most + 1, 2)
         return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
 
     def needed(self, neighbours: int) -> int:
-        """Return a number: from `neighbours` to below it, no number of neighbours has a threshold."""
+        """Return at most `neighbours` if these have a safe threshold, else the next number to try."""
         corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
@@ -254,7 +255,7 @@ class _Ring:
         return max(corrupt_from, LEAST_THRESHOLD) + dropped_from - 1
 
     def parameters(self, neighbours: int) -> RingParameters:
-        """Return the parameters with the least threshold."""
+        """Return the parameters with the least threshold for this number of neighbours."""
         corrupt_from = self._corrupt_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             threshold = (corrupt_from + neighbours + 1) // 2
@@ -271,11 +272,11 @@ class _Ring:
         )
 
     def _corrupt_from(self, neighbours: int) -> int:
-        """Return t1, the number of corrupt neighbours that is rarely reached."""
+        """Return t1, the least number of corrupt neighbours that is rarely reached."""
         return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
 
     def _dropped_from(self, neighbours: int) -> int:
-        """Return d1, the number of dropped neighbours that is rarely reached."""
+        """Return d1, the least number of dropped neighbours that is rarely reached."""
         return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
 
     def _around(self, marked: int, neighbours: int) -> Hypergeometric:
@@ -283,7 +284,7 @@ class _Ring:
         return Hypergeometric(population, marked, neighbours)
 
     def _for_any(self, log2_one: float | None) -> float | None:
-        """From one client to any of them."""
+        """Turn log2 of a bound for one client into log2 of the union bound over all clients."""
         return None if log2_one is None else log2_one + log2(self.clients)
 
     def _is_connected(self, neighbours: int) -> bool:
@@ -319,7 +320,7 @@ def graph_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> GraphParameters:
-    """Return the parameters of the requested graph, or of the one that suits. Raises if there are none."""
+    """Return the parameters of `graph`; with `AUTO`, choose the graph. Raise if no parameters are safe."""
 
     def complete() -> GraphParameters:
         threshold = _complete_threshold(clients, corrupt, dropped, server)
@@ -348,18 +349,18 @@ def graph_parameters(
         found = ring()
     except ParameterError:
         return complete()
-    # A ring that takes all the others, or all but one, saves nothing.
+    # If each client is joined to all others, or to all but one, a ring saves nothing.
     return found if found.neighbours < clients - 2 else complete()
 
 
 def _complete_threshold(clients: int, corrupt: int, dropped: int, server: ServerClass) -> int:
-    """Return the threshold of the complete graph, where the counts alone decide."""
+    """Return the threshold of the complete graph. It depends only on these numbers and the server."""
     if not 2 <= clients <= MAX_COMPLETE:
         raise ParameterError(
             f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "
             "invite fewer, or choose a ring, which a malicious_server must not draw"
         )
-    # A server that can send clients different messages splits them, even if the graph was drawn honestly.
+    # A semi-malicious server can send clients different messages: the complete graph treats it as malicious.
     trust = Trust.CURIOUS if server is ServerClass.CURIOUS else Trust.MALICIOUS
     least = trust.least_threshold(clients, corrupt=corrupt)
     survivors = clients - dropped

@@ -1,6 +1,6 @@
-"""One hash, SHA-256, with a purpose in front and every field length-prefixed.
+"""SHA-256 of a purpose and a list of fields, each with its length in front.
 
-No two purposes and no two lists of fields ever hash the same bytes.
+Two inputs to the hash are equal only if both the purposes and the lists of fields are equal.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ DIGEST_BYTES: Final = 32
 
 
 def label(purpose: str) -> bytes:
-    """The domain separator of `purpose` in this version of the protocol."""
+    """Return the domain separator for `purpose` in this version of the protocol."""
     return f"secagg/{VERSION} {purpose}".encode("ascii")
 
 
 def framed(purpose: str, *fields: bytes) -> bytes:
-    """`purpose` and `fields` as one string that can be cut in only one way."""
+    """Return `purpose` and `fields` as one string, each with its length in front."""
     return b"".join(_pieces(purpose, fields))
 
 
 def digest(purpose: str, *fields: bytes) -> bytes:
-    """SHA-256 of `framed(purpose, *fields)`, without building it: a field may be a whole model."""
+    """Return SHA-256 of `framed(purpose, *fields)`, without a copy of the fields, which may be long."""
     state = hashlib.sha256()
     for piece in _pieces(purpose, fields):
         state.update(piece)

@@ -1,16 +1,17 @@
-"""How many marked members a random draw holds, and from which count on that is too rare to matter.
+"""The number of marked members in a random draw, and the least number that is rarely reached.
 
-Of `population` members, `marked` are marked. Draw `drawn` of them, putting none back; X of these are marked.
+Of `population` members, `marked` are marked. `drawn` members are drawn without replacement, and X of the
+drawn ones are marked. The ratio
 
     P[X = x + 1] / P[X = x] = (marked - x)(drawn - x) / ((x + 1)(population - marked - drawn + x + 1))
 
-falls as x grows. So probabilities are computed without any factorial: the mode has some weight, every other
-weight is the one beside it times a ratio, and a probability is a weight over the sum of all weights. (Taken
-from log-gamma instead, a probability in a population of 10^9 would have an error near 2^-16.)
+falls as x grows. So probabilities are computed without factorials: the mode gets some weight, every other
+weight is the neighbouring weight times a ratio, and a probability is a weight over the sum of all weights.
+(With log-gamma instead, a probability in a population of 10^9 would have an error near 2^-16.)
 
-Each ratio is one correctly rounded division of integers and each weight one product more, so a sum of m
-weights, all of them positive, is off by less than 3m parts in 2^53, whatever the population. Where that
-leaves a decision open, integers take it.
+Each ratio is one correctly rounded division of integers, and each weight needs one product more. Hence the
+relative error of a sum of m weights, all of them positive, is less than 3m / 2^53 for any population. If this
+error leaves a comparison undecided, it is repeated with integers.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from typing import Final
 
 from secagg.errors import ParameterError
 
-# What is granted to rounding: this relative error for every term of a sum or product, and for sixteen more.
+# Assumed relative error of rounding for each term of a sum or product; 16 more terms are added for safety.
 ROUNDING: Final = 2.0**-49
-# A weight so far below another goes unnoticed beside it, together with all that follow: ratios fall, so these
-# sum up to less than that weight times two more than the number of weights between.
+# If a weight is smaller than another by this factor, it is left out, with all weights after it. Ratios fall,
+# so these sum up to less than this weight times two more than the number of weights between the two.
 _NEGLIGIBLE: Final = 2.0**-64
-# The weight of the mode. No sum of weights is too large for a float then, and none that counts too small.
+# The weight of the mode. It is such that no sum overflows a float and no weight that matters underflows.
 _MODE: Final = 2.0**900
 
 
 @dataclass(frozen=True)
 class Hypergeometric:
-    """The distribution of the number of marked members in a draw."""
+    """The distribution of X, the number of marked members among `drawn` members of `population`."""
 
     population: int
     marked: int
@@ -47,7 +48,7 @@ class Hypergeometric:
 
     @cached_property
     def mode(self) -> int:
-        """The likeliest count, the larger one if there are two."""
+        """The most probable count, or the larger one if there are two."""
         return (self.drawn + 1) * (self.marked + 1) // (self.population + 2)
 
     @property
@@ -55,9 +56,10 @@ class Hypergeometric:
         return min(self.drawn, self.marked)
 
     def rare_from(self, *, times: int, bits: int) -> int:
-        """The least count with `times` * P[X >= count] <= 2^-bits, exactly.
+        """Return the least count with `times` * P[X >= count] <= 2^-bits, without any rounding error.
 
-        `times` must exceed `drawn`. Then the mode is not rare: its probability is 1 / (drawn + 1) or more.
+        `times` must exceed `drawn`. Then the result is above the mode, whose probability is at least
+        1 / (drawn + 1).
         """
         limit = _MODE * 2.0**-bits / times
         above = self._weights_above(self.mode, limit * _NEGLIGIBLE)
@@ -74,7 +76,7 @@ class Hypergeometric:
         return self.mode + 1
 
     def log2_at_least(self, count: int) -> float | None:
-        """The base-2 logarithm of P[X >= count] for a count from the mode on; None if it cannot happen."""
+        """Return log2 P[X >= count], or None if the probability is 0. `count` is the mode or above."""
         if count > self.most:
             return None
         ratios = map(self._terms, range(self.mode, count))
@@ -85,7 +87,7 @@ class Hypergeometric:
         return climb + log2(tail) - log2(total)
 
     def _is_rare(self, count: int, times: int, bits: int) -> bool:
-        """The same in integers: of all draws, the ways to draw `count` marked members or more."""
+        """Return whether `times` * P[X >= count] <= 2^-bits, computed with integers."""
         ways = comb(self.marked, count) * comb(self.population - self.marked, self.drawn - count)
         favourable = ways
         for x in range(count, self.most):
@@ -95,7 +97,7 @@ class Hypergeometric:
         return favourable * times << bits <= comb(self.population, self.drawn)
 
     def _weights_above(self, start: int, least: float) -> list[float]:
-        """The weights of start + 1, start + 2, ... down to `least`, if `start` had the weight of the mode."""
+        """Return the weights of start + 1, start + 2, ... from `least` on, if `start` has weight `_MODE`."""
         weights = []
         weight = _MODE
         for x in range(start, self.most):
@@ -107,11 +109,11 @@ class Hypergeometric:
         return weights
 
     def _weights_below_mode(self) -> list[float]:
-        """Few marked members are many unmarked ones."""
+        """Return the weights of mode - 1, mode - 2, ...: fewer marked members are more unmarked ones."""
         unmarked = Hypergeometric(self.population, self.population - self.marked, self.drawn)
         return unmarked._weights_above(self.drawn - self.mode, _MODE * _NEGLIGIBLE)
 
     def _terms(self, x: int) -> tuple[int, int]:
-        """P[X = x + 1] / P[X = x] as numerator and denominator."""
+        """Return the numerator and the denominator of P[X = x + 1] / P[X = x]."""
         apart = self.population - self.marked - self.drawn
         return (self.marked - x) * (self.drawn - x), (x + 1) * (apart + x + 1)

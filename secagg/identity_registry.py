@@ -1,9 +1,9 @@
 """The registry: which identities exist, signed by an authority that is not the server.
 
-A server that could add identities would fill a cohort with its own. Clients hold the registry, compare its
-digest when they join, and never go back to an older version. A registry may expire, so that a client that
-does not get newer ones does not trust revoked identities for ever. Nothing here has a clock: the program
-that starts a client calls `check_current`.
+If a server could add identities, it could fill a cohort with its own. Clients hold the registry, compare its
+digest when they join, and never accept an older version again. A registry may expire. Then a client that gets
+no newer one stops trusting identities that were revoked. This module has no clock: the program that starts a
+client calls `check_current`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PURPOSE: Final = "registry"
 
 @dataclass(frozen=True)
 class Registry:
-    """Version and members (id -> Ed25519 public key) of a deployment, and when it expires.
+    """The identities of a deployment: `members` maps each id to an Ed25519 public key.
 
-    `expires` is in seconds of Unix time; 0 is never.
+    `expires` is in seconds of Unix time; 0 means never.
 
-    Raises `ParameterError` for an impossible member, or two with the same key.
+    Raises `ParameterError` if a field is out of range, or if two members have the same key.
 
     >>> members = {number: Identity.generate().public for number in (1, 2, 3)}
     >>> sorted(Registry(1, members).members)
@@ -73,7 +73,7 @@ class Registry:
         return encode_fields(self.version, self.expires, self.records, signature)
 
     def check_current(self, now: int) -> None:
-        """Raise `ExpiredRegistry` if it is no longer valid at `now`, in seconds of Unix time."""
+        """Raise `ExpiredRegistry` if the registry has expired at `now`, in seconds of Unix time."""
         if self.expires != NEVER_EXPIRES and now >= self.expires:
             end = datetime.fromtimestamp(self.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
             raise ExpiredRegistry(
@@ -84,14 +84,14 @@ class Registry:
 
 @dataclass(frozen=True)
 class SignedRegistry:
-    """The contents of a registry's file. Not to be used before `verified`."""
+    """The contents of a registry's file. Call `verified` to check the signature before using `claimed`."""
 
     claimed: Registry
     signature: bytes
 
     @classmethod
     def parse(cls, data: bytes) -> SignedRegistry:
-        """Parse `data`. Raises `WrongRegistry` if it is no registry, whatever its signature."""
+        """Parse `data` without checking its signature. Raise `WrongRegistry` if it is not a registry."""
         try:
             version, expires, records, signature = _parse(data)
             registry = Registry(version, dict(_members(records)), expires)
@@ -102,7 +102,7 @@ class SignedRegistry:
         return cls(registry, signature)
 
     def verified(self, *, authority: bytes) -> Registry:
-        """Return the registry. Raises `WrongRegistry` unless the key `authority` signed it."""
+        """Return the registry. Raise `WrongRegistry` unless the public key `authority` signed it."""
         try:
             verify(authority, self.signature, _PURPOSE, self.claimed.digest, peer="server")
         except BadSignature as error:
@@ -111,7 +111,7 @@ class SignedRegistry:
 
 
 def verify_registry(data: bytes, *, authority: bytes) -> Registry:
-    """Return the registry in `data`. Raises `WrongRegistry` unless `authority` signed it.
+    """Return the registry in `data`. Raise `WrongRegistry` unless the public key `authority` signed it.
 
     >>> authority, member = Identity.generate(), Identity.generate()
     >>> data = Registry(1, {7: member.public}).sign(authority)
@@ -130,7 +130,10 @@ def _wrong(why: Exception) -> WrongRegistry:
 
 
 def check_identity(member: int, trust: Trust, identity: Identity | None, registry: Registry | None) -> None:
-    """Check that a signed session has a registry that lists this client, and an unsigned one has none."""
+    """Raise `ParameterError` unless `identity` and `registry` fit the level `trust`.
+
+    Under `malicious_server` the registry must list the identity as `member`; otherwise both must be None.
+    """
     if not 0 <= member <= MAX_ID:
         raise ParameterError(f"the id of a client must be from 0 to {MAX_ID}")
     if trust is Trust.CURIOUS:

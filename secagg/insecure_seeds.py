@@ -1,6 +1,6 @@
-"""Seeded randomness for repeatable simulations, tests and test vectors. It protects nothing.
+"""Seeded randomness for repeatable simulations, tests and test vectors. It is not secure.
 
-All secrets of a machine with such hooks can be computed from the seed.
+All secrets of a machine that uses it can be computed from the seed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ class SeededRandom:
 def insecure_client_hooks(seed: bytes, member: int, *, rounding: bytes | None = None) -> ClientHooks:
     """Return hooks for a client that draws all its secrets from `seed`.
 
-    With `rounding`, how it rounds an answer depends on that seed and on the question alone, so it is the same
-    in every session.
+    If the seed `rounding` is given, an answer to the same question is rounded alike in every session.
     """
-    random = SeededRandom(seed, b"client", _number(member))
+    random = SeededRandom(seed, b"client", _id_bytes(member))
     return ClientHooks(random=random, rounding=None if rounding is None else _repeatable(rounding, member))
 
 
@@ -41,17 +40,17 @@ def insecure_server_hooks(seed: bytes) -> ServerHooks:
 
 
 def insecure_rounding(seed: bytes, member: int, content: bytes) -> KeyStream:
-    """Return the stream with which a client rounds its answer to a question with this content."""
-    return KeyStream(digest("insecure rounding", seed, _number(member), content))
+    """Return the key stream for rounding an answer; `content` is the `content_digest` of the question."""
+    return KeyStream(digest("insecure rounding", seed, _id_bytes(member), content))
 
 
 def seeded_identity(seed: bytes, member: int) -> Identity:
-    """Return the signing key of a member that follows from `seed`."""
-    return Identity.from_secret(SeededRandom(seed, b"identity", _number(member))(32))
+    """Return the identity of a member, with a signing key that is derived from `seed`."""
+    return Identity.from_secret(SeededRandom(seed, b"identity", _id_bytes(member))(32))
 
 
 def seeded_registry(seed: bytes, members: Iterable[int], *, version: int = 0) -> Registry:
-    """Return the registry of `seeded_identity` for every member."""
+    """Return a registry with the `seeded_identity` of every member."""
     return Registry(version, {k: seeded_identity(seed, k).public for k in members})
 
 
@@ -62,5 +61,5 @@ def _repeatable(seed: bytes, member: int) -> Rounding:
     return rounding
 
 
-def _number(member: int) -> bytes:
+def _id_bytes(member: int) -> bytes:
     return member.to_bytes(4, "big")

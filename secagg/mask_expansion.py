@@ -1,4 +1,8 @@
-"""The work of removing masks from a total, by one process or divided among several (`secagg.mask_pool`)."""
+"""The work of removing masks from a total, by one process or divided among several (`secagg.mask_pool`).
+
+A vector is a list of *parts*, one array each. A *removal* describes one or more masks of a client. For
+several processes, the masks are divided into *portions*, and a vector is cut into *stretches*.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,15 @@ from secagg.double_masking import PairMasks, Removal, SelfMask, take_off
 from secagg.residue_ring import Residues
 
 MOST_PORTIONS: Final = 256
-Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of masks to add, and to subtract
-Range: TypeAlias = tuple[int, int]  # from here on, and before there
+Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of the masks to add, and of the masks to subtract
+Range: TypeAlias = tuple[int, int]  # the first index, and the index after the last
 
 
 class Expander(Protocol):
-    """Removes masks from a total. `secagg.mask_pool` has one with several processes."""
+    """The interface of `OneProcess` and `secagg.mask_pool.ProcessPool`, which remove masks from a total."""
 
     def get_ready(self) -> None:
-        """Prepare: `take_off` will be called within milliseconds."""
+        """Prepare for a call of `take_off` within milliseconds."""
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None: ...
 
@@ -34,16 +38,16 @@ class OneProcess:
         take_off(residues, removals, salt=salt)
 
 
-def masks_in(removals: Sequence[Removal]) -> int:
-    return sum(_masks(removal) for removal in removals)
+def mask_count(removals: Sequence[Removal]) -> int:
+    return sum(_count(removal) for removal in removals)
 
 
 def divided(removals: Sequence[Removal], ranges: Sequence[Range]) -> list[list[Removal]]:
-    """Return the masks of each of the consecutive ranges. A removal with many masks may be cut."""
+    """Return a list of removals for each of the consecutive `ranges` of masks. Removals may be cut."""
     lists: list[list[Removal]] = [[] for _ in ranges]
-    at = done = 0  # the range that is being filled, and the masks before the removal
+    at = done = 0  # the index of the range that is being filled, and the number of masks before the removal
     for removal in removals:
-        count = _masks(removal)
+        count = _count(removal)
         while at < len(ranges) and ranges[at][0] < done + count:
             start, stop = ranges[at]
             lists[at] += _cut(removal, max(start - done, 0), min(stop - done, count))
@@ -54,12 +58,12 @@ def divided(removals: Sequence[Removal], ranges: Sequence[Range]) -> list[list[R
     return lists
 
 
-def _masks(removal: Removal) -> int:
+def _count(removal: Removal) -> int:
     return len(removal.pairs) if isinstance(removal, PairMasks) else 1
 
 
 def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
-    """Return the masks from `start` to `stop` of one removal."""
+    """Return the masks from `start` to before `stop` of one removal, as a list of at most one removal."""
     if start >= stop:
         return []
     if isinstance(removal, SelfMask):
@@ -68,11 +72,11 @@ def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
 
 
 def portions(total: int, *, sharers: int, least: int) -> list[Range]:
-    """Divide 0 to `total` into ranges, of which each of the `sharers` takes the next when it is ready.
+    """Divide the numbers below `total` into ranges, which `sharers` processes claim one after another.
 
-    Large ones come first, so that there are few, and small ones last, so that no worker waits long for the
-    others in the end: "Guided self-scheduling: a practical scheduling scheme for parallel supercomputers".
-    All but the last have at least `least`, and there are at most `MOST_PORTIONS`.
+    The first ranges are large, so that there are few. The last are small, so that at the end no process waits
+    long for the others: "Guided self-scheduling: a practical scheduling scheme for parallel supercomputers".
+    Each range but the last has at least `least` numbers, and there are at most `MOST_PORTIONS` ranges.
     """
     least = max(least, -(-total // MOST_PORTIONS))
     ranges: list[Range] = []
@@ -94,32 +98,32 @@ def joined(several: Iterable[Seeds]) -> Seeds:
 
 
 def seeds_between(seeds: Seeds, portion: Range) -> Seeds:
-    """Return a range of the seeds, where those to subtract come after those to add."""
+    """Return the seeds with the numbers in `portion`. Seeds to add are numbered before seeds to subtract."""
     (plus, minus), (start, stop) = seeds, portion
     return plus[start:stop], minus[max(start - len(plus), 0) : max(stop - len(plus), 0)]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A stretch of a vector: the elements of each part, and the bytes of key stream before the first."""
+    """A stretch: its elements in each part, and the number of bytes of key stream for elements before it."""
 
     ranges: tuple[Range, ...]
     skip: int
 
     def of(self, residues: Sequence[Residues]) -> list[Residues]:
-        """Return the stretch as views."""
+        """Return the elements of the stretch, as one view into each part."""
         return [part[start:stop] for part, (start, stop) in zip(residues, self.ranges, strict=True)]
 
 
 def slices(residues: Sequence[Residues], shares: int) -> list[Slice]:
-    """Cut the vector into `shares` stretches that need equally much key stream, except for one element."""
+    """Cut a vector into `shares` stretches of the same length in bytes, up to one element."""
     total = sum(part.nbytes for part in residues)
     cuts = [total * share // shares for share in range(shares + 1)]
     return [_slice(residues, low, high) for low, high in pairwise(cuts)]
 
 
 def _slice(residues: Sequence[Residues], low: int, high: int) -> Slice:
-    """Return the elements whose first byte of key stream is one of `low` to `high`."""
+    """Return the stretch of the elements whose first byte of key stream is from `low` to before `high`."""
     ranges, skip, base = [], -1, 0
     for part in residues:
         start, stop = (min(max(-(-(cut - base) // part.itemsize), 0), len(part)) for cut in (low, high))

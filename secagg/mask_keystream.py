@@ -1,7 +1,7 @@
-"""Masks: an AES-128-CTR keystream added to residues.
+"""Masks: an AES-128-CTR key stream that is added to residues.
 
-A seed is 32 bytes: the key, then the initial counter block. Its keystream is consumed part by part, in
-order, `size` little-endian words of the part's own type each; nothing is skipped between parts.
+A seed has 32 bytes: the key, then the initial counter block. The key stream is used for one part of a vector
+after another, without gaps. Each element takes one little-endian word of the part's own type.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from secagg.residue_ring import Residues
 
 SEED_BYTES: Final = 32
 _AES_BLOCK: Final = 16
-# Keystream made at a time: small enough for the second-level cache, large enough to hide call overhead.
+# Bytes of key stream made at a time: small enough for the second-level cache, large enough to hide overhead.
 _BLOCK: Final = 1 << 17
 _ZEROS: Final = memoryview(bytes(_BLOCK))
-# Masks applied to a window before the next one: the window stays in the cache, and ciphers take memory.
+# Masks applied to a window while it is in the cache. Each of them needs a cipher, which takes memory.
 _BATCH: Final = 64
 
 
 class KeyStream:
-    """The cryptographic stream of one seed, from byte `skip` on. Reading it twice needs the seed twice."""
+    """The key stream of one seed, from byte `skip` on. To read it again, make another object of the seed."""
 
     def __init__(self, seed: bytes, *, skip: int = 0) -> None:
         if len(seed) != SEED_BYTES:
@@ -40,7 +40,7 @@ class KeyStream:
         self._encryptor.update_into(_ZEROS[: len(buffer)], buffer.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` little-endian 64-bit words."""
+        """Return the next `count` little-endian 64-bit words of the stream."""
         out = np.empty(count * 8, np.uint8)
         for start in range(0, len(out), _BLOCK):
             self.fill(out[start : start + _BLOCK])
@@ -52,25 +52,26 @@ def _advanced(counter: bytes, blocks: int) -> bytes:
     return (value % (1 << (8 * _AES_BLOCK))).to_bytes(_AES_BLOCK, "big")
 
 
-_Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # how it is applied, and what
+_Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # np.add or np.subtract, and the key stream
 
 
 def add_mask(residues: Iterable[Residues], seed: bytes) -> None:
-    """Add the mask of `seed` to `residues` in place, without reducing to b bits."""
+    """Add the mask of `seed` to `residues` in place. `residue_ring.reduce` reduces the result to b bits."""
     _apply(residues, [(np.add, KeyStream(seed))])
 
 
 def subtract_mask(residues: Iterable[Residues], seed: bytes) -> None:
-    """Undo `add_mask`."""
+    """Subtract the mask of `seed` from `residues` in place."""
     _apply(residues, [(np.subtract, KeyStream(seed))])
 
 
 def apply_masks(
     residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = (), skip: int = 0
 ) -> None:
-    """Add the masks of all seeds in `plus`, subtract those in `minus`; faster than one after the other.
+    """Add the masks of all seeds in `plus` and subtract those in `minus`, in place.
 
-    Where `residues` are a stretch of a longer vector, `skip` bytes of each key stream come before them.
+    This is faster than one mask at a time. If `residues` are a stretch of a longer vector, `skip` is the
+    number of bytes of each key stream that belong to the elements before the stretch.
     """
     signed = chain(zip(repeat(np.add), plus), zip(repeat(np.subtract), minus))
     while masks := [(operation, KeyStream(seed, skip=skip)) for operation, seed in islice(signed, _BATCH)]:

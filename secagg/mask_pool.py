@@ -1,21 +1,21 @@
-"""Masks expanded in several processes: AES holds the interpreter's lock, so threads would not help.
+"""Removes masks in several processes. AES holds the interpreter's lock, so threads would not help.
 
     with ProcessPool(4) as pool:
         server = ServerMachine(..., expander=pool)
 
-The processes first agree on the seeds, then expand them. In both steps a process that is ready takes the
-next portion, because the speed of cores varies. A vector is cut into one stretch for each process, and the
-masks of each stretch into portions. A process takes the portions of its own stretch first and then helps with
-others. Results return in shared memory. A process that waits for another stays awake for some milliseconds,
-because waking up can take as long.
+The work has two steps: to derive the seeds of all masks by key agreement, and to expand the seeds into masks.
+In both steps a process claims the next portion when it is ready, because the speed of cores varies. For the
+second step, a vector is cut into one stretch for each process, and the masks are divided into portions. A
+process claims the portions of its own stretch first, and then those of others. Workers return sums of masks
+in shared memory. A waiting process stays awake for some milliseconds, because to wake up can take as long.
 
-`concurrent.futures.ProcessPoolExecutor` does not carry this. It pickles each task and each result through a
-pipe, so masks as long as the vector would be copied twice; it has no accumulator in shared memory into which
-a worker adds masks in place; and its workers cannot be woken shortly before the work arrives.
+`concurrent.futures.ProcessPoolExecutor` is not enough. It pickles each task and each result through a pipe,
+so masks as long as the vector would be copied twice. It has no shared memory in which a worker adds masks in
+place. And its workers cannot be woken shortly before the work arrives.
 
-Portions are numbers in pipes that all processes read, one byte each, so a worker that dies holds no lock.
-It costs time and nothing more: the pool's own process does what no worker reports as done. Secrets reach the
-workers only through a pipe for each, and a process writes only to a process that reads. As always with
+Portions are numbers of one byte in pipes that all processes read, so a worker that dies holds no lock. Such a
+worker only costs time: the pool's own process repeats all work that no worker has reported as done. Secrets
+are sent to each worker through its own pipe. A process writes only to a process that reads. As always with
 spawned processes, a script that uses a pool keeps its own work below ``if __name__ == "__main__":``.
 """
 
@@ -39,7 +39,7 @@ from secagg.mask_expansion import (
     Slice,
     divided,
     joined,
-    masks_in,
+    mask_count,
     portions,
     seeds_between,
     slices,
@@ -66,18 +66,17 @@ from secagg.mask_pool_worker import (
 from secagg.residue_ring import Residues
 
 MAX_PROCESSES: Final = 64
-# Least bytes of a stretch: each mask of each stretch needs a cipher, which costs as much as these bytes.
-_SHORT: Final = 1 << 17
-_CIPHER: Final = 1 << 15
-# Least of a portion, in bytes of key stream and in agreements: some tenths of a millisecond.
+_SHORT: Final = 1 << 17  # least bytes of a stretch
+_CIPHER: Final = 1 << 15  # bytes of key stream that take as long as to make a cipher, one for each mask
+# Least size of a portion, in bytes of key stream and in key agreements: some tenths of a millisecond.
 _GRAIN: Final = 1 << 21
 _AGREEMENTS: Final = 4
-_PATIENCE: Final = 5.0  # seconds, with a worker that was asked to end
-_WAKE: Final = bytes(ForkingPickler.dumps(()))  # to a worker: a task will come
+_PATIENCE: Final = 5.0  # seconds in which a worker must end when it is told to
+_WAKE: Final = bytes(ForkingPickler.dumps(()))  # tells a worker that a task will follow soon
 
 
 class ProcessPool:
-    """This process and `processes - 1` others."""
+    """An `Expander` that divides the work among this process and `processes - 1` worker processes."""
 
     def __init__(self, processes: int) -> None:
         if not 1 <= processes <= MAX_PROCESSES:
@@ -93,7 +92,7 @@ class ProcessPool:
             raise
 
     def __enter__(self) -> Self:
-        """Wait until all processes are ready, so that the first sum need not."""
+        """Wait until all workers are ready, so that the first sum is not delayed."""
         warm_up()
         for worker in self._workers:
             worker.wait()
@@ -106,7 +105,7 @@ class ProcessPool:
         self.close()
 
     def close(self) -> None:
-        """End the workers. From then on the pool is this process alone."""
+        """End the workers. After this, the pool does all work in this process."""
         with self._lock:
             for worker in self._workers:
                 worker.close()
@@ -119,7 +118,7 @@ class ProcessPool:
         return sum(worker.cpu_seconds for worker in self._workers)
 
     def get_ready(self) -> None:
-        """Wake the workers while this process is still busy. If another thread uses them, they are awake."""
+        """Wake the workers, so that they are ready for `take_off`. Do nothing if another thread uses them."""
         if self._lock.acquire(blocking=False):
             try:
                 for worker in self._workers:
@@ -133,12 +132,12 @@ class ProcessPool:
                 take_off(residues, removals, salt=salt)
                 return
             for worker in self._workers:
-                worker.wait()  # for what an interrupted call had left it with
+                worker.wait()  # until it has finished the tasks of an interrupted call
             try:
                 self._take_off(residues, removals, salt)
             except BaseException:
                 for queue in self._queues:
-                    queue.clear()  # so that the workers stop as well
+                    queue.clear()  # then the workers find no more portions, and stop
                 raise
 
     def _take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], salt: bytes) -> None:
@@ -152,8 +151,8 @@ class ProcessPool:
             self._expand([stretch.of(residues) for stretch in stretches], stretches, seeds)
 
     def _agree(self, removals: Sequence[Removal], salt: bytes) -> Seeds:
-        """Return the seeds of all masks. The order in which masks are added does not matter."""
-        lists = divided(removals, self._portions(masks_in(removals), _AGREEMENTS))
+        """Return the seeds of all masks, in any order, derived by all processes together."""
+        lists = divided(removals, self._portions(mask_count(removals), _AGREEMENTS))
         found: dict[int, Seeds] = {}
         if len(lists) > 1:
             self._queues[0].fill(len(lists))
@@ -165,13 +164,13 @@ class ProcessPool:
         return joined([*found.values(), seeds_of(left, salt=salt)])
 
     def _rounds(self, residues: Sequence[Residues], total: int) -> Iterator[list[Slice]]:
-        """Yield the stretches of one round: one for each process if they are long enough."""
+        """Cut a vector of `total` bytes; yield lists of at most one stretch for each process."""
         count = min(len(self._queues), max(1, total // _SHORT))
         stretches = slices(residues, count * max(1, -(-total // (count * MAX_STRETCH_BYTES))))
         return (stretches[start : start + count] for start in range(0, len(stretches), count))
 
     def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
-        """Expand one round. What a dead worker left undone is done here."""
+        """Apply the masks of all seeds to the stretches in `views`; do the work of dead workers here."""
         size = sum(part.nbytes for part in views[0]) + _CIPHER
         ranges = self._portions(sum(map(len, seeds)), -(-_GRAIN // size))
         job = ExpansionJob(
@@ -197,14 +196,14 @@ class ProcessPool:
         return portions(total, sharers=len(self._queues), least=least)
 
     def _start(self, function: Callable[..., object], *args: object) -> None:
-        """Send the same task to each worker."""
+        """Send each worker the same task: to call `function(workspace, *args)`."""
         task = bytes(ForkingPickler.dumps((function, args)))
         for worker in self._workers:
             worker.start(task)
 
 
 class _Worker:
-    """The pool's end of one other process, which does one task at a time, and none after a failure."""
+    """A worker process as the pool uses it: one task at a time, and no more tasks after a failure."""
 
     def __init__(self, number: int, queues: Sequence[Connection]) -> None:
         self._memory = SharedMemory(create=True, size=SLOTS * SLOT_BYTES)
@@ -214,7 +213,7 @@ class _Worker:
             self._forget_memory()
             raise
         self._alive = True
-        self._owed = 1  # results to come; it sends the first one when it has started
+        self._owed = 1  # results that the worker will send; it sends the first when it has started
         self.cpu_seconds = 0.0
 
     def _begin(self, number: int, queues: Sequence[Connection]) -> None:
@@ -228,29 +227,30 @@ class _Worker:
         results.close()
 
     def wait(self) -> None:
-        """Wait until it is ready for a task. Its results until then are discarded."""
+        """Wait until the worker has sent all results of earlier tasks, and discard them."""
         while self._alive and self._owed > 0:
             self.finish()
 
     def wake(self) -> None:
-        """Announce a task, unless it is at work. It sends no result for that."""
+        """Tell an idle worker that a task will follow soon. The worker sends no result for this."""
         if self._owed == 0:
             self._attempt(0, self._tasks.send_bytes, _WAKE)
 
     def start(self, task: bytes) -> None:
-        """Send a task. It has finished all others, and reads."""
+        """Send a task to the worker, which has finished all earlier ones."""
         self._attempt(1, self._tasks.send_bytes, task)
 
     def finish(self) -> Any:
-        """Return its result, or None if it is dead."""
+        """Wait for the next result of the worker and return it, or None if the worker is dead."""
         result, seconds = self._attempt(-1, receive_awake, self._results) or (None, 0.0)
         self.cpu_seconds += seconds
         return result
 
     def _attempt(self, owed: int, step: Callable[..., Any], *args: object) -> Any:
-        """Write to it or read from it; afterwards it owes `owed` more results.
+        """Call `step`, which writes to the worker or reads from it, and add `owed` to the results to come.
 
-        After an interrupt it is unknown what is still in the pipes, so the worker is killed.
+        Return None if the worker is dead or `step` fails. A failure or an interrupt may leave part of a
+        message in a pipe, so the worker is killed.
         """
         if not self._alive:
             return None
@@ -270,12 +270,12 @@ class _Worker:
         touch(self._memory)
 
     def add_to(self, parts: Sequence[Residues], slot: int) -> None:
-        """Add the masks that it expanded last for one of its stretches."""
+        """Add to `parts` the sum of masks that the worker left in `slot` of its shared memory."""
         for part, masks in zip(parts, shared_views(self._memory, layout_of(parts), slot), strict=True):
             part += masks
 
     def close(self) -> None:
-        """End it, even if another process holds its pipe open."""
+        """End the worker process: ask it to end, and kill it if it does not."""
         self._attempt(0, self._tasks.send, None)
         self._alive = False
         self._process.join(_PATIENCE)

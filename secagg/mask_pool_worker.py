@@ -1,4 +1,4 @@
-"""What a worker process of the pool does: it claims portions of the work and expands masks in shared memory.
+"""A worker process of the pool, which claims portions of the work and adds up masks in shared memory.
 
 The pool (`secagg.mask_pool`) puts the numbers of portions into queues, which are pipes, and sends a task to
 each worker. Each process, the pool's own included, claims portions until the queues are empty.
@@ -24,14 +24,14 @@ from secagg.mask_expansion import Seeds
 from secagg.mask_keystream import apply_masks
 from secagg.residue_ring import Residues
 
-# Most bytes of a stretch, and stretches that a worker has memory for. Containers have little shared memory.
+# Most bytes of a stretch, and stretches that fit a worker's memory: containers have little shared memory.
 MAX_STRETCH_BYTES: Final = 1 << 21
 SLOTS: Final = 2
 MAX_PARTS: Final = 1024
 _ALIGNMENT: Final = 64
 SLOT_BYTES: Final = MAX_STRETCH_BYTES + _ALIGNMENT * (MAX_PARTS + 1)
-# Seconds for which a waiting process stays awake: until a core that fell asleep is back, a virtual machine
-# loses a millisecond, and sometimes ten.
+# Seconds for which a waiting process stays awake. In a virtual machine, a core that sleeps needs one
+# millisecond to wake up, and sometimes ten.
 _ATTENTION: Final = 0.005
 _ONES: Final = bytes([1]) * 32
 Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
@@ -39,26 +39,26 @@ Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
 
 @dataclass(frozen=True)
 class ExpansionJob:
-    """Stretches, as layouts and bytes of key stream before them, and the seeds of each portion."""
+    """The stretches of a vector (layout, bytes of key stream before it), and the seeds of each portion."""
 
     stretches: tuple[tuple[Layout, int], ...]
     portions: list[Seeds] = field(repr=False)
 
     def expand(self, number: int, portion: int, parts: Sequence[Residues]) -> None:
-        """Apply the masks of one portion to `parts`, which are one of the stretches."""
+        """Apply the masks of portion number `portion` to `parts`, the elements of stretch number `number`."""
         plus, minus = self.portions[portion]
         apply_masks(parts, plus=plus, minus=minus, skip=self.stretches[number][1])
 
 
 class PortionQueue:
-    """Numbers of portions, in a pipe from which several processes read (`end`), each number once."""
+    """The numbers of the portions that are left, in a pipe. Several processes read from its `end`."""
 
     def __init__(self) -> None:
         self.end, self._start = get_context("spawn").Pipe(duplex=False)
         os.set_blocking(self.end.fileno(), False)  # in all processes
 
     def fill(self, count: int) -> None:
-        """Put in the numbers below `count`; discard what an interrupted call left."""
+        """Discard old numbers, and put the numbers below `count` into the queue."""
         self.clear()
         os.write(self._start.fileno(), bytes(range(count)))
 
@@ -72,14 +72,14 @@ class PortionQueue:
 
 
 def claims(end: Connection) -> Iterator[int]:
-    """Take the numbers that are left in a queue, one by one."""
+    """Take numbers out of a queue and yield them, until the queue is empty."""
     with suppress(BlockingIOError):
         while number := os.read(end.fileno(), 1):
             yield number[0]
 
 
 def receive_awake(end: Connection) -> Any:
-    """Return the next object; stay awake if it comes soon, and yield the core to others meanwhile."""
+    """Return the next object from a pipe. Poll for `_ATTENTION` seconds before waiting asleep."""
     until = time.monotonic() + _ATTENTION
     while not end.poll() and time.monotonic() < until:
         os.sched_yield()
@@ -88,7 +88,7 @@ def receive_awake(end: Connection) -> Any:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a worker uses: its shared memory, its number and the queues of all processes."""
+    """The resources of a worker: its shared memory, its number, and the queues of portions."""
 
     memory: SharedMemory
     number: int
@@ -96,7 +96,7 @@ class Workspace:
 
 
 def serve(tasks: Connection, results: Connection, memory: str, number: int, queues: list[Connection]) -> None:
-    """Run a worker: do tasks until None comes or the pipe closes."""
+    """Run a worker: execute tasks, and send results, until None arrives or the pipe is closed."""
     shared = SharedMemory(memory)
     touch(shared)
     workspace = Workspace(shared, number, queues)
@@ -115,25 +115,26 @@ def serve(tasks: Connection, results: Connection, memory: str, number: int, queu
 
 
 def warm_up() -> None:
-    """Make one agreement and one mask: the first ones of a process take milliseconds."""
+    """Make one key agreement and two masks: the first ones in a process take milliseconds."""
     removals: list[Removal] = [SelfMask(_ONES, b""), PairMasks(_ONES, ((public_key(_ONES), b"", True),))]
     take_off([np.zeros(1, np.uint8)], removals, salt=b"")
 
 
 def agree(workspace: Workspace, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Return a worker's share of the seeds."""
+    """Return the seeds of the lists that this worker claims, by the number of the list."""
     return claimed_seeds(workspace.queues[0], lists, salt)
 
 
 def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Return the seeds of the lists that this process claims."""
+    """Claim lists of removals until `queue` is empty; return their seeds by the number of the list."""
     return {number: seeds_of(lists[number], salt=salt) for number in claims(queue)}
 
 
 def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, list[int]]]:
-    """Add up a worker's share of the masks in shared memory: its own stretch, then others as they fit.
+    """Claim portions of the worker's own stretch, then of others; add up their masks in shared memory.
 
-    Return the stretches in the order of their slots, each with the portions that it contains.
+    Return, for each slot of the memory that was used, the number of its stretch and the numbers of the
+    portions that it contains.
     """
     found: list[tuple[int, list[int]]] = []
     for step in range(len(job.stretches)):
@@ -144,7 +145,7 @@ def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, li
 
 
 def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: int) -> list[int]:
-    """Expand what is left of one stretch; touch its memory only if there is a portion to expand."""
+    """Claim the portions that are left of one stretch, add up their masks in `slot`, and return them."""
     done: list[int] = []
     parts = shared_views(workspace.memory, job.stretches[number][0], slot)
     for portion in claims(workspace.queues[number]):
@@ -157,7 +158,7 @@ def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: 
 
 
 def touch(memory: SharedMemory) -> None:
-    """Write to all pages once: the first use of a page takes microseconds, and there are hundreds."""
+    """Write to all pages of `memory`: the first use of each page takes microseconds."""
     np.ndarray(memory.size, np.uint8, memory.buf).fill(0)
 
 
@@ -166,7 +167,7 @@ def layout_of(parts: Sequence[Residues]) -> Layout:
 
 
 def shared_views(memory: SharedMemory, layout: Layout, slot: int) -> list[Residues]:
-    """Return the parts of a stretch in shared memory, each of them aligned."""
+    """Return arrays for the parts of a stretch, as aligned views into `slot` of the shared memory."""
     views: list[Residues] = []
     offset = slot * SLOT_BYTES
     for size, dtype in layout:

@@ -1,11 +1,11 @@
-"""Residues modulo 2^b: held in the smallest unsigned numpy type, sent as exactly b bits.
+"""Residues modulo 2^b: stored in the smallest unsigned numpy type, sent as exactly b bits.
 
 On the wire, element `i` takes bits `i*b` to `i*b + b - 1` of a little-endian bit string (bit `k` of the
 string is bit `k % 8`, least significant first, of byte `k // 8`); the last byte is padded with zeros.
 
-Packing has two steps, both on whole blocks. Neighbours are joined, b bits to 2b to 4b, until they fill a
-*unit* of 64 bits as well as they can. Then as many units as make whole bytes are joined to a *record*, which
-is written 64 bits at a time, to a place that need not be aligned. Unpacking is the same in reverse.
+Packing works on blocks of elements, in two steps. First, neighbours are joined, from b bits to 2b and 4b,
+until they are stored in a *unit*, one 64-bit word. Then the fewest units that make whole bytes are joined to
+a *record*, which is written 64 bits at a time, aligned or not. Unpacking is the same in reverse.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 Residues: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
-# Elements packed at a time: the block and what becomes of it stay in the second-level cache.
+# Elements packed at a time: the block and the result fit into the second-level cache.
 _BLOCK: Final = 1 << 16
-# This many elements are whole bytes for every b.
+# This many elements take a whole number of bytes for every b.
 _STRIDE: Final = 8
 
 
 def dtype_for(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """The smallest little-endian unsigned type that holds `bits` bits."""
+    """Return the smallest little-endian unsigned type with at least `bits` bits."""
     return _unsigned(next(width for width in (1, 2, 4, 8) if bits <= 8 * width))
 
 
@@ -40,21 +40,21 @@ def packed_bytes(size: int, bits: int) -> int:
 
 
 def reduce(values: Residues, bits: int) -> None:
-    """Reduce modulo 2^bits in place. Sums may run over in the wider type: 2^b divides its modulus."""
+    """Reduce modulo 2^bits in place. This is right even if sums have overflowed the type of `values`."""
     if bits < 8 * values.itemsize:
         np.bitwise_and(values, values.dtype.type((1 << bits) - 1), out=values)
 
 
 def pack(values: Residues, bits: int) -> bytes:
-    """`values`, reduced, as a string of exactly `bits` bits each."""
+    """Return `values`, which are below 2^bits, as a string of exactly `bits` bits each."""
     return pack_buffer(values, bits).tobytes()
 
 
 def pack_buffer(values: Residues, bits: int) -> memoryview:
-    """What `pack` returns, without a copy: where `values` fill their type, it is their own memory."""
+    """Return the bytes of `pack` without a copy; if `bits` fill the type, the memory of `values` itself."""
     if bits == 8 * values.itemsize:
         return values.data
-    # The last record may be longer than what is sent of it.
+    # The last record is filled up with zeros, which are not sent.
     out = np.empty(_padded(len(values)) * bits // 8, np.uint8)
     for start, stop in _blocks(values):
         block = values[start:stop]
@@ -66,14 +66,14 @@ def pack_buffer(values: Residues, bits: int) -> memoryview:
 
 
 def unpack(data: bytes | memoryview, size: int, bits: int) -> Residues:
-    """Inverse of `pack`. The caller has checked the length and, with `padding_is_zero`, the tail."""
+    """Invert `pack`: return `size` residues. The caller has checked the length of `data` and its padding."""
     out = np.zeros(size, dtype_for(bits))
     add_packed(out, data, bits)
     return out
 
 
 def add_packed(total: Residues, data: bytes | memoryview, bits: int) -> None:
-    """Add packed residues to `total` in place, block by block: they are never all unpacked at once."""
+    """Add packed residues to `total` in place, one block at a time to save memory."""
     if bits == 8 * total.itemsize:
         total += np.frombuffer(data, total.dtype, count=len(total))
         return
@@ -99,7 +99,7 @@ def _padded(size: int) -> int:
 
 
 class _Record(NamedTuple):
-    """The fewest units that are whole bytes."""
+    """The shape of a record: the fewest units that make whole bytes."""
 
     units: int
     width: int  # bits of a unit
@@ -111,22 +111,22 @@ class _Record(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The length of a record in bytes."""
         return self.units * self.width // 8
 
     def pieces(self, word: int) -> Iterator[tuple[int, int]]:
-        """(unit, bits it is shifted to the left) of all units in the 64-bit word number `word`."""
+        """Return (unit, shift to the left in bits) for each unit with bits in the record's 64-bit `word`."""
         shifts = ((unit, unit * self.width - 64 * word) for unit in range(self.units))
         return ((unit, shift) for unit, shift in shifts if -self.width < shift < 64)
 
     def words(self, unit: int) -> Iterator[tuple[int, int]]:
-        """(word, bits it is shifted to the left) of all words that `unit` lies in."""
+        """Return (word, shift to the left in bits) for each 64-bit word that has bits of `unit`."""
         first, last = unit * self.width // 64, ((unit + 1) * self.width - 1) // 64
         return ((word, 64 * word - unit * self.width) for word in range(first, last + 1))
 
 
 def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
-    """Write whole records to the beginning of `out`."""
+    """Pack `values`, which make whole records, and write them to the beginning of `out`."""
     record = _Record.of(bits, values.itemsize)
     units = _joined(values, bits).reshape(-1, record.units)
     for word, start in enumerate(range(0, record.size, 8)):
@@ -135,7 +135,7 @@ def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
 
 
 def _write(words: Residues, out: NDArray[np.uint8], size: int, stride: int) -> None:
-    """Write the lowest `size` bytes of each word, `stride` bytes apart; what is between is not touched."""
+    """Write the lowest `size` bytes of each word to `out`, `stride` bytes apart; change no byte between."""
     done = 0
     for width in (8, 4, 2, 1):
         if size & width:
@@ -150,8 +150,8 @@ def _unpack_block(data: bytes | memoryview, size: int, bits: int, itemsize: int)
 
 
 def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
-    """The units in `data`, whose last record may be broken off: with the rest, it has `padded` bytes."""
-    # Words are read beyond the end of their record; what does not belong there is masked out.
+    """Return the units in `data`. If its last record is incomplete, zeros are added up to `padded` bytes."""
+    # The last word of a record may reach into the next record. Those bits are masked out.
     records = np.zeros(padded + 8, np.uint8)
     records[: len(data)] = np.frombuffer(data, np.uint8)
     rows = padded // record.size
@@ -165,7 +165,7 @@ def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
 
 
 def _joined(values: Residues, bits: int) -> Residues:
-    """The values side by side in units of 64 bits."""
+    """Return `values` joined to units: the `bits` of each element side by side in 64-bit words."""
     while values.itemsize < 8:
         low, gap = (1 << bits) - 1, 8 * values.itemsize - bits
         pairs = values.view(_unsigned(2 * values.itemsize))
@@ -177,7 +177,7 @@ def _joined(values: Residues, bits: int) -> Residues:
 
 
 def _split(units: Residues, bits: int, itemsize: int) -> Residues:
-    """Inverse of `_joined`, for values of type `itemsize`."""
+    """Invert `_joined`: return the values, of a type with `itemsize` bytes."""
     while units.itemsize > itemsize:
         half = units.itemsize // 2
         width = bits * half // itemsize
@@ -190,7 +190,7 @@ def _split(units: Residues, bits: int, itemsize: int) -> Residues:
 
 
 def _shifted(words: Residues, by: int) -> Residues:
-    """Shifted to the left, or to the right if `by` is negative."""
+    """Return `words` shifted to the left by `by` bits, or to the right if `by` is negative."""
     if by == 0:
         return words
     shifted: Residues = np.left_shift(words, by) if by > 0 else np.right_shift(words, -by)

@@ -1,11 +1,11 @@
 """Shamir's secret sharing of 32-byte strings over the prime field of 2^256 + 297.
 
-A secret is the constant of a random polynomial of degree `threshold - 1`; holder `x` (1, 2, ...) gets its
-value there. Any `threshold` values determine the secret, fewer say nothing about it. The prime is the
-smallest above 2^256, so every 32-byte string is a field element.
+A secret is the constant of a random polynomial of degree `threshold - 1`. Holder `x` (1, 2, ...) gets the
+value of the polynomial at `x`. Any `threshold` values determine the secret, and fewer reveal nothing about
+it. The prime is the smallest above 2^256, so every 32-byte string is a field element.
 
-Reconstruction meets hostile values. `interpolate` is fast and believes them; `correct_errors` is the
-Reed-Solomon decoder (Gao 2003) that finds the polynomial on which all but (m - threshold) / 2 of m lie.
+Shares may be wrong on purpose. `interpolate` is fast, but does not notice this. `correct_errors` is a
+Reed-Solomon decoder (Gao 2003): of m shares, up to (m - threshold) / 2 may be wrong.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PRIME: Final = (1 << 256) + 297
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
 _DRAW_BYTES: Final = 48
-_LAZY_STEPS: Final = 64  # of Horner's rule, before its value is reduced
+_LAZY_STEPS: Final = 64  # steps of Horner's rule between two reductions
 
 
 def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int], bytes]) -> list[int]:
-    """The values at 1..`holders` of a fresh polynomial through `secret`."""
+    """Return the shares of `secret`: the values of a fresh random polynomial at 1..`holders`."""
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= holders:
         raise ValueError("a secret has 32 bytes, and 1 <= threshold <= holders")
     coefficients = _field_elements(threshold - 1, random)
@@ -32,21 +32,21 @@ def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int],
 
 
 def _field_elements(count: int, random: Callable[[int], bytes]) -> list[int]:
-    """Uniform below the prime up to a bias of 2^-127: 48 bytes each, reduced."""
+    """Return `count` random field elements, each from 48 bytes, uniform up to a bias of 2^-127."""
     pool = random(_DRAW_BYTES * count)
     starts = range(0, len(pool), _DRAW_BYTES)
     return [int.from_bytes(pool[start : start + _DRAW_BYTES], "big") % PRIME for start in starts]
 
 
 def _evaluate(coefficients: Sequence[int], points: Iterable[int]) -> list[int]:
-    """The values at `points` of a polynomial whose constant comes last."""
+    """Return the values at `points` of a polynomial. Its constant is the last of `coefficients`."""
     starts = range(0, len(coefficients), _LAZY_STEPS)
     chunks = [coefficients[start : start + _LAZY_STEPS] for start in starts]
     return [_horner(chunks, x) for x in points]
 
 
 def _horner(chunks: Sequence[Sequence[int]], x: int) -> int:
-    # The point is small, so the value grows by a few bits a step: reducing now and then is faster.
+    # `x` is small, so the value grows by a few bits in each step. To reduce it rarely is faster.
     value = 0
     for chunk in chunks:
         for coefficient in chunk:
@@ -60,35 +60,34 @@ def share_to_bytes(share: int) -> bytes:
 
 
 def share_from_bytes(data: bytes) -> int | None:
-    """The share, or None where `data` is not the encoding of a field element."""
+    """Return the share in `data`, or None if `data` is not the encoding of a field element."""
     share = int.from_bytes(data, "big")
     return share if share < PRIME and len(data) == SHARE_BYTES else None
 
 
 def shares_to_bytes(shares: Iterable[int]) -> bytes:
-    """A row of shares."""
+    """Return the encodings of `shares`, one after another."""
     return b"".join([share.to_bytes(SHARE_BYTES, "big") for share in shares])
 
 
 def shares_from_bytes(data: bytes) -> list[int] | None:
-    """The shares in a row, or None where one is not a field element, or incomplete."""
+    """Return the shares that `data` encodes, or None if one is incomplete or not a field element."""
     starts = range(0, len(data), SHARE_BYTES)
     shares = [int.from_bytes(data[start : start + SHARE_BYTES], "big") for start in starts]
     return shares if len(data) % SHARE_BYTES == 0 and max(shares, default=0) < PRIME else None
 
 
 def all_shares(data: bytes) -> bool:
-    """Whether `data` is a row of shares, each a field element."""
+    """Return whether `data` is a sequence of complete shares, each a field element."""
     return shares_from_bytes(data) is not None
 
 
 def lagrange_weights(points: Sequence[int]) -> list[int]:
-    """Weights w with f(0) = sum of w[i] * f(points[i]), for different points 1, 2, ... in any order.
+    """Return weights w with f(0) = sum of w[i] * f(points[i]). The points are positive and all different.
 
-    If no point up to the last is missing, they are binomial coefficients with alternating signs. A point m
-    that is missing contributes the factor (m - x) / m to the weight of x. All of these numbers are small,
-    and the denominator is the same for all weights. Holders are numbered without gaps, and most of them
-    answer: few points are missing.
+    If no number from 1 to the largest point is missing, the weights are binomial coefficients with
+    alternating signs. Each missing number m multiplies the weight of point x by (m - x) / m. This is fast if
+    few numbers are missing: the factors are small, and all weights have the same denominator.
     """
     last = max(points)
     missing = set(range(1, last + 1)).difference(points)
@@ -98,17 +97,17 @@ def lagrange_weights(points: Sequence[int]) -> list[int]:
 
 
 def interpolate(weights: Sequence[int], shares: Sequence[int]) -> bytes | None:
-    """The secret under `lagrange_weights`, or None where it is no 32-byte string."""
+    """Return the secret from `lagrange_weights` and `shares`, or None if it is not a 32-byte string."""
     total = sum(weight * share for weight, share in zip(weights, shares, strict=True))
-    return _secret(total % PRIME)
+    return _to_secret(total % PRIME)
 
 
-def _secret(value: int) -> bytes | None:
+def _to_secret(value: int) -> bytes | None:
     return value.to_bytes(SECRET_BYTES, "big") if value < 1 << 256 else None
 
 
 def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, set[int]] | None:
-    """(secret, holders whose share is wrong), or None where too many are wrong to tell."""
+    """Return the secret and the holders whose share is wrong, or None if too many shares are wrong."""
     points = list(shares)
     vanishing = [1]
     for x in points:
@@ -117,25 +116,29 @@ def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, se
     quotient = _gao(vanishing, interpolant, (len(points) + threshold) // 2)
     if quotient is None or len(quotient) > threshold:
         return None
-    secret = _secret(quotient[0] if quotient else 0)
-    return None if secret is None else (secret, _off(quotient, shares))
+    secret = _to_secret(quotient[0] if quotient else 0)
+    return None if secret is None else (secret, _holders_off(quotient, shares))
 
 
 def off_polynomial(agreed: Mapping[int, int], shares: Mapping[int, int]) -> set[int]:
-    """The holders in `shares` that are not on the polynomial through `agreed`."""
-    return _off(_newton(list(agreed), list(agreed.values())), shares)
+    """Return the holders in `shares` whose share is not on the polynomial through all shares in `agreed`."""
+    return _holders_off(_newton(list(agreed), list(agreed.values())), shares)
 
 
 # Polynomials below are lists of coefficients, the constant first, without trailing zeros.
 
 
-def _off(polynomial: Sequence[int], shares: Mapping[int, int]) -> set[int]:
+def _holders_off(polynomial: Sequence[int], shares: Mapping[int, int]) -> set[int]:
     values = _evaluate(polynomial[::-1], shares)
     return {x for x, value in zip(shares, values, strict=True) if value != shares[x]}
 
 
 def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] | None:
-    """Run Euclid until the remainder has at most `stop` coefficients; the message is remainder / cofactor."""
+    """Return the polynomial of the right shares, or None if there are too many errors.
+
+    Euclid's algorithm runs until the remainder has at most `stop` coefficients. The polynomial is the
+    remainder divided by its cofactor.
+    """
     before, now = vanishing, interpolant
     cofactor_before, cofactor = list[int](), [1]
     while len(now) > stop:
@@ -148,7 +151,7 @@ def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] |
 
 
 def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
-    """The polynomial through all (points, values), by divided differences."""
+    """Return the polynomial through all (points, values), by Newton's divided differences."""
     table = list(values)
     for level in range(1, len(points)):
         for i in range(len(points) - 1, level - 1, -1):
@@ -162,7 +165,7 @@ def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _inverse(run: int) -> int:
-    """Of a distance between two points: there are few, and each occurs many times."""
+    """Return the inverse of the distance between two points. Few distances occur, each many times."""
     return pow(run, -1, PRIME)
 
 
@@ -173,7 +176,7 @@ def _trim(polynomial: list[int]) -> list[int]:
 
 
 def _extend(polynomial: Sequence[int], x: int, value: int) -> list[int]:
-    """`polynomial` times (z - x), plus `value`."""
+    """Return `polynomial` times (z - x), plus `value`, where z is the variable."""
     pairs = zip([value, *polynomial], [*polynomial, 0], strict=True)
     return _trim([(below - x * here) % PRIME for below, here in pairs])
 
@@ -193,7 +196,7 @@ def _subtract(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 
 def _divide(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
-    """(quotient, remainder) of polynomials; `b` is not zero."""
+    """Return the quotient and the remainder of polynomials `a` and `b`; `b` is not zero."""
     remainder, inverse = list(a), pow(b[-1], -1, PRIME)
     quotient = [0] * max(len(a) - len(b) + 1, 0)
     for shift in range(len(quotient) - 1, -1, -1):

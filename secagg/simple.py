@@ -1,4 +1,4 @@
-"""The simplest use: sum vectors through the real machines, in one call."""
+"""The simplest interface: sum vectors securely in one call, with all machines in this process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _KIND = "sum"
 
 @dataclass(frozen=True, eq=False)
 class SecureSum:
-    """The total of the clients that stayed, and who was clipped, by which factor.
+    """The result of `sum_securely`.
 
-    What `sum_securely` returns.
+    `values` is the sum over the `count` clients that stayed. `clipped` maps each client whose vector exceeded
+    the bound to the factor by which the vector (`L2`) or its largest element (`LInf`) was reduced.
 
     >>> vectors = [[3.0, 4.0], [0.0, 1.0]]
     >>> params = SessionParams(trust="curious_server", corrupt=0)
@@ -45,13 +46,13 @@ def sum_securely(
     params: SessionParams,
     missing: Collection[int] = (),
 ) -> SecureSum:
-    """Sum one vector per client, each client a machine of its own in this process.
+    """Return the sum of one vector per client. Each client is a machine of its own in this process.
 
-    The server machine sees uniformly random residues and their total. `missing` names clients that vanish
-    after set-up, before they send their input; they are what drop-out handling is for, and
-    `preflight(...).margin` says how many there may be. The sums, drop-out and graph of `params` are not used:
-    they follow from the vectors. More than 1024 clients meet on a ring, which needs a `curious_server`.
-    Raises `SpecError` if the total could wrap, `InputError` for a bad vector, `SumFailed` if too few remain.
+    The server machine sees only uniformly random residues and their total. `missing` are the ids of clients
+    that drop out after set-up, before they send their input; `preflight(...).margin` says how many may do so.
+    The sums, drop-out and graph of `params` are not used, because they follow from the vectors. More than
+    1024 clients use a ring, which needs a `curious_server`. Raises `SpecError` if the total could wrap
+    around, `InputError` for a bad vector, and `SumFailed` if too few clients remain.
 
     >>> vectors = {1: [1.0, 2.0], 2: [3.0, 4.0], 3: [5.0, 6.0]}
     >>> params = SessionParams(trust="malicious_server", corrupt=0)
@@ -59,7 +60,7 @@ def sum_securely(
     >>> total.values.round(6), total.count
     (array([4., 6.]), 2)
     """
-    named = _named(vectors)
+    named = _by_id(vectors)
     if not isinstance(missing, Collection) or not set(missing) <= set(named):
         raise InputError("missing must be a collection of ids of clients with a vector")
     size = _size_of(next(iter(named.values())))
@@ -72,7 +73,7 @@ def sum_securely(
         params=replace(
             params,
             sums=1,
-            dropout=Fraction(len(set(missing)), len(named)) if large else 0,  # a ring is drawn for these
+            dropout=Fraction(len(set(missing)), len(named)) if large else 0,  # a ring must withstand these
             graph=GraphChoice.RING if large else GraphChoice.COMPLETE,
         ),
         members=tuple(named),
@@ -90,8 +91,8 @@ def sum_securely(
     return SecureSum(total[_KIND], total.count, clipped)
 
 
-def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, ArrayLike]:
-    """The vectors by client id; a list numbers its clients from 0."""
+def _by_id(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, ArrayLike]:
+    """Return the vectors by client id. If `vectors` is a sequence, ids count from 0."""
     named = dict(vectors) if isinstance(vectors, Mapping) else dict(enumerate(vectors))
     if len(named) < 2:
         raise InputError("a secure sum needs at least two vectors")
@@ -101,7 +102,7 @@ def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, 
 
 
 def _size_of(vector: ArrayLike) -> int:
-    """The length of the first vector, which all others must have."""
+    """Return the length of `vector`. Raise `InputError` if it is empty or not one-dimensional."""
     try:
         shape = np.shape(vector)
     except ValueError:

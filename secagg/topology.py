@@ -1,6 +1,6 @@
-"""The graph of a session: which clients share secrets, on a complete graph or a ring, and the threshold.
+"""The graph of a session, complete or a ring, whose neighbours share secrets; and the threshold of shares.
 
-`plan` chooses the graph for a number of clients, and `lay_out` draws it.
+`plan` chooses the kind of graph and the threshold for a number of clients. `lay_out` also draws the graph.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """What a session among a number of clients will look like.
+    """The kind of graph, the neighbours of each client, and the threshold, for some number of clients.
 
-    `least` is the number of survivors that privacy needs: a threshold of them, or enough to hold a ring
-    together. `spare` is the number of drop-outs that leave each client a threshold of holders, on a ring with
-    the given probability.
+    `least` is the number of survivors that privacy needs: the threshold, and on a ring enough to keep it
+    connected. After up to `spare` drop-outs each client still has a threshold of holders; on a ring, except
+    with probability 2^-`liveness_bits`.
     """
 
     is_ring: bool
@@ -44,7 +44,7 @@ class GraphPlan:
 
 
 def plan(clients: int, params: SessionParams) -> GraphPlan:
-    """Choose for `clients` clients. Raises `ParameterError` if no choice is safe for them."""
+    """Return the plan for `clients` clients. Raise `ParameterError` if no graph is safe for them."""
     if params.graph is GraphChoice.RING:
         check_ring_trust(params.trust)
     if not _may_be_ring(clients, params):
@@ -85,7 +85,7 @@ def _may_be_ring(clients: int, params: SessionParams) -> bool:
 
 @dataclass(frozen=True)
 class Topology:
-    """A graph that was drawn. `least` is the number of clients below which no sum is unmasked."""
+    """A graph and its threshold. A sum is unmasked only if it has at least `least` clients."""
 
     graph: Graph
     threshold: int
@@ -96,9 +96,12 @@ class Topology:
         return isinstance(self.graph, RingGraph)
 
     def stranded(self, present: AbstractSet[int]) -> set[int]:
-        """Return those of `present` that must go: less than a threshold of their neighbourhood stays."""
+        """Return the members of `present` to remove, so that each other one has a threshold around it.
+
+        A threshold is counted among the neighbourhood that stays, which includes the member itself.
+        """
         if not self.is_ring:
-            return set()  # there, the least number of clients is all that counts
+            return set()  # on a complete graph, only the number of clients matters
         stays, lonely = set(present), set(present)
         while lonely:
             around = self.graph.present_around(stays)
@@ -108,7 +111,7 @@ class Topology:
 
 
 def lay_out(params: SessionParams, present: int, random: Random) -> Topology:
-    """Choose and draw. Raises `ParameterError` if no choice is safe for `present` clients."""
+    """Choose and draw the graph for `present` clients. Raise `ParameterError` if none is safe for them."""
     planned = plan(present, params)
     graph: Graph = CompleteGraph(present)
     if planned.is_ring:
@@ -116,11 +119,11 @@ def lay_out(params: SessionParams, present: int, random: Random) -> Topology:
     return Topology(graph, planned.threshold, max(planned.least, params.min_contributors))
 
 
-_TICKET_BYTES = 16  # two equal ones among a million members: 2^-89
+_TICKET_BYTES = 16  # two of a million members get the same ticket with probability 2^-89
 
 
 class Graph(Protocol):
-    """A graph over the positions of a cohort."""
+    """A graph over the positions of a cohort; a position is the index of a member in it."""
 
     @property
     def neighbours(self) -> int: ...
@@ -130,20 +133,20 @@ class Graph(Protocol):
         ...
 
     def places(self, position: int) -> Sequence[int]:
-        """Return, for each of its neighbourhood in order, the index of the member at `position` in theirs."""
+        """Return the index of `position` in `neighbourhood(p)`, for each p in its own neighbourhood."""
         ...
 
     def present_around(self, present: Collection[int]) -> Sequence[int]:
-        """Return, for each position, how many of its neighbourhood are in `present`."""
+        """Return, for each position, how many members of its neighbourhood are in `present`."""
         ...
 
     def joins(self, present: Collection[int]) -> bool:
-        """Whether the members in `present` are connected with each other."""
+        """Return whether the members in `present` form a connected graph."""
         ...
 
 
 class CompleteGraph:
-    """Each client is a neighbour of all others."""
+    """The graph in which each member is a neighbour of all others."""
 
     def __init__(self, size: int) -> None:
         self._positions = range(size)
@@ -166,7 +169,7 @@ class CompleteGraph:
 
 
 class RingGraph:
-    """The members in `order` around a circle, each joined to the nearest `neighbours`, an even number."""
+    """The members on a circle in `order`, each joined to its nearest `neighbours`, half on each side."""
 
     def __init__(self, order: Sequence[int], neighbours: int) -> None:
         size = len(order)
@@ -181,7 +184,7 @@ class RingGraph:
 
     @classmethod
     def draw(cls, size: int, neighbours: int, random: Random) -> RingGraph:
-        """Draw a ring in uniformly random order."""
+        """Return a ring of `size` members in uniformly random order."""
         pool = random(_TICKET_BYTES * size)
         tickets = [pool[start : start + _TICKET_BYTES] for start in range(0, len(pool), _TICKET_BYTES)]
         return cls(sorted(range(size), key=tickets.__getitem__), neighbours)
@@ -200,7 +203,7 @@ class RingGraph:
 
     def present_around(self, present: Collection[int]) -> Sequence[int]:
         around = self._present(present)
-        # A window that crosses the seam is one of the same circle walked once more.
+        # Three copies of the circle in a row, so that a window around its ends needs no special case.
         sums = np.concatenate(([0], np.cumsum(np.concatenate((around, around, around)))))
         starts = len(around) + np.arange(len(around)) - self._half
         counts = np.empty(len(around), np.int64)
@@ -208,7 +211,7 @@ class RingGraph:
         return counts.tolist()
 
     def joins(self, present: Collection[int]) -> bool:
-        """A circle falls apart if it is broken twice; a break is half the neighbours missing in a row."""
+        """Return False if there are two gaps, each of at least half the neighbours missing in a row."""
         places = np.flatnonzero(self._present(present))
         if len(places) < 2:
             return True
@@ -216,7 +219,7 @@ class RingGraph:
         return int(np.count_nonzero(steps > self._half)) < 2
 
     def _present(self, present: Collection[int]) -> NDArray[np.int64]:
-        """Return the circle in its order: one for a client that is present, else zero."""
+        """Return, in the order of the circle, 1 for each member in `present` and 0 for the others."""
         marks = np.zeros(len(self._order), np.int64)
         marks[list(present)] = 1
         return marks[self._order]

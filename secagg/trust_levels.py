@@ -1,11 +1,11 @@
-"""Trust levels and the least threshold each of them needs on the complete graph.
+"""Trust levels, and the least threshold t for each of them on the complete graph.
 
-With n members, of whom at most c collude with the server:
+Of n members, at most c collude with the server (Bonawitz et al., Practical Secure Aggregation, 2017).
 
-* `curious_server` follows the protocol and reads everything: c shares must not be enough, t > c
-  (Bonawitz et al., Practical Secure Aggregation, 2017).
-* `malicious_server` may tell different clients different things: two audiences that share only the
-  colluders must not both reach t, 2t > n + c.
+* A `curious_server` follows the protocol, but reads everything. The shares of c colluders must not be enough:
+  t > c.
+* A `malicious_server` may send different clients different messages. Two groups of clients that have only the
+  colluders in common must not both reach t: 2t > n + c.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 
 from secagg.errors import ParameterError
 
-# Every member deals every other one an envelope: beyond this the set-up outgrows the vectors.
+# Most members of a complete graph. With more, the shares between all pairs take more bytes than the vectors.
 MAX_COMPLETE: Final = 1024
 
 
 class Trust(StrEnum):
-    """What the server may do.
+    """The assumption about the server: it is only curious, or it may break the protocol.
 
     `Trust.parse` raises `ParameterError` for any other name.
 
@@ -35,23 +35,24 @@ class Trust(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> Trust:
-        """The level called `name`; raises `ParameterError` with the names there are."""
+        """Return the level called `name`. Raise `ParameterError`, with all names, if there is none."""
         try:
             return cls(name)
         except ValueError:
             raise ParameterError(f"trust must be one of {', '.join(cls)}") from None
 
     def least_threshold(self, cohort: int, *, corrupt: int) -> int:
-        """The smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""
+        """Return the smallest threshold that is safe against `corrupt` colluders; it may exceed `cohort`."""
         if self is Trust.MALICIOUS:
             return max(2, (cohort + corrupt) // 2 + 1)
         return max(2, corrupt + 1)
 
     def choose_threshold(self, cohort: int, *, corrupt: int, dropout: Fraction | float) -> int:
-        """The threshold for a cohort that must survive `dropout`; raises where there is none.
+        """Return a safe threshold for `cohort` clients of which the fraction `dropout` may drop out.
 
-        Under `malicious_server` it is the least safe one. Under `curious_server` a majority, where that many
-        survive: more than c colluders needs, and it costs nothing.
+        Under `malicious_server` it is the least safe one. Under `curious_server` it is a majority of the
+        cohort, raised to the least safe one or lowered to the number of survivors if necessary. Raises
+        `ParameterError` if no threshold is safe.
         """
         if not 2 <= cohort <= MAX_COMPLETE:
             raise ParameterError(
@@ -75,7 +76,7 @@ class Trust(StrEnum):
 
 
 def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
-    """The number of clients that a fraction `dropout` of the cohort means."""
+    """Return the fraction `dropout` of `cohort` clients as a number of clients, rounded down."""
     finite = not isinstance(dropout, float) or isfinite(dropout)
     # A float means the decimal number it is written as: 0.1 of 10 clients is one client.
     fraction = Fraction(str(dropout)) if finite else Fraction(1)
@@ -85,5 +86,5 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
 
 
 def liars_around(corrupt: int, threshold: int) -> int:
-    """The most corrupt clients in one neighbourhood: with a threshold of them nothing would be secret."""
+    """Return the most corrupt clients that one neighbourhood may have: always fewer than `threshold`."""
     return min(corrupt, threshold - 1)

@@ -1,7 +1,7 @@
-"""Sessions over a network: `open_server` and `serve_sums`, `open_client`, and what they are set with.
+"""Sessions over a network: `open_server`, `serve_sums` and `open_client`, with their settings.
 
-Frames travel in TLS 1.3 between identities that know each other's certificates (`secagg.net.tls`,
-`secagg.net.tls`). This is the one part of `secagg` with sockets and an event loop, which is trio's.
+Frames are sent over TLS 1.3 between identities that hold each other's certificates (`secagg.net.tls`). Only
+this part of `secagg` uses sockets and an event loop, which is trio's.
 """
 
 from secagg.net.client import Client, open_client

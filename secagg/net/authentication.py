@@ -1,7 +1,7 @@
-"""Both sides of how a connection begins: the client connects and names itself, the server verifies it.
+"""The start of a connection: the client connects and sends its id, and the server verifies the id.
 
-Any host can open a connection to the server. Until the peer has authenticated, the connection may last a
-short time only, costs little memory, and the number of such connections is bounded.
+Any host can open a connection to the server. Until the peer has authenticated, its connection lasts for a
+short time only and takes little memory. The number of such connections is bounded.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ UNAUTHENTICATED = -1  # the id of a peer that has not authenticated
 
 @dataclass(frozen=True)
 class AuthenticatedClient:
-    """A client whose identity was verified."""
+    """A client whose identity was verified, with its first packet and its connection."""
 
     hello: Hello
     connection: Connection
 
 
 class ClientAuthenticator:
-    """Authenticates incoming connections. Without `context` nothing is encrypted or verified."""
+    """Authenticates incoming connections. If `context` is None, nothing is encrypted and no id is verified.
+
+    `members` maps the id of each client to its public key.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class ClientAuthenticator:
         self._pending: dict[trio.CancelScope, None] = {}  # the oldest first
 
     async def authenticate(self, stream: trio.abc.Stream, *, host: str) -> AuthenticatedClient | None:
-        """Return the client at the other end of `stream`. Close the stream and return None if it is none."""
+        """Return the client that authenticated on `stream`. If none did, close `stream` and return None."""
         self._limit_pending()
         scope = trio.CancelScope(deadline=trio.current_time() + self._patience.handshake)
         self._pending[scope] = None
@@ -71,7 +74,7 @@ class ClientAuthenticator:
         return None
 
     def _limit_pending(self) -> None:
-        # The evicted connection stops counting at once; otherwise several could replace it.
+        # The evicted connection is removed at once. Otherwise two calls could evict the same one.
         if len(self._pending) >= self._capacity.strangers:
             oldest = next(iter(self._pending))
             del self._pending[oldest]
@@ -96,14 +99,14 @@ class ClientAuthenticator:
 
 
 def _reason(error: Exception) -> str:
-    """Return a short reason for the log. It never quotes what an unauthenticated peer wrote."""
+    """Return a short reason for the log, without any text that the unauthenticated peer sent."""
     if isinstance(error, PeerError):
         return error.why
     return str(error) if isinstance(error, ConnectionLost) else why_broken(error)
 
 
 _FIRST: Final = 0.25  # seconds before the second attempt
-_LONGEST: Final = 30.0
+_LONGEST: Final = 30.0  # seconds between two attempts, at most
 
 
 class ServerConnector:
@@ -118,10 +121,11 @@ class ServerConnector:
         self._patience = patience
 
     async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
-        """Connect and say hello.
+        """Connect, and return the connection and the server's answer to the first packet.
 
-        Raises `ConnectionLost`, `DismissedByServer` if the server gave a reason, or `PeerError` if the peer
-        is not a server of this protocol.
+        `link` is the name of the link, and `received` the number of frames received on it. Raises
+        `DismissedByServer` if the server refuses with a reason, `ConnectionLost` if the connection fails, and
+        `PeerError` if the peer is not a server of this protocol.
         """
         try:
             with trio.fail_after(self._patience.handshake):
@@ -160,17 +164,17 @@ class ServerConnector:
 
 
 def _network(error: BaseException) -> str:
-    """Return the system's message. It is nested if several addresses were tried."""
+    """Return the operating system's message for `error`, or for the first error in a group."""
     if isinstance(error, BaseExceptionGroup):
         return _network(error.exceptions[0])
     if isinstance(error, socket.gaierror):
-        return str(error.strerror)  # its errno is not one of the system's
+        return str(error.strerror)  # its errno is a code of the resolver, which os.strerror does not know
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return _network(error.__cause__) if error.__cause__ is not None else type(error).__name__
 
 
 def backoff(attempt: int) -> float:
-    """Return the seconds to wait before the next attempt: longer each time, and random to spread clients."""
+    """Return random seconds to wait after `attempt` failures in a row. Their limit doubles up to 30."""
     most: float = min(_LONGEST, _FIRST * 2 ** min(attempt, 16))
     return most * (1 + secrets.randbelow(1 << 16) / (1 << 16)) / 2

@@ -1,4 +1,4 @@
-"""A client on the network: it connects, comes back when it was cut off, and answers one question at a time.
+"""A client on the network: it connects, reconnects after a failure, and answers one question at a time.
 
     async with open_client("host:7443", context=client_context(...), member=5, table=table,
                            policy=policy, memory=ledger) as client:
@@ -6,8 +6,8 @@
             values = await trio.to_thread.run_sync(train, asked.payload)
             await client.answer(asked, values)
 
-It takes part in one session after another. A session that the server does not know any more, and one in
-which this client had to refuse something, is left for good; the next invitation is looked at afresh.
+A client takes part in one session after another. If the server has lost the session, or if the client refuses
+a message in it, the client leaves this session for good. It can still join the next one.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
 
-_REPLACEMENT_WINDOW: Final = 600.0  # seconds; to be replaced twice within them is a conflict
+_REPLACEMENT_WINDOW: Final = 600.0  # seconds; a process that is replaced twice within them fails
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 
 
 def _new_name() -> bytes:
-    """Return a random link name, so that two processes are never taken for each other."""
+    """Return a random link name, so that no two processes have the same one."""
     return secrets.token_bytes(LINK_BYTES)
 
 
@@ -56,15 +56,15 @@ def _is_invitation(frame: bytes) -> bool:
 
 
 class Client:
-    """Made by `open_client`.
+    """An asynchronous iterator over the questions of the server; `open_client` makes it.
 
-    An iterator over the questions, each of which is to be answered or declined. It ends by raising the
-    `SecaggError` with which this side can go on no longer.
+    Call `answer` or `decline` for each question. The iterator ends only by raising a `SecaggError`, when an
+    error on this side prevents the client from going on.
     """
 
     def __init__(
         self,
-        dial: ServerConnector,
+        connector: ServerConnector,
         make_machine: Callable[[], ClientMachine],
         *,
         patience: Patience,
@@ -72,7 +72,7 @@ class Client:
         progress: SendProgress,
         work: RunFunction,
     ) -> None:
-        self._dial = dial
+        self._connector = connector
         self._make_machine = make_machine
         self._machine = make_machine()
         self._patience = patience
@@ -103,9 +103,10 @@ class Client:
         return self._asked
 
     async def answer(self, asked: Asked, values: Mapping[str, ArrayLike]) -> bool:
-        """Send the values, masked. False if the question is no longer open: it took too long.
+        """Mask and send `values`; return False if the question is closed or the client had to leave.
 
-        Raises `InputError`, and sends nothing, if they do not match the spec.
+        A question is closed when the server has ended its sum. Raises `InputError`, and sends nothing, if
+        `values` do not match the spec.
         """
         async with self._machine_lock:
             self._raise_failure()
@@ -125,11 +126,11 @@ class Client:
             return True
 
     async def flush(self) -> None:
-        """Wait until the server has everything that was sent, or the connection is lost."""
+        """Wait until the server has received all frames, or the connection is lost."""
         await self._link.flush()
 
     async def decline(self, asked: Asked) -> bool:
-        """Sit this sum out. False if the question is no longer open."""
+        """Tell the server that no answer will come; return False if the question is no longer open."""
         async with self._machine_lock:
             if self._asked is not asked:
                 return False
@@ -148,17 +149,17 @@ class Client:
     # --- connections ---
 
     async def run(self) -> None:
-        """Stay connected, until something on this side fails."""
+        """Connect again after each connection that ends, until an error on this side stops the client."""
         attempt = 0
         while self._failure is None:
             attempt = 0 if await self._connect() else attempt + 1
             await trio.sleep(backoff(attempt))
 
     async def _connect(self) -> bool:
-        """One connection, from its beginning to its end. False if there was none."""
+        """Use one connection until it ends. Return False if opening it failed or the server broke rules."""
         link = self._link
         try:
-            connection, welcome = await self._dial.connect(link.name, link.received)
+            connection, welcome = await self._connector.connect(link.name, link.received)
         except DismissedByServer as error:
             await self._dismissed(error)
             return False
@@ -175,7 +176,7 @@ class Client:
             await self._lose_session(SessionLossReason.SERVER_FORGOT, next_link=self._link.name)
         link = self._link
         link.frame_limit = self._machine.frame_limit
-        self._on_event(net_events.ServerConnected(self._dial.address, welcome.resumed))
+        self._on_event(net_events.ServerConnected(self._connector.address, welcome.resumed))
         async with link.run_lock:
             why = await link.run(connection, received=welcome.received, deliver=self._take)
         if isinstance(why, DismissedByServer):
@@ -192,7 +193,7 @@ class Client:
         if why.reason is not Reason.CLOSING:
             await self._lose_session(SessionLossReason.DISMISSED, next_link=_new_name())
         if why.reason is Reason.REPLACED:
-            # It may have been the greeting of an earlier process, held up on its way. If so, it was the last.
+            # A delayed hello of an earlier process may have caused this. Then it does not happen again.
             self._replaced = trio.current_time()
             await trio.sleep(self._patience.handshake)
 
@@ -200,8 +201,8 @@ class Client:
         return Link(name, member=self._machine.member, peer=SERVER, progress=self._progress)
 
     async def _lose_session(self, why: SessionLossReason, *, next_link: bytes) -> None:
-        """The session is over for us. Its secrets are erased, and what was to be sent for it is not."""
-        async with self._machine_lock:  # an answer that is being computed ends first, and goes nowhere
+        """Leave the session: erase its secrets, discard its unsent frames, and start the link `next_link`."""
+        async with self._machine_lock:  # wait for an answer that is being computed; it is discarded
             if self._machine.state not in (ClientState.NEW, *_OVER):
                 self._on_event(net_events.SessionLost(why))
             self._machine.leave()
@@ -213,7 +214,7 @@ class Client:
     async def _take(self, arrival: ReceivedFrame) -> None:
         async with self._machine_lock:
             if self._machine.state in _OVER and (self._failure or not _is_invitation(arrival.frame)):
-                return  # of a session that we have left
+                return  # the frame belongs to a session that this client has left
             try:
                 await self._receive(arrival.frame)
             except SecaggError as error:
@@ -230,7 +231,7 @@ class Client:
             self._react(event)
 
     def _refuse(self, error: SecaggError) -> None:
-        """The machine has failed. If that was the server's doing, there will be other sessions."""
+        """Leave the session after `error`. Unless the server caused the error, stop the client as well."""
         self._asked = None
         self._on_event(net_events.SessionRefused(error))
         self._leave()
@@ -238,8 +239,8 @@ class Client:
             self._fail(error)
 
     def _leave(self) -> None:
-        """A server that does not even read what we answer will not miss it."""
-        with suppress(SlowReader):
+        """Erase the secrets of the session, and tell the server that this client leaves."""
+        with suppress(SlowReader):  # a server that reads nothing is not told
             self._link.send(self._machine.leave())
 
     def _fail(self, error: SecaggError) -> None:
@@ -256,7 +257,7 @@ class Client:
                 self._asked = None
 
     async def close(self) -> None:
-        """Leave the session, if there is one, and let the server know."""
+        """Leave the session, if there is one, and wait `Patience.farewell` seconds until the server knows."""
         self._failure = self._failure or StateError("this client was closed")  # it joins no other session
         with trio.move_on_after(self._patience.farewell, shield=True):
             async with self._machine_lock:
@@ -265,7 +266,7 @@ class Client:
             await self._link.flush()
 
     def erase(self) -> None:
-        """Whatever became of the goodbye: no secret of a session outlives the client."""
+        """Erase the secrets of the session, even if `close` was cancelled."""
         self._machine.leave()
 
 
@@ -288,10 +289,11 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
-    `context` is `tls.client_context(...)`; `identity` and `registry` are for `malicious_server`, as in
-    `ClientMachine`. Raises `LocalError` at once if they do not fit together; a server that cannot be reached
-    is tried again and again. `on_event` is called with every event of the connection and of the client's
-    machines; without it, events go to the standard library's log.
+    `context` is `tls.client_context(...)`. `identity` and `registry` are for `malicious_server`, as in
+    `ClientMachine`. Raises `LocalError` at once if the arguments contradict each other. If the server cannot
+    be reached, the client tries again without end. `on_event` is called with every event of the connection
+    and of the client's machines; by default, events are written to the standard library's log. `progress` is
+    called while a frame is sent, and `work` runs long computations.
     """
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
@@ -302,9 +304,9 @@ async def open_client(
             member=member, table=table, policy=policy, memory=memory, identity=identity, registry=registry
         )
 
-    dial = ServerConnector(address, member=member, context=context, patience=patience)
+    connector = ServerConnector(address, member=member, context=context, patience=patience)
     client = Client(
-        dial,
+        connector,
         make_machine,
         patience=patience,
         on_event=on_event or EventLog(),

@@ -1,11 +1,12 @@
-"""Trio helpers: a nursery for background tasks, and where long computations run.
+"""Trio helpers: a nursery for background tasks, and two ways to run long computations.
 
-Trio wraps what a nursery's tasks and its block raise into one group. A caller of `async with
+Trio puts the exceptions of a nursery's tasks and of its block into one group. A caller of `async with
 open_client(...)` does not know of the nursery, and expects the exception of the block itself. If the block is
-cancelled, the background tasks last a moment longer, so that the peer can be notified.
+cancelled, the background tasks run until the block has ended, so that the peer can be notified.
 
-A computation runs in a thread, so that the event loop keeps sending keep-alive packets, or inline. A thread
-costs a fraction of a millisecond; a process that simulates many clients gains nothing from it.
+A long computation runs in a thread or inline. In a thread, it does not stop the event loop from sending
+keep-alive packets, but starting the thread takes a fraction of a millisecond. A process that simulates many
+clients gains nothing from threads.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import trio
 
 @asynccontextmanager
 async def background_nursery() -> AsyncIterator[trio.Nursery]:
-    """Its tasks are cancelled when the block ends, and by nothing else."""
+    """Yield a nursery whose tasks are cancelled when the block ends, and not when the block is cancelled."""
     failure: BaseException | None = None
     async with trio.open_nursery() as outer:
-        nursery: trio.Nursery = await outer.start(_host)
+        nursery: trio.Nursery = await outer.start(_run_shielded)
         try:
             yield nursery
         except BaseException as error:
@@ -41,7 +42,7 @@ def _only_cancelled(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled)
 
 
-async def _host(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+async def _run_shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as nursery:
             task_status.started(nursery)
@@ -52,7 +53,7 @@ T = TypeVar("T")
 
 
 class RunFunction(Protocol):
-    """Runs a function that takes long."""
+    """Runs a function that takes long, and returns its result: `in_thread` or `inline`."""
 
     def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
 

@@ -30,7 +30,7 @@ _COUNT: Final = struct.Struct(">Q")
 
 
 class PacketKind(IntEnum):
-    """The first byte of a packet."""
+    """The kind of a packet, which is its first byte."""
 
     HELLO = 1
     WELCOME = 2
@@ -42,10 +42,10 @@ class PacketKind(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a server ends a connection on purpose."""
+    """The reason for which a server ends a connection on purpose."""
 
-    CLOSING = 1  # it shuts down
-    EXCLUDED = 2  # the client broke the protocol; it may come back for the next session
+    CLOSING = 1  # the server shuts down
+    EXCLUDED = 2  # the client broke the protocol; it may connect again for the next session
     REPLACED = 3  # the same client has connected anew
     UNKNOWN = 4  # the client is unknown to this server, or its key is not that of its id
 
@@ -63,7 +63,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True)
 class Hello:
-    """A client's first packet. `received` counts the frames it has from this server on this link."""
+    """A client's first packet. `received` counts the server's frames that the client has on this link."""
 
     member: int
     link: bytes
@@ -72,7 +72,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The answer. `resumed` says whether the server knows the link; if not, its session is lost."""
+    """The server's answer to `Hello`. `received` counts the client's frames that the server has.
+
+    If `resumed` is False, the server does not know the link, and the session on this link is lost.
+    """
 
     resumed: bool
     received: int
@@ -80,7 +83,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Begin:
-    """A frame of `size` bytes follows. Its sender had `seen` frames of the other side when it made it."""
+    """Announces a frame of `size` bytes. Its sender had received `seen` frames when it made this one."""
 
     size: int
     seen: int
@@ -111,7 +114,7 @@ def bye(reason: Reason) -> bytes:
 
 
 def parse_header(header: bytes, *, sender: Peer) -> tuple[PacketKind, int]:
-    """Kind and length of a packet, before its body is read."""
+    """Return the kind of a packet and the length of its body in bytes, both from its header."""
     code, size = HEADER.unpack(header)
     if code not in _SIZES or size not in _SIZES[PacketKind(code)]:
         raise MalformedMessage(sender, "not a packet of this transport")
@@ -150,7 +153,7 @@ def parse_reason(body: bytes, *, sender: Peer) -> Reason:
         raise MalformedMessage(sender, "an unknown reason to end a connection") from None
 
 
-_CHUNKS: Final = 64  # of one packet; tiny ones take many times the memory of what is in them
+_CHUNKS: Final = 64  # most chunks kept apart: each object takes more memory than a tiny chunk in it
 
 
 class ConnectionLost(SecaggError):
@@ -158,32 +161,33 @@ class ConnectionLost(SecaggError):
 
 
 def why_broken(error: BaseException) -> str:
-    """What TLS or the network gave as a reason; never what the other side wrote."""
+    """Return the reason that TLS gave for `error`, or a general one. It has no text of the peer."""
     cause = error.__cause__
     reason = getattr(cause, "reason", None) if isinstance(cause, ssl.SSLError) else None
     return f"TLS: {reason.replace('_', ' ').lower()}" if reason else "the connection broke"
 
 
 class Connection:
-    """A stream that carries packets. One task reads, one task writes.
+    """A stream that carries packets. Only one task may read from it, and only one may write to it.
 
-    `silence` is how many seconds a packet may take to come, while it is waited for. A live peer sends one at
-    least four times as often, even while it is not ready to read.
+    `silence` is the number of seconds after which `read` gives up. In this time, a live peer with the same
+    setting sends at least four packets, even while it does not read.
     """
 
     def __init__(self, stream: trio.abc.Stream, *, peer: Peer, silence: float) -> None:
         self._stream = stream
-        self._rest = memoryview(b"")  # received, and of the next packets
-        self._torn = False  # whether the last packet may have left in part only
+        self._rest = memoryview(b"")  # bytes of the next packets that were received already
+        self._torn = False  # whether the last packet may have been sent in part only
         self.peer = peer
         self.silence = silence
         self.bytes_in = 0
         self.bytes_out = 0
 
     async def read(self) -> tuple[PacketKind, bytes]:
-        """The next packet. Raises `ConnectionLost`, or `MalformedMessage` if it is none.
+        """Return the kind and the body of the next packet.
 
-        Between two packets others have their turn, even if both are here already.
+        Raises `ConnectionLost` if no packet arrives, and `MalformedMessage` if the bytes are not a packet.
+        Other tasks can run between two calls, even if both packets have arrived already.
         """
         await trio.lowlevel.checkpoint()
         try:
@@ -194,14 +198,14 @@ class Connection:
             raise ConnectionLost("no sign of life") from None
 
     async def _take(self, size: int) -> bytes:
-        """Return exactly `size` bytes, without moving the rest, so that many short packets cost little."""
+        """Return the next `size` bytes. The bytes after them are not copied, so short packets cost little."""
         if len(self._rest) < size:
             self._rest = memoryview(await self._gather(size))
         taken, self._rest = bytes(self._rest[:size]), self._rest[size:]
         return taken
 
     async def _gather(self, size: int) -> bytes:
-        """Return at least `size` bytes. Chunks are joined once, or repeatedly if they are tiny."""
+        """Return at least `size` bytes: the rest of the last chunk, and new chunks as needed."""
         chunks: list[bytes | memoryview] = [self._rest]
         missing = size - len(self._rest)
         while missing > 0:
@@ -222,9 +226,9 @@ class Connection:
         return data
 
     async def write(self, packets: Iterable[bytes | memoryview]) -> None:
-        """Send packets as one piece, for as long as the other side takes to read them."""
+        """Send all packets in one call, and wait without a time limit until the other side reads them."""
         if self._torn:
-            raise ConnectionLost("a packet was torn off")  # what follows would be taken for the rest of it
+            raise ConnectionLost("a packet was torn off")  # the peer would read the next packet as its rest
         data = b"".join(packets)
         self._torn = True
         try:
@@ -235,13 +239,13 @@ class Connection:
         self.bytes_out += len(data)
 
     async def close(self) -> None:
-        """At once, whatever the other side does."""
+        """Close the stream at once, without waiting for the other side."""
         await trio.aclose_forcefully(self._stream)
 
 
 def host_of(stream: trio.abc.Stream) -> str:
-    """Where a connection comes from, for the log."""
+    """Return the address of the peer's host for the log, "memory" if `stream` is not a socket."""
     try:
         return str(stream.socket.getpeername()[0]) if isinstance(stream, trio.SocketStream) else "memory"
     except OSError:
-        return "nowhere"  # it has gone already
+        return "nowhere"  # the peer has disconnected already

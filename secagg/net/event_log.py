@@ -1,8 +1,8 @@
 """The operator's log: turns events into lines of text, and limits how often a peer can cause the same line.
 
-A line is a short text and a few facts. This is the only place that words an event, and no program depends on
-the words. A hostile peer chooses how often something happens. Therefore a line that a peer can repeat is
-written once, and its repetitions are counted.
+A line is a short text and a few facts. Only this module chooses the text for an event, and no program depends
+on the text. A hostile peer can make the same event happen very often. Therefore a line that a peer can repeat
+is written once, and its repetitions are counted.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from secagg.net.events import LeaveReason, NetworkEvent, SessionLossReason
 Fact: TypeAlias = str | int | float | bool | None
 Sink: TypeAlias = Callable[[str, Mapping[str, Fact]], None]
 
-_REMEMBERED: Final = 4096  # different lines; beyond that, only the number of further ones is known
+_REMEMBERED: Final = 4096  # different lines that are counted one by one; all others are counted together
 _logger: Final = logging.getLogger("secagg.net")
 
-# A peer cannot cause these at will. They are written even if other lines have filled the memory.
+# A peer cannot cause these events at will. They are written each time, even if too many lines were seen.
 _MILESTONES: Final = (events.SessionReady, events.SumReleased, events.SumAborted, events.SessionFailed)
 _SESSION_ENDS: Final = (events.SessionOver, net_events.SessionLost, net_events.SessionRefused)
 
@@ -38,7 +38,7 @@ _LOST: Final = {
 
 
 class LogLine(NamedTuple):
-    """A short text and its facts."""
+    """One line of the log: a short text, and facts with their names."""
 
     text: str
     facts: Mapping[str, Fact]
@@ -48,12 +48,12 @@ class LogLine(NamedTuple):
 
 
 def to_log(text: str, facts: Mapping[str, Fact]) -> None:
-    """The default sink: the standard library's log, facts as `key=value`."""
+    """Write a line to the standard library's log, with facts as `key=value`. This is the default sink."""
     _logger.info("%s", LogLine(text, facts))
 
 
 class EventLog:
-    """An `on_event` callback that writes every event to a sink. Use one for each client or server.
+    """An `on_event` callback that writes every event to `sink`. Each client or server needs its own.
 
     >>> from secagg.net.events import ClientConnected
     >>> log = EventLog(lambda text, facts: print(text, dict(facts)))
@@ -79,15 +79,18 @@ class EventLog:
         self._joined = self._joined and not isinstance(event, _SESSION_ENDS)
 
     def _is_milestone(self, event: NetworkEvent) -> bool:
-        """Until a client has joined, a session costs the server nothing, and must not fill a log."""
+        """Return whether `event` is written each time it occurs; for a client's event, only after it joined.
+
+        Before a client joins, a session costs the server nothing, so the server could fill the log.
+        """
         return isinstance(event, _MILESTONES) or (self._joined and isinstance(event, events.ClientEvent))
 
     def write(self, text: str, **facts: Fact) -> None:
-        """Write a line of the program's own."""
+        """Write a line that is not about an event."""
         self._sink(text, facts)
 
     def _write_once(self, line: LogLine) -> None:
-        """Write the line the first time; later ones are only counted."""
+        """Write `line` the first time, and only count it after that."""
         key = (line.text, tuple(line.facts.items()))
         if key in self._counts:
             self._counts[key] += 1
@@ -98,7 +101,7 @@ class EventLog:
             self._surplus += 1
 
     def write_repetitions(self) -> None:
-        """Write how often each line was repeated, and start counting anew."""
+        """Write how often each repeated line occurred, and set all counts to zero."""
         for (text, facts), times in self._counts.items():
             if times > 1:
                 self._sink("repeated", {"what": text, "times": times, **dict(facts)})
@@ -109,7 +112,7 @@ class EventLog:
 
 
 def render(event: NetworkEvent) -> LogLine | None:
-    """Return the line for an event; None if there is nothing to write."""
+    """Return the line for `event`, or None if no line is written for it."""
     if isinstance(event, net_events.ClientSideEvent):
         return _client_side(event)
     if isinstance(event, net_events.ServerSideEvent):

@@ -1,7 +1,7 @@
 """Events of connections and sessions, as `Client` and `Server` deliver them to their `on_event` callback.
 
 The events of the machines (`secagg.events`) are delivered to the same callback. A program acts on the types
-and fields of events. The text for an operator is made from them in `secagg.net.event_log` and nowhere else.
+and fields of events. Only `secagg.net.event_log` turns them into text for an operator.
 No event holds a secret.
 """
 
@@ -17,12 +17,12 @@ from secagg.events import ClientEvent, ServerEvent
 from secagg.net.connection import Reason
 from secagg.net.settings import Address
 
-# --- of a client -----------------------------------------------------------------------------------
+# --- events of a client ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ServerConnected:
-    """The server has accepted a connection. `resumed` says whether it continues the previous one."""
+    """The server has accepted a connection. `resumed` says whether it continues the last connection."""
 
     server: Address
     resumed: bool
@@ -44,13 +44,13 @@ class ServerUnreachable:
 
 @dataclass(frozen=True)
 class ClientDismissed:
-    """The server ended the connection on purpose."""
+    """The server ended or refused the connection on purpose, for `reason`."""
 
     reason: Reason
 
 
 class SessionLossReason(Enum):
-    """Why a client is no longer part of a session that it had joined."""
+    """The reason why a client is no longer part of a session that it had joined."""
 
     SERVER_FORGOT = auto()
     DISMISSED = auto()
@@ -65,7 +65,7 @@ class SessionLost:
 
 @dataclass(frozen=True)
 class SessionRefused:
-    """The client's machine failed with `error`. The client has left the session."""
+    """The client refused a message or failed, with `error`. The client has left the session."""
 
     error: SecaggError
 
@@ -76,12 +76,12 @@ ClientSideEvent: TypeAlias = (
 ClientNetworkEvent: TypeAlias = ClientSideEvent | ClientEvent
 OnClientEvent: TypeAlias = Callable[[ClientNetworkEvent], None]
 
-# --- of a server -----------------------------------------------------------------------------------
+# --- events of a server ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ConnectionRefused:
-    """A connection was closed because its peer did not authenticate as a client."""
+    """The server closed a connection because its peer did not authenticate as a client."""
 
     host: str
     reason: str
@@ -89,7 +89,7 @@ class ConnectionRefused:
 
 @dataclass(frozen=True)
 class ClientConnected:
-    """A client has authenticated. `resumed` says whether the connection continues its previous one."""
+    """A client has authenticated. `resumed` says whether the connection continues its last one."""
 
     member: int
     resumed: bool
@@ -104,7 +104,7 @@ class ClientDisconnected:
 
 
 class LeaveReason(Enum):
-    """Why a client that did nothing wrong is no longer part of a session."""
+    """The reason why a client that did nothing wrong is no longer part of a session."""
 
     CONNECTION_LOST = auto()
     PROCESS_RESTARTED = auto()

@@ -1,10 +1,10 @@
 """Files of a deployment: private keys, certificates and the registry.
 
-Files are read whole, and written so that a crash leaves the old or the new one. An error is one sentence that
-names the file and says what to do. No message quotes what is in the file.
+After a crash while a file is written, either the old or the new file exists, and it is complete. An error is
+one sentence that names the file and says what to do. No error quotes the contents of the file.
 
-A private key is PEM, PKCS #8, Ed25519, unencrypted, with mode 0600, as `openssl pkey` makes and reads it. It
-is never overwritten: an identity whose key is lost has to be enrolled again.
+A file with a private key is PEM, PKCS #8, Ed25519, unencrypted, with mode 0600, as `openssl pkey` makes and
+reads it. It is never overwritten: an identity whose key is lost has to be enrolled again.
 
 `registry.secagg` is the registry: versioned, signed by the authority, read by clients and servers.
 `registry.pem` beside it holds one certificate for each member, so that a server can authenticate its clients
@@ -49,23 +49,27 @@ _OTHERS: Final = 0o077
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is: `name` with its article, what to do if there is none, and the error that says so."""
+    """One kind of file, and how to read and write it.
+
+    `name` is a noun with its article, `remedy` says what to do if there is no such file, and `error` is the
+    type of all errors.
+    """
 
     name: str
     remedy: str
     error: type[LocalError]
 
     def read(self, path: Path, *, secret: Callable[[bytes], bool] = lambda _: False) -> bytes:
-        """All of the file. If `secret` finds one in it, the file must not be open to other users."""
-        with self._clear_errors(path, "read"):
-            # Without O_NONBLOCK, to open a pipe would wait for its writer.
+        """Return the contents. Raise if `secret(contents)` is true and other users can access the file."""
+        with self._readable_errors(path, "read"):
+            # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 mode = os.fstat(handle).st_mode
                 self._check_regular(path, mode)
                 with open(handle, "rb", closefd=False) as file:
                     data = file.read()
-                # For a wrong file, changing its mode would be the wrong advice.
+                # A file without a secret is a wrong file: the advice to change its mode would not help.
                 if secret(data):
                     self._check_private(path, mode)
                 return data
@@ -73,13 +77,13 @@ class FileKind:
                 os.close(handle)
 
     def create(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Write a file that must not exist yet. When this returns, it is on disk under its name."""
-        with self._clear_errors(path, "written"), _draft(path, data, mode) as draft:
+        """Write a new file, and return when it is on disk. Raise `error` if `path` exists already."""
+        with self._readable_errors(path, "written"), _draft(path, data, mode) as draft:
             os.link(draft, path)  # unlike a rename, this fails if the name is taken
 
     def replace(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Write a file in place of the one that may be there. Readers see the old one or the new one."""
-        with self._clear_errors(path, "written"), _draft(path, data, mode) as draft:
+        """Write a file, in place of an old one if there is one. Readers see all of the old or of the new."""
+        with self._readable_errors(path, "written"), _draft(path, data, mode) as draft:
             draft.replace(path)
 
     def _check_regular(self, path: Path, mode: int) -> None:
@@ -95,7 +99,7 @@ class FileKind:
             )
 
     @contextmanager
-    def _clear_errors(self, path: Path, done: str) -> Iterator[None]:
+    def _readable_errors(self, path: Path, done: str) -> Iterator[None]:
         try:
             yield
         except FileExistsError:
@@ -105,7 +109,7 @@ class FileKind:
         except IsADirectoryError:
             raise self.error(f"{path} is a directory, not {self.name}") from None
         except FileNotFoundError:
-            if path.parent.exists():  # but some, such as /proc, take no new files
+            if path.parent.exists():  # some directories, such as /proc, accept no new files
                 what = f"does not exist; {self.remedy}" if done == "read" else f"cannot be {done} there"
                 raise self.error(f"{path} {what}") from None
             raise self.error(
@@ -118,7 +122,7 @@ class FileKind:
 
 @contextmanager
 def _draft(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """A file beside `path` that has the contents already, for the caller to give the right name to."""
+    """Write `data` to a temporary file beside `path`, and yield its path. The block renames or links it."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -128,13 +132,13 @@ def _draft(path: Path, data: bytes, mode: int) -> Iterator[Path]:
             os.fsync(handle)
         yield draft
     finally:
-        with suppress(FileNotFoundError):  # renamed
+        with suppress(FileNotFoundError):  # the block has renamed it
             draft.unlink()
     _sync(path.parent)
 
 
 def _sync(directory: Path) -> None:
-    """A name is on disk only once its directory is."""
+    """Write a directory to disk, so that the names of its new files survive a crash."""
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -148,7 +152,7 @@ CERTIFICATE: Final = FileKind("a certificate", _KEY_REMEDY, KeyFileError)
 
 _LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _OTHER_KEY: Final = "holds another kind of key than Ed25519"
-# By the label of the one block of PEM in the file.
+# Why a file is not a key file, by the label of its only block of PEM.
 _NO_KEY: Final = {
     b"CERTIFICATE": "is a certificate, not the private key that belongs to it",
     b"PUBLIC KEY": "is a public key, not the private key that belongs to it",
@@ -157,16 +161,16 @@ _NO_KEY: Final = {
 
 
 def write_key(path: Path, identity: Identity) -> None:
-    """Raises `KeyFileError` if there is such a file already, whatever it is."""
+    """Write the private key of `identity`. Raise `KeyFileError` if `path` exists already."""
     KEY.create(path, private_pem(identity), mode=PRIVATE)
 
 
 def read_key(path: Path) -> Identity:
-    """The identity whose private key is in the file; raises `KeyFileError` if there is none."""
+    """Return the identity whose private key is in the file. Raise `KeyFileError` if there is no such key."""
     data = KEY.read(path, secret=_holds_private_key)
     labels = _LABEL.findall(data)
     if labels != [b"PRIVATE KEY"]:
-        raise KeyFileError(f"{path} {_what_instead(labels)}; {_KEY_REMEDY}")
+        raise KeyFileError(f"{path} {_why_not_a_key(labels)}; {_KEY_REMEDY}")
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (TypeError, ValueError, UnsupportedAlgorithm):  # their texts may quote the file
@@ -177,14 +181,14 @@ def read_key(path: Path) -> Identity:
 
 
 def write_certificate(path: Path, certificate: bytes) -> None:
-    """Raises `KeyFileError` if there is such a file already, whatever it is."""
+    """Write a certificate, given as PEM. Raise `KeyFileError` if `path` exists already."""
     CERTIFICATE.create(path, certificate, mode=PUBLIC)
 
 
 def read_certificate(path: Path) -> bytes:
-    """The certificate in the file, as PEM; raises `KeyFileError` unless it is as `make_certificate` makes it.
+    """Return the certificate in the file, as PEM. It may have expired: `check_dates` checks this.
 
-    Whether it has expired is for `check_dates` to say.
+    Raises `KeyFileError` unless the certificate has the form that `make_certificate` gives it.
     """
     data = CERTIFICATE.read(path)
     if _holds_private_key(data):
@@ -196,12 +200,12 @@ def read_certificate(path: Path) -> bytes:
 
 
 def _holds_private_key(data: bytes) -> bool:
-    """Of any kind, encrypted or not."""
+    """Return whether `data` contains a private key in PEM, of any kind, encrypted or not."""
     return any(label.endswith(b"PRIVATE KEY") for label in _LABEL.findall(data))
 
 
-def _what_instead(labels: list[bytes]) -> str:
-    """Why a file with these blocks of PEM is not the key file of an identity."""
+def _why_not_a_key(labels: list[bytes]) -> str:
+    """Return why a file with these labels of PEM blocks is not the key file of an identity."""
     if not labels:
         return "is not a private key: there is no PEM in it"
     if len(labels) > 1:
@@ -215,10 +219,10 @@ BUNDLE: Final = FileKind("a file of certificates", _REGISTRY_REMEDY, RegistryErr
 
 
 def read_registry(path: Path, authority_certificate: Path, now: int) -> Registry:
-    """The registry in a file, which the authority signed and which has not expired at `now`.
+    """Return the registry in a file. It is signed by the authority and valid at `now`, in Unix seconds.
 
-    Raises `KeyFileError` if the authority's certificate cannot be used, `ForeignRegistry`, `ExpiredRegistry`,
-    or `RegistryError` for everything else that is wrong with the file.
+    Raises `KeyFileError` if the authority's certificate cannot be used, `ForeignRegistry` if the authority
+    did not sign the file, `ExpiredRegistry`, or `RegistryError` if the file is not a registry.
     """
     registry = read_signed(path, authority=certificate_key(read_certificate(authority_certificate)))
     try:
@@ -229,7 +233,7 @@ def read_registry(path: Path, authority_certificate: Path, now: int) -> Registry
 
 
 def read_signed(path: Path, *, authority: bytes) -> Registry:
-    """The registry in a file, expired or not, signed by the key `authority`."""
+    """Return the registry in a file, expired or not. Raise if the public key `authority` did not sign it."""
     try:
         signed = SignedRegistry.parse(REGISTRY.read(path))
     except WrongRegistry:
@@ -244,14 +248,17 @@ def read_signed(path: Path, *, authority: bytes) -> Registry:
 
 
 def bundle_path(path: Path) -> Path:
-    """Where the certificates of the members of the registry at `path` are."""
+    """Return the path of the members' certificates, for the registry at `path`."""
     if path.suffix == ".pem" or not path.name:
         raise RegistryError(f"{path} cannot be a registry: .pem is for the members' certificates beside it")
     return path.with_suffix(".pem")
 
 
 def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
-    """Member -> certificate, from the file beside the registry's at `path`; raises `RegistryError`."""
+    """Return the certificate of each member, from the file that belongs to the registry at `path`.
+
+    Raises `RegistryError` unless the certificates are those of the members of `registry`.
+    """
     beside = bundle_path(path)
     try:
         return bundle_for(registry, split_bundle(BUNDLE.read(beside)))
@@ -265,7 +272,7 @@ def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
 def write_registry(
     path: Path, registry: Registry, authority: Identity, certificates: Mapping[int, bytes]
 ) -> None:
-    """Replace both files, in the order that the top of this module explains."""
+    """Replace the registry at `path` and its file of certificates; sign the registry as `authority`."""
     bundle = bundle_for(registry, certificates.values())
     BUNDLE.replace(bundle_path(path), b"".join(bundle.values()), mode=PUBLIC)
     REGISTRY.replace(path, registry.sign(authority), mode=PUBLIC)

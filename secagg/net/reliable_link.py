@@ -1,7 +1,7 @@
 """A link: numbered frames between two processes, over one connection after another.
 
-A frame is kept until the other side has it, and is sent again, as the identical bytes, on the next
-connection if the last one broke. Numbers make sure that each arrives once and in order.
+A frame is kept until the other side has acknowledged it. If the connection breaks before that, the identical
+bytes are sent again on the next connection. The numbers ensure that each frame arrives once and in order.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from secagg.net import connection as packets
 from secagg.net.connection import MAX_BODY, Begin, Connection, ConnectionLost, PacketKind, Reason
 from secagg.net.upload_slots import UploadSlot, UploadSlots
 
-MAX_UNREAD: Final = 16
-MAX_KEEPALIVES: Final = 256  # of life, in a second
-_KEEPALIVES_PER_SILENCE: Final = 4  # of life, in the time after which silence is taken for death
+MAX_UNREAD: Final = 16  # frames that the other side has not acknowledged
+MAX_KEEPALIVES: Final = 256  # keep-alive packets that a peer may send in one second
+_KEEPALIVES_PER_SILENCE: Final = 4  # sent in the time after which a silent connection counts as lost
 
 
 class DismissedByServer(ConnectionLost):
-    """The server ended the connection on purpose, and said why."""
+    """The server ended the connection on purpose, and sent the reason."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(f"the server ended it: {reason.name.lower()}")
@@ -42,14 +42,14 @@ class ClosedLocally(SecaggError):
 
 @dataclass(frozen=True)
 class ReceivedFrame:
-    """A frame, and how many of ours its sender had seen when it was made."""
+    """A frame that the other side made when it had received `seen` frames of this side."""
 
     frame: bytes = field(repr=False)
     seen: int
 
 
 Deliver: TypeAlias = Callable[[ReceivedFrame], Awaitable[None]]
-SendProgress: TypeAlias = Callable[[bytes, int], None]  # (frame, bytes of it that have left)
+SendProgress: TypeAlias = Callable[[bytes, int], None]  # (frame, bytes of it that were sent)
 
 
 def no_progress(_frame: bytes, _sent: int) -> None:
@@ -57,9 +57,10 @@ def no_progress(_frame: bytes, _sent: int) -> None:
 
 
 class Link:
-    """One end of it.
+    """One end of a link. `name` is the same at both ends; `member` is the id of the client.
 
-    `member` is the client's id; `frame_limit`, its owner's to change, the largest frame that is accepted.
+    The owner sets `frame_limit`, the bytes of the largest frame that is accepted. At first it is 0. `slots`
+    limits the large frames received at the same time; `progress` is called while a frame is sent.
     """
 
     def __init__(
@@ -77,15 +78,15 @@ class Link:
         self.frame_limit = 0
         self.received = 0
         self.sent = 0
-        self.run_lock = trio.Lock()  # held by the task that runs it
+        self.run_lock = trio.Lock()  # held by the task that is in `run`
         self._slots = slots
         self._progress = progress
-        self._outbox: deque[tuple[int, bytes]] = deque()  # (frames seen, frame), of those not acknowledged
+        self._outbox: deque[tuple[int, bytes]] = deque()  # (frames received before, frame): not acknowledged
         self._acked = 0
-        self._seen = 0  # frames of the other side, with the one that is being delivered
-        self._begun = 0  # frames that this connection has begun to send
+        self._seen = 0  # frames of the other side, including the one that is being delivered
+        self._begun = 0  # frames that the other side has received or this connection has begun to send
         self._ack_due = False
-        self._keepalives = 0  # of life, since the second began
+        self._keepalives = 0  # received since the time `_second`
         self._second = 0.0
         self._wake = trio.Event()
         self._flushed = trio.Event()
@@ -97,29 +98,29 @@ class Link:
         return self._scope is not None
 
     def send(self, frame: bytes) -> None:
-        """Take a frame to send, now or when there is a connection."""
+        """Send a frame, now or once connected. Raise `SlowReader` if `MAX_UNREAD` already wait."""
         if len(self._outbox) >= MAX_UNREAD:
             raise SlowReader(self.peer, f"does not read; {MAX_UNREAD} messages wait for it")
         self._outbox.append((self._seen, frame))
         self.sent += 1
         if self._flushed.is_set():
-            self._flushed = trio.Event()  # an unset one has tasks waiting for it
+            self._flushed = trio.Event()  # only if it is set: tasks may wait for an unset one
         self._wake.set()
 
     async def flush(self) -> None:
-        """Wait until the other side has everything, or is gone."""
+        """Wait until the other side has acknowledged all frames, or the connection is lost."""
         while self._outbox and self.is_up:
             await self._flushed.wait()
 
     def close(self, reason: Reason) -> None:
-        """End the connection, if there is one."""
+        """End the connection, if there is one. Then `run` returns `ClosedLocally` with `reason`."""
         self._end(ClosedLocally(reason))
 
     def supersede(self) -> None:
-        """End the connection, if there is one, for another of the same process.
+        """End the connection, if there is one, because the same process has opened another.
 
-        The process is not told: it knows, unless the other connection is an older one that was held up. Then
-        it will connect anew.
+        The process is not notified. It knows of the other connection, unless that one is older and was
+        delayed. In this case the process connects once more.
         """
         self._end(ConnectionLost("another connection took its place"))
 
@@ -131,11 +132,12 @@ class Link:
     async def run(
         self, connection: Connection, *, first: bytes = b"", received: int, deliver: Deliver
     ) -> SecaggError:
-        """Carry frames over `connection` until it ends, and say why it ended.
+        """Exchange frames over `connection` until it ends, and return the reason.
 
-        The other side has `received` of ours; `first` is what it is waiting for.
+        `first` is the packet to send first. The other side has `received` frames of this side. `deliver` is
+        called with each frame that arrives. The caller holds `run_lock`.
         """
-        assert self.run_lock.locked()  # or two connections would share the numbers
+        assert self.run_lock.locked()  # otherwise two connections could use the same numbers
         ended: list[SecaggError] = []
         self._close_error = None
 
@@ -143,7 +145,7 @@ class Link:
             try:
                 await work()
             except (ConnectionLost, PeerError) as error:
-                # Its traceback would keep what had been received, long after the connection is gone.
+                # The traceback refers to received data, and would keep it in memory after the connection.
                 ended.append(error.with_traceback(None))
                 scope.cancel()
 
@@ -157,12 +159,12 @@ class Link:
             ended.append(error)
         finally:
             self._scope = None
-            self._flushed.set()  # There is nothing to wait for.
+            self._flushed.set()  # without a connection, `flush` does not wait
         return self._close_error or ended[0]
 
     def _rewind(self, received: int) -> None:
         if received < self._acked:
-            raise ConnectionLost("it is older than the one that it replaced")  # a greeting that was held up
+            raise ConnectionLost("it is older than the one that it replaced")  # its hello was delayed
         self._settle(received, most=self.sent)
         self._begun = received
         self._ack_due = False
@@ -170,7 +172,7 @@ class Link:
             self._flushed = trio.Event()
 
     def _settle(self, received: int, *, most: int) -> None:
-        """Forget what the other side has."""
+        """Discard the first `received` frames: the other side has them. It cannot have more than `most`."""
         if received > most:
             raise MalformedMessage(self.peer, "acknowledged what it cannot have received")
         while self._acked < received:
@@ -179,10 +181,10 @@ class Link:
         if not self._outbox:
             self._flushed.set()
 
-    # --- out ---
+    # --- sending ---
 
     async def _write(self, connection: Connection, first: bytes) -> None:
-        """The one task that sends. A reader that also sent could wait for a peer that waits for it."""
+        """Send acknowledgements, frames and keep-alive packets. No other task sends."""
         await connection.write([first])
         while True:
             if self._ack_due:
@@ -209,14 +211,14 @@ class Link:
         self._progress(frame, len(frame))
 
     async def _rest(self, connection: Connection) -> None:
-        """Until there is something to send, or it is time for a sign of life."""
+        """Wait until there is something to send. After a quarter of `silence`, send a keep-alive packet."""
         self._wake = trio.Event()
         with trio.move_on_after(connection.silence / _KEEPALIVES_PER_SILENCE) as scope:
             await self._wake.wait()
         if scope.cancelled_caught:
             await connection.write([packets.packet(PacketKind.ALIVE)])
 
-    # --- in ---
+    # --- receiving ---
 
     async def _read(self, connection: Connection, deliver: Deliver) -> None:
         while True:
@@ -230,7 +232,7 @@ class Link:
             self._wake.set()
 
     async def _accept(self, connection: Connection, begin: Begin, deliver: Deliver) -> None:
-        """Take one frame in and pass it on. Nothing holds it any more when this returns."""
+        """Receive one frame and deliver it. When this returns, the link keeps no reference to the frame."""
         self._check_size(begin.size)
         async with self._room(begin.size) as slot:
             with slot.reading():
@@ -260,7 +262,7 @@ class Link:
             if kind is not PacketKind.PIECE:
                 self._control(kind, body)
                 continue
-            # Many small pieces would take many times the memory of the message.
+            # Small pieces are refused: each takes more memory as an object than its bytes.
             if len(body) != min(missing, MAX_BODY):
                 raise MalformedMessage(self.peer, "a piece of another length than announced")
             missing -= len(body)
@@ -271,7 +273,7 @@ class Link:
     def _control(self, kind: PacketKind, body: bytes) -> None:
         match kind:
             case PacketKind.ALIVE:
-                self._count_sign()
+                self._count_keepalive()
             case PacketKind.ACK:
                 self._take_ack(packets.parse_count(body))
             case PacketKind.BYE if self.peer == SERVER:
@@ -284,7 +286,7 @@ class Link:
             raise MalformedMessage(self.peer, "acknowledged the same twice")
         self._settle(received, most=self._begun)
 
-    def _count_sign(self) -> None:
+    def _count_keepalive(self) -> None:
         now = trio.current_time()
         if now >= self._second + 1:
             self._second, self._keepalives = now, 0

@@ -1,11 +1,11 @@
-"""A server on the network: who is connected, on which link, and the session they are in.
+"""A server on the network: it keeps the links of the connected clients, and runs one session at a time.
 
     async with open_server("0.0.0.0:7443", members=registry.members, context=server_context(...)) as server:
         async with server.session(ServerMachine(...)) as session:
             total = await session.ask("mean", payload, round_number=0)
 
-One task per connection reads from it; no task waits for a client that does not read or send. What the server
-holds for a client is bounded: a few unread frames, and one of few slots while it uploads.
+Each connection has its own tasks, so a client that does not read or send delays no other. The memory for each
+client is bounded: a few frames that it has not read, and one of a few slots while it uploads.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_se
 from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine
 
-_MAX_STRAY_FRAMES: Final = 8  # frames that an honest client may have had on its way when its session ended
-_BACKLOG: Final = 1024  # clients come all at once
-_DISMISSAL_SECONDS: Final = 1.0  # seconds for a client to read why it is sent away
+_MAX_STRAY_FRAMES: Final = 8  # frames of an honest client that may arrive after its session has ended
+_BACKLOG: Final = 1024  # many clients may connect at the same moment
+_DISMISSAL_SECONDS: Final = 1.0  # seconds for a client to read why its connection is closed
 
 
 class Server:
-    """Clients that are connected. Made by `open_server`."""
+    """Accepts connections of clients, and runs sessions with these clients. `open_server` makes it."""
 
     def __init__(
         self,
@@ -57,24 +57,24 @@ class Server:
         self._slots = UploadSlots(capacity.uploads, slowest=capacity.slowest)
         self._session: Session | None = None
         self._links: dict[int, Link] = {}
-        self._offline: dict[Link, trio.CancelScope] = {}  # ends when their grace period does
+        self._offline: dict[Link, trio.CancelScope] = {}  # cancel to end a link's grace period
         self._stray_frames: Counter[int] = Counter()
         self._excluded_members: set[int] = set()  # until the session ends
-        self._connection_count = 0  # connections
+        self._connection_count = 0  # open connections of authenticated clients
         self._changed = trio.Event()
         self._on_event = on_event
         self.address = Address("", 0)
 
-    # --- what its owner sees ---
+    # --- for the owner of the server ---
 
     @property
     def connected(self) -> tuple[int, ...]:
-        """Clients that have a connection at this moment."""
+        """The ids of the clients that are connected now, ascending."""
         return tuple(sorted(member for member, link in self._links.items() if link not in self._offline))
 
     @property
     def live(self) -> Session | None:
-        """The session that is being set up or under way, if there is one."""
+        """The current session, also while it is being set up; None if there is no session."""
         return self._session
 
     async def wait_for_clients(self, count: int) -> None:
@@ -94,12 +94,12 @@ class Server:
         on_event: OnMachineEvent = no_op,
         work: RunFunction = in_thread,
     ) -> AsyncIterator[Session]:
-        """A session with the clients that join in time, set up when the block begins and ended with it.
+        """Set up a session with the clients that join before the deadline, and yield it.
 
-        With `expected` clients, set-up goes on at once instead of waiting for more. Raises `SumFailed` if too
-        few come. With `members`, only these are invited; others stay connected and wait for another session.
-        `on_event` is called with every event of the machine, after it was written to the ledger; the server's
-        own callback is called next.
+        The session ends with the block. As soon as `expected` clients have joined, set-up does not wait for
+        more. Raises `SumFailed` if too few join. If `members` is given, only these clients are invited, and
+        the others stay connected for a later session. `on_event` is called with every event of the machine,
+        after the event was written to the ledger and before the server's own callback.
         """
         if self._session is not None:
             raise StateError("a server has one session at a time")
@@ -116,7 +116,7 @@ class Server:
             work=work,
         )
         try:
-            # A client without a connection is invited when it reconnects: its process may be new by then.
+            # A client without a connection is invited when it reconnects, maybe as a new process.
             for member in self.connected:
                 session.invite(self._links[member])
             await session.open()
@@ -130,14 +130,14 @@ class Server:
                 self._on_event(net_events.SessionClosed())
 
     def _clear_exclusions(self) -> None:
-        """Who was sent away may come again: for the next session, and to wait for it."""
+        """Let excluded clients connect again, and forget how many stray frames each client has sent."""
         self._excluded_members.clear()
         self._stray_frames.clear()
 
     # --- connections ---
 
     async def handle_connection(self, stream: trio.abc.Stream) -> None:
-        """One connection, from the first byte to the last."""
+        """Authenticate the client of one new connection, and exchange frames until the connection ends."""
         client = await self._authenticator.authenticate(stream, host=host_of(stream))
         if client is None:
             return
@@ -153,17 +153,17 @@ class Server:
             await client.connection.close()
 
     async def _serve_client(self, client: AuthenticatedClient) -> None:
-        """Carry a client's frames for as long as the connection lasts."""
+        """Exchange frames with an authenticated client until its connection ends."""
         if client.hello.received and not self._knows(client.hello):
-            # Nothing is remembered of this, so that it does not matter if the answer is lost: until the
-            # client has read it, it would speak of frames that a new link never had.
+            # The client has frames of a link that is unknown here. No new link is made yet, so a lost answer
+            # does no harm: the client repeats this hello until it has read that its session is lost.
             await _answer(client.connection, packets.welcome(resumed=False, received=0))
             return
         link, resumed = self._link_of(client.hello)
         link.supersede()
         async with link.run_lock:
             if link.run_lock.statistics().tasks_waiting:
-                return  # it came again while this one waited, so that only one of its connections ever does
+                return  # the client has connected again meanwhile; only its newest connection is used
             if self._links.get(link.member) is not link:
                 barred = link.member in self._excluded_members
                 await _dismiss(client.connection, Reason.EXCLUDED if barred else Reason.REPLACED)
@@ -171,7 +171,7 @@ class Server:
             self._on_connected(link, resumed)
             hello = packets.welcome(resumed=resumed, received=link.received)
             take = partial(self._take, link)
-            received = client.hello.received  # none, if the link is new
+            received = client.hello.received  # 0 if the link is new
             why = await link.run(client.connection, first=hello, received=received, deliver=take)
         await self._on_connection_end(link, client.connection, why)
 
@@ -180,7 +180,7 @@ class Server:
         return link is not None and link.name == hello.link
 
     def _link_of(self, hello: Hello) -> tuple[Link, bool]:
-        """The link that this client had, or a new one: then its process is new, or we are."""
+        """Return the link with the name in `hello` and True, or a new link and False if it is unknown."""
         old = self._links.get(hello.member)
         if old is not None and self._knows(hello):
             self._stop_grace_period(old)
@@ -210,7 +210,7 @@ class Server:
             raise OutOfOrder(link.member, "sends messages that belong to no session")
 
     async def _on_connection_end(self, link: Link, connection: Connection, why: SecaggError) -> None:
-        """What becomes of a link whose connection ended."""
+        """Exclude or dismiss the client, or give it time to reconnect, depending on the error `why`."""
         if isinstance(why, PeerError):
             self._exclude(link, why)
             await _dismiss(connection, Reason.EXCLUDED)
@@ -221,7 +221,7 @@ class Server:
             self._start_grace_period(link)
 
     def _start_grace_period(self, link: Link) -> None:
-        """Unless it has its next connection already, a link has a short time to find one."""
+        """Forget the link after `Patience.grace` seconds, unless its client reconnects before."""
         if self._links.get(link.member) is link and not link.run_lock.locked():
             scope = self._offline[link] = trio.CancelScope()
             self._nursery.start_soon(self._expire, link, scope)
@@ -232,12 +232,12 @@ class Server:
             self._forget(link, LeaveReason.CONNECTION_LOST)
 
     def _stop_grace_period(self, link: Link) -> None:
-        """End the link's grace period, so that frequent reconnects leave no waiting tasks behind."""
+        """Cancel the task that would forget the link, if there is one."""
         if (scope := self._offline.pop(link, None)) is not None:
             scope.cancel()
 
     def _forget(self, link: Link, why: LeaveReason) -> None:
-        """A client's process is gone, or as good as gone. If it comes again, it begins anew."""
+        """Remove a link, and its client from the session. If the client reconnects, it gets a new link."""
         del self._links[link.member]
         self._stop_grace_period(link)
         if self._session is not None and self._session.has(link):
@@ -245,7 +245,7 @@ class Server:
         link.close(Reason.REPLACED)
 
     def _exclude(self, link: Link, error: PeerError) -> None:
-        """A client broke the protocol: nothing more is taken from it until the next session."""
+        """Exclude a client that broke the protocol: accept nothing from it until the next session."""
         self._on_event(net_events.ClientExcluded(link.member, error))
         self._excluded_members.add(link.member)
         if self._session is not None and self._session.has(link):
@@ -255,7 +255,7 @@ class Server:
             self._stop_grace_period(link)
         link.close(Reason.EXCLUDED)
 
-    # --- the end ---
+    # --- shutting down ---
 
     async def close(self) -> None:
         """Give clients a short time to read the last frames, then close their connections."""
@@ -276,7 +276,7 @@ async def _dismiss(connection: Connection, reason: Reason) -> None:
 
 
 async def _answer(connection: Connection, packet: bytes) -> None:
-    """The last packet of a connection, if it can be sent at all."""
+    """Try to send the last packet of a connection, for at most a second."""
     with trio.move_on_after(_DISMISSAL_SECONDS), suppress(ConnectionLost):
         await connection.write([packet])
 
@@ -292,12 +292,13 @@ async def open_server(
     capacity: Capacity | None = None,
     on_event: OnServerEvent | None = None,
 ) -> AsyncIterator[Server]:
-    """Listen for the clients in `members` (id to public key) for as long as the block lasts.
+    """Listen at `listen` for the clients in `members` (id to public key) for as long as the block lasts.
 
-    `context` is `tls.server_context(...)`. Without TLS, which `insecure_plain_tcp` asks for, every
-    claimed id is accepted, and the address must be a loopback one. Port 0 takes a
-    free one; `server.address` tells which. `on_event` is called with every event of connections and sessions;
-    without it, events go to the standard library's log. Raises `OSError` if it cannot listen there.
+    `context` is `tls.server_context(...)`. With `insecure_plain_tcp` there is no TLS: then the id that a
+    client sends is not verified, and the address must be a loopback address. If the port is 0, the system
+    chooses one, and `server.address` has it. `on_event` is called with every event of connections and
+    sessions; by default, events are written to the standard library's log. Raises `OSError` if it cannot
+    listen at the address.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -345,7 +346,7 @@ async def serve_sums(
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
     **settings: Any,
 ) -> None:
-    """Run `conduct(server)` on a server that listens, as one task of your own nursery.
+    """Open a server, run `conduct(server)`, and close the server. This is for a task of your own nursery.
 
     `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns the address.
 

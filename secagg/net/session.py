@@ -1,7 +1,7 @@
 """One session on the network: a server's machine, its deadlines, and the links of its clients.
 
-The machine is used by one task at a time, under a lock. A connection that brings a frame waits for the lock,
-and is not read from meanwhile.
+A lock ensures that one task at a time uses the machine. A task that has received a frame waits for the lock,
+and does not read from its connection meanwhile.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def no_op(_event: ServerEvent) -> None:
 
 
 class Session:
-    """Made by `Server.session`.
+    """A session of a server with its clients, in which `ask` computes sums; `Server.session` makes it.
 
-    `ask` returns a `Total`, or raises `SumFailed`.
+    `bytes_up` and `frames_up` count the frames from clients by stage; the others count those to clients.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class Session:
         self._work = work
         self._machine_lock = trio.Lock()
         self._links: dict[int, Link] = {}
-        self._since: dict[int, int] = {}  # frames sent on its link before a client could know of the session
+        self._since: dict[int, int] = {}  # frames sent on a client's link, up to its invitation
         self._pending: list[Callable[[], tuple[ServerEvent, ...]]] = []
-        self._left: set[int] = set()  # clients that came and left; for the machine they are gone
+        self._left: set[int] = set()  # clients that have left; they cannot join again
         self._complete = trio.Event()
         self._failure: LocalError | None = None
-        self.contributors: tuple[int, ...] = ()  # of the last total
-        self._current = Stage.ADVERTISE  # what comes between two stages counts to the first of them
-        self.bytes_up: Counter[Stage] = Counter()  # of all clients' frames
+        self.contributors: tuple[int, ...] = ()  # the clients in the last total
+        self._current = Stage.ADVERTISE  # a frame between two stages is counted with the first of them
+        self.bytes_up: Counter[Stage] = Counter()
         self.bytes_down: Counter[Stage] = Counter()
         self.frames_up: Counter[Stage] = Counter()
         self.frames_down: Counter[Stage] = Counter()
 
-    # --- what its owner calls ---
+    # --- for the owner of the session ---
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Who can still be asked."""
+        """The ids of the clients that can still be asked."""
         return self._machine.members
 
     @property
@@ -90,9 +90,10 @@ class Session:
         return self._machine.sums_left
 
     async def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """One sum. Raises `SumFailed` if no total was released; the session goes on.
+        """Compute one sum and return its total. `kind` is its name in the table; clients get `payload`.
 
-        To cancel it abandons the sum, and clients are told.
+        Raises `SumFailed` if no total was released; the session goes on. If this call is cancelled, the sum
+        is abandoned and the clients are notified.
         """
         async with self._holding():
             self._raise_failure()
@@ -108,9 +109,9 @@ class Session:
             raise
 
     async def _finish(self) -> Total:
-        """Stage after stage, until the sum is released or has failed."""
+        """Run the stages of a sum, and return its total or raise its error."""
         while True:
-            for event in await self._stage():
+            for event in await self._run_stage():
                 if isinstance(event, SumReleased):
                     self.contributors = event.contributors
                     return event.total
@@ -118,16 +119,16 @@ class Session:
                     raise event.error
 
     def _abandon(self) -> None:
-        """Abandon the current sum, if any. Only readers of frames can hold the machine here."""
+        """Abandon the current sum, if any. It needs no lock: no other task is calling the machine."""
         if self._machine.state in (ServerState.MASKING, ServerState.CONFIRMING, ServerState.UNMASKING):
             self._act(self._machine.abandon())
 
-    # --- what the server calls ---
+    # --- for the server ---
 
     async def open(self) -> None:
-        """Exchange keys and shares. Raises `SumFailed` if too few clients stay."""
+        """Set up the session: exchange keys and shares. Raise `SumFailed` if too few clients stay."""
         while self._machine.state is not ServerState.READY:
-            for event in await self._stage():
+            for event in await self._run_stage():
                 if isinstance(event, events.SessionFailed):
                     raise event.error
 
@@ -137,7 +138,7 @@ class Session:
         self._dismiss_latecomers()
 
     def invite(self, link: Link) -> None:
-        """A client is connected; in time, it may take part."""
+        """Invite a connected client, if it may take part and the session still accepts clients."""
         member = link.member
         if self._invited_members is not None and member not in self._invited_members:
             return
@@ -145,40 +146,40 @@ class Session:
             return
         link.frame_limit = max(link.frame_limit, self._machine.frame_limit)
         self._links[member] = link
-        self._hand(member, self._machine.invitation)
+        self._send_to(member, self._machine.invitation)
         self._since[member] = link.sent
 
     def has(self, link: Link) -> bool:
         return self._links.get(link.member) is link
 
     def expects(self, link: Link, arrival: ReceivedFrame) -> bool:
-        """Whether a frame is from one of the clients, and was not made for an earlier session."""
+        """Return whether a frame is from an invited client, which made it after it got the invitation."""
         return self.has(link) and arrival.seen >= self._since[link.member]
 
     async def take(self, link: Link, arrival: ReceivedFrame) -> None:
-        """A frame that is expected."""
+        """Pass to the machine a frame for which `expects` returned True."""
         async with self._holding():
             self.bytes_up[self._stage_now()] += len(arrival.frame)
             self.frames_up[self._stage_now()] += 1
             self._note_aside(self._machine.receive(link.member, arrival.frame))
 
     def lose(self, link: Link, why: LeaveReason) -> None:
-        """A client has no connection any more, and will not come back to this session."""
+        """Remove a client that is disconnected for good, for the reason `why`."""
         self._on_event(ClientLeft(link.member, why))
         del self._links[link.member]
         self._left.add(link.member)
         self._later(lambda: self._machine.drop(link.member))
 
     def remove_excluded(self, link: Link, error: PeerError) -> None:
-        """A client broke the rules of the transport."""
+        """Remove a client that the server has excluded, because it broke the rules of the transport."""
         del self._links[link.member]
         self._left.add(link.member)
         self._later(lambda: (events.Excluded(link.member, error), *self._machine.drop(link.member)))
 
     # --- stages ---
 
-    async def _stage(self) -> tuple[ServerEvent, ...]:
-        """Wait for the current stage's answers, or its deadline, and close it."""
+    async def _run_stage(self) -> tuple[ServerEvent, ...]:
+        """Wait for all answers of the current stage or its deadline, close it, and return its events."""
         with trio.move_on_after(self._deadlines.of(self._machine.state)):
             await self._complete.wait()
         async with self._holding():
@@ -197,12 +198,12 @@ class Session:
     def _send_farewell(self, link: Link) -> None:
         farewell = m.Farewell(invitation_digest(self._machine.invitation)).encode()
         self._count_down(farewell)
-        with suppress(SlowReader):  # Who reads nothing will not miss it.
+        with suppress(SlowReader):  # a client that reads nothing is not notified
             link.send(farewell)
 
     @asynccontextmanager
     async def _holding(self) -> AsyncIterator[None]:
-        """The machine to oneself; what came up meanwhile is done at the end."""
+        """Hold the lock of the machine for the block, and then make the calls that `_later` has queued."""
         async with self._machine_lock:
             try:
                 yield
@@ -210,7 +211,7 @@ class Session:
                 self._catch_up()
 
     def _later(self, act: Callable[[], tuple[ServerEvent, ...]]) -> None:
-        """Call `act` as soon as the machine is free."""
+        """Call `act` at once, or as soon as no task holds the lock of the machine."""
         self._pending.append(act)
         if not self._machine_lock.locked():
             self._catch_up()
@@ -220,7 +221,7 @@ class Session:
             self._note_aside(self._pending.pop(0)())
 
     def _note_aside(self, happened: Iterable[ServerEvent]) -> None:
-        """What a client did. If it cannot be written down, the session fails, and not the client."""
+        """Note events that a client caused. If the ledger cannot record one, the whole session fails."""
         try:
             self._note(happened)
         except LocalError as error:
@@ -232,7 +233,7 @@ class Session:
             raise self._failure
 
     def _act(self, step: ServerStep) -> None:
-        """Events first: what is released is in the ledger before anybody acts on it."""
+        """Note events, then send frames: a released total is in the ledger before a client knows of it."""
         self._note(step.events)
         self._send(step.outgoing)
 
@@ -246,7 +247,7 @@ class Session:
             self._complete.set()
 
     def _all_expected_came(self) -> bool:
-        """Who has left again is not waited for."""
+        """Return whether all expected clients have either joined or left."""
         came = self._left.union(self._machine.advertised)
         return self._expected is not None and len(came) >= self._expected
 
@@ -265,19 +266,19 @@ class Session:
         self._left.add(member)
         match error:
             case LargeCohort():
-                self._send_farewell(link)  # It did nothing wrong, and may be needed next time.
+                self._send_farewell(link)  # the client did nothing wrong, and may join the next session
                 self._on_event(ClientLeft(member, LeaveReason.COHORT_FULL))
             case Departed():
                 self._on_event(ClientLeft(member, LeaveReason.LEFT_SESSION))
             case _:
                 self._exclude(link, error)
 
-    # --- frames out ---
+    # --- sending frames ---
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
         for packet in outgoing:
             for member in packet.receivers:
-                self._hand(member, packet.frame)
+                self._send_to(member, packet.frame)
 
     def _stage_now(self) -> Stage:
         self._current = STAGE_OF.get(self._machine.state, self._current)
@@ -288,10 +289,10 @@ class Session:
         self.bytes_down[stage] += len(frame)
         self.frames_down[stage] += 1
 
-    def _hand(self, member: int, frame: bytes) -> None:
+    def _send_to(self, member: int, frame: bytes) -> None:
         link = self._links.get(member)
         if link is None:
-            return  # it has left a moment ago
+            return  # the client has just left
         self._count_down(frame)
         try:
             link.send(frame)

@@ -1,4 +1,4 @@
-"""What an operator sets: addresses, deadlines of stages, timeouts, and limits on what a peer may cost."""
+"""Settings of an operator: addresses, deadlines of stages, timeouts, and limits on the work for peers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DAY: Final = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Seconds after which a stage is closed with the answers received, if it is not complete before.
+    """Seconds for each stage. After them, the server closes the stage even if some answers are missing.
 
-    `join`     clients come and advertise keys.
-    `share`    they deal shares of their one-time secrets.
-    `mask`     they compute and upload their masked input: local training is in here.
-    `confirm`  under `malicious_server`, they confirm who is in the sum.
-    `reveal`   they reveal shares.
+    `join`     clients join and advertise keys.
+    `share`    clients deal shares of their one-time secrets.
+    `mask`     clients compute and upload their masked input. This includes local training.
+    `confirm`  under `malicious_server`, clients confirm which clients are in the sum.
+    `reveal`   clients reveal shares.
 
-    Raises `ParameterError` for what is no number of seconds.
+    Raises `ParameterError` unless each value is above 0 and at most a day.
 
     >>> Deadlines(mask=3600.0).mask
     3600.0
@@ -40,7 +40,7 @@ class Deadlines:
         _check_seconds(self)
 
     def of(self, state: ServerState) -> float:
-        """That of the stage which a server is in."""
+        """Return the seconds for the stage of a server in `state`."""
         return {
             ServerState.INVITING: self.join,
             ServerState.SHARING: self.share,
@@ -54,12 +54,12 @@ class Deadlines:
 class Patience:
     """Seconds for which the transport waits.
 
-    `handshake`  from a new connection until its client is known.
-    `silence`    without a sign of life, after which a connection is taken for dead.
-    `grace`      without a connection, after which a client has left the session.
-    `farewell`   until all clients have read that the server shuts down.
+    `handshake`  a new connection is closed if it is not authenticated within this time.
+    `silence`    a connection counts as lost if nothing arrives on it for this time.
+    `grace`      a client leaves the session if it has no connection for this time.
+    `farewell`   a side that shuts down waits this long until the other side has received all frames.
 
-    Raises `ParameterError` for what is no number of seconds.
+    Raises `ParameterError` unless each value is above 0 and at most a day.
 
     >>> Patience().grace
     10.0
@@ -76,14 +76,14 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """How much the server takes on.
+    """Limits on the work of a server.
 
-    `uploads`   large messages taken in at the same time: memory is one vector more than that. Unless it is
-                more than the clients that may collude, these can keep others waiting.
-    `slowest`   bytes per second below which an upload makes room for others that wait.
-    `strangers` connections whose clients are not known yet. When one more comes, the oldest has to go.
+    `uploads`   large messages that are received at the same time; the server needs memory for these and one
+                vector more. If it is not above the number of colluders, they can keep other clients waiting.
+    `slowest`   bytes per second. An upload below this rate loses its slot if other clients wait.
+    `strangers` connections that are not authenticated yet. One more replaces the oldest of them.
 
-    Raises `ParameterError` for what is no such number.
+    Raises `ParameterError` unless each value is positive.
 
     >>> Capacity(uploads=16).uploads
     16
@@ -107,9 +107,9 @@ def _check_seconds(settings: Deadlines | Patience) -> None:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens.
+    """The host and the port at which a server listens.
 
-    `parse` raises `ParameterError` for what is no address.
+    `parse` reads "host:port", and raises `ParameterError` if the text is not an address.
 
     >>> Address.parse("[::1]:7443")
     Address(host='::1', port=7443)
@@ -144,7 +144,7 @@ class Address:
 
 
 def check_secure(address: Address, context: ssl.SSLContext | None, *, insecure_plain_tcp: bool) -> None:
-    """Nothing goes without TLS unless it was asked for by that name, and then it stays on this machine."""
+    """Raise `ParameterError` unless TLS is used, or insecure plain TCP was chosen on a loopback address."""
     if (context is None) != insecure_plain_tcp:
         raise ParameterError("pass a TLS context, or insecure_plain_tcp=True on a loopback address; not both")
     if context is None and not address.is_loopback:

@@ -1,18 +1,18 @@
 """Self-signed certificates of identities, and TLS contexts that pin them.
 
-There is no certification authority for TLS here. Every identity signs its own certificate, and its peers have
-that very certificate and trust no other. Therefore a certificate has one form, with nothing to choose:
+There is no certification authority for TLS here. Every identity signs its own certificate. Its peers hold
+this certificate and trust no other. Therefore all certificates have the same form:
 
-* subject and issuer are the public key in hexadecimal, hence no two keys share a subject;
-* it is not a CA: a pinned certificate that was one would vouch for any certificate that its owner signs;
-* it may be used at both ends of TLS, for signatures only.
+* The subject and the issuer are the public key in hexadecimal, so no two keys have the same subject.
+* It is no CA certificate. Otherwise peers would trust all further certificates that its owner signs.
+* It may be used at both ends of TLS, for signatures only.
 
-Ed25519 signatures have no randomness and the serial number is a hash of the rest, so the same identity, time
-and number of days give the same bytes.
+Ed25519 signatures have no randomness and the serial number is a hash of the key and the dates. Hence the same
+identity, time and number of days give the same bytes.
 
-One key signs three kinds of things: our own messages (`Identity.sign`), the handshakes of TLS, and its own
-certificate. A signature of one kind is never good for another, because the signed strings differ in their
-first byte, and Ed25519 signs them as they are, with no hash in front that could be aimed at:
+One key signs three kinds of strings: our own messages (`Identity.sign`), the handshakes of TLS, and its own
+certificate. A signature of one kind is never valid for another, because the signed strings differ in their
+first byte. Ed25519 signs each string itself, not its hash, so hash collisions do not matter:
 
 * `framed` begins with the length of a short label in 8 bytes: 0x00;
 * TLS 1.3 (RFC 8446, 4.4.3) begins with 64 spaces: 0x20, whichever end signs;
@@ -44,15 +44,15 @@ from secagg.hashing import digest
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 
-DAYS: Final = 3650
+DEFAULT_DAYS: Final = 3650
 MAX_DAYS: Final = 36500
 _SKEW: Final = timedelta(days=1)  # by how much a verifier's clock may be behind
-_SERIAL_BYTES: Final = 16  # of at most 20
+_SERIAL_BYTES: Final = 16  # X.509 allows at most 20
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICATE-----", re.DOTALL)
 _IDENTIFIER_BYTES: Final = 20
-_FEW: Final = 5
+_FEW: Final = 5  # members that an error lists
 
-# What cryptography raises where bytes are not, or not quite, a certificate.
+# Exceptions of the package cryptography for bytes that are not a valid certificate.
 _MALFORMED: Final = (
     ValueError,
     TypeError,
@@ -63,8 +63,11 @@ _MALFORMED: Final = (
 )
 
 
-def make_certificate(identity: Identity, *, now: int, days: int = DAYS) -> bytes:
-    """A certificate of `identity` as PEM, valid for `days` from `now` (in seconds of Unix time) on."""
+def make_certificate(identity: Identity, *, now: int, days: int = DEFAULT_DAYS) -> bytes:
+    """Return a certificate of `identity` as PEM, valid until `days` days after `now`, in Unix seconds.
+
+    It is valid from one day before `now` on, for peers whose clock is late.
+    """
     if not 1 <= days <= MAX_DAYS:
         raise ParameterError(f"a certificate is valid for 1 to {MAX_DAYS} days")
     key = Ed25519PrivateKey.from_private_bytes(identity.secret())
@@ -79,17 +82,18 @@ def make_certificate(identity: Identity, *, now: int, days: int = DAYS) -> bytes
 
 
 def certificate_key(certificate: bytes) -> bytes:
-    """The 32 bytes of the public key in a certificate, which is PEM or DER.
+    """Return the public key, 32 bytes, in a certificate that is PEM or DER.
 
-    Raises `CertificateError` unless the certificate has the form described above and is signed by that key.
+    Raises `CertificateError` unless the certificate has the form that the top of this module describes, and
+    is signed by this key.
     """
-    return _key(_load(certificate))
+    return _checked_key(_load(certificate))
 
 
 def certificate_pem(certificate: bytes) -> bytes:
-    """The same certificate as PEM and nothing else; raises `CertificateError` as `certificate_key` does."""
+    """Return a certificate, PEM or DER, as PEM without other text. Raises as `certificate_key` does."""
     loaded = _load(certificate)
-    _key(loaded)
+    _checked_key(loaded)
     return loaded.public_bytes(Encoding.PEM)
 
 
@@ -104,7 +108,7 @@ def check_dates(certificate: bytes, *, now: int) -> None:
 
 
 def expiry(certificate: bytes) -> int:
-    """The last second of Unix time at which the certificate is valid."""
+    """Return the end of the certificate's validity, in seconds of Unix time."""
     return int(_load(certificate).not_valid_after_utc.timestamp())
 
 
@@ -112,15 +116,15 @@ def expiry(certificate: bytes) -> int:
 
 
 def bundle_for(registry: Registry, certificates: Iterable[bytes]) -> dict[int, bytes]:
-    """Member -> its certificate as PEM, in order of the members.
+    """Return the certificate of each member as PEM, in the order of their ids.
 
-    Raises `CertificateError` unless there is exactly one certificate for every member, and no other.
+    Raises `CertificateError` unless `certificates` has exactly one for every member, and no other.
     """
     members = {key: member for member, key in registry.members.items()}
     found: dict[int, bytes] = {}
     for certificate in certificates:
         loaded = _load(certificate)
-        key = _key(loaded)
+        key = _checked_key(loaded)
         member = members.get(key)
         if member is None:
             raise CertificateError(f"it has a certificate of no member (public key {key.hex()})")
@@ -132,7 +136,7 @@ def bundle_for(registry: Registry, certificates: Iterable[bytes]) -> dict[int, b
 
 
 def split_bundle(data: bytes) -> list[bytes]:
-    """The certificates in a file of many, each as PEM. What stands between them is ignored."""
+    """Return the certificates in the contents of a PEM file, each as PEM. Ignore the text between them."""
     return _BLOCK.findall(data)
 
 
@@ -143,7 +147,7 @@ def _check_complete(registry: Registry, found: dict[int, bytes]) -> None:
         raise CertificateError(f"it lacks certificates of {len(missing)} members ({listed})")
 
 
-# --- the one form -----------------------------------------------------------------------------------
+# --- the form of certificates ----------------------------------------------------------------------
 
 
 def _load(certificate: bytes) -> x509.Certificate:
@@ -156,7 +160,7 @@ def _load(certificate: bytes) -> x509.Certificate:
     return loaded
 
 
-def _key(certificate: x509.Certificate) -> bytes:
+def _checked_key(certificate: x509.Certificate) -> bytes:
     with suppress(*_MALFORMED):
         key = certificate.public_key()
         if isinstance(key, Ed25519PublicKey) and _is_regular(certificate, key.public_bytes_raw()):
@@ -182,7 +186,7 @@ def _name(key: bytes) -> x509.Name:
 
 
 def _serial(key: bytes, first: datetime, last: datetime) -> int:
-    """A positive number that no other certificate of this key has."""
+    """Return the serial number: a positive number, derived by a hash from the key and the dates."""
     dates = [int(date.timestamp()).to_bytes(8, "big", signed=True) for date in (first, last)]
     return int.from_bytes(digest("certificate serial", key, *dates)[:_SERIAL_BYTES], "big") | 1
 
@@ -206,18 +210,18 @@ def private_pem(identity: Identity) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
 
 
-# With PARTIAL_CHAIN, a certificate is trusted by being pinned, not by having signed itself. STRICT refuses
-# certificates that break the rules of RFC 5280; newer versions of Python set both of their own accord.
+# PARTIAL_CHAIN makes OpenSSL trust a pinned certificate although it is not that of a CA. STRICT refuses
+# certificates that break the rules of RFC 5280. Newer versions of Python set both by default.
 _FLAGS: Final = ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
 
 _DESCRIPTORS: Final = "/dev/fd"
 
 
 def server_context(identity: Identity, certificate: bytes, clients: Sequence[bytes]) -> ssl.SSLContext:
-    """A server with this identity, for clients that have one of these certificates (PEM) and its key.
+    """Return the TLS context for `open_server`. The server accepts only the certificates in `clients` (PEM).
 
-    The context is for `open_server`. Raises `CertificateError` for what is no certificate, and
-    `ParameterError` for that of another identity, or no clients at all.
+    `certificate` is that of `identity`. Raises `CertificateError` if a certificate does not have the right
+    form, and `ParameterError` if `certificate` belongs to another identity or `clients` is empty.
 
     >>> import time
     >>> from secagg.net.tls import make_certificate
@@ -235,10 +239,10 @@ def server_context(identity: Identity, certificate: bytes, clients: Sequence[byt
 
 
 def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl.SSLContext:
-    """A client with this identity, for the one server that has the certificate `server` (PEM) and its key.
+    """Return the TLS context for `open_client`. The client accepts only the certificate `server` (PEM).
 
-    The context is for `open_client`. Raises `CertificateError` for what is no certificate, and
-    `ParameterError` for that of another identity.
+    `certificate` is that of `identity`. Raises `CertificateError` if a certificate does not have the right
+    form, and `ParameterError` if `certificate` belongs to another identity.
 
     >>> import time
     >>> from secagg.net.tls import make_certificate
@@ -251,7 +255,7 @@ def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl
 
 
 def peer_key(stream: trio.SSLStream[Any]) -> bytes:
-    """The public key that the peer has proven to have. The handshake must be over."""
+    """Return the public key of the peer. Call this after the handshake, which proves the private key."""
     return certificate_key(stream.getpeercert(binary_form=True))
 
 
@@ -260,7 +264,7 @@ def _context(
 ) -> ssl.SSLContext:
     if certificate_key(certificate) != identity.public:
         raise ParameterError("the certificate belongs to another key than the private key")
-    # Nothing of another form may be trusted: it could vouch for others.
+    # `certificate_pem` refuses other forms, such as a CA, which could sign further certificates.
     pinned = b"".join(map(certificate_pem, trusted)).decode("ascii")
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
@@ -273,10 +277,10 @@ def _context(
 
 
 def _load_identity(context: ssl.SSLContext, identity: Identity, certificate: bytes) -> None:
-    """Python takes a private key from a named file only. It gets the name of a pipe, so there is no file.
+    """Load the certificate and the private key of `identity` into `context`, through pipes.
 
-    A temporary file would put the key on a disk, or need a password and its own deletion; a
-    file in memory exists on Linux alone. A pipe is on every POSIX system, and gone when it has been read.
+    Python loads a private key only from a path. A temporary file would put the key on a disk, and a file in
+    memory exists only on Linux. A pipe has a path on every POSIX system, and its data can be read once.
     """
     with _piped(certificate_pem(certificate)) as chain, _piped(private_pem(identity)) as key:
         try:
@@ -289,11 +293,11 @@ def _load_identity(context: ssl.SSLContext, identity: Identity, certificate: byt
 
 @contextmanager
 def _piped(data: bytes) -> Iterator[str]:
-    """A name under which this process can read `data` once."""
+    """Yield a path from which this process can read `data` once."""
     reader, writer = os.pipe()
     try:
         try:
-            os.write(writer, data)  # far less than the least that a pipe holds
+            os.write(writer, data)  # far less than the smallest capacity of a pipe
         finally:
             os.close(writer)
         yield f"{_DESCRIPTORS}/{reader}"

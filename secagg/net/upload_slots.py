@@ -1,8 +1,9 @@
 """Bounds the number of large frames that the server receives at the same time.
 
-A masked vector is discarded once it is added, so memory is that of the vectors in transit. The server does
-not read from a client that waits for a slot. While others wait, an upload that is slower than `slowest` loses
-its slot. With more slots than corrupt clients, these cannot take all of them.
+A masked vector is discarded once it is added to the total, so the server needs memory only for the vectors
+that are being received. The server does not read from a client that waits for a slot. While clients wait, an
+upload that is slower than `slowest` bytes per second loses its slot. If there are more slots than corrupt
+clients, the corrupt clients cannot occupy all slots.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import trio
 
 from secagg.net.connection import ConnectionLost
 
-GRACE: Final = 5.0  # seconds that any upload may take, however slow
+GRACE: Final = 5.0  # seconds for which even a slow upload keeps its slot
 
 
 class UploadSlot:
-    """One upload."""
+    """The slot of one upload: counts the bytes that have arrived, and can end the upload."""
 
     def __init__(self) -> None:
         self._since = trio.current_time()
@@ -29,12 +30,12 @@ class UploadSlot:
         self._scope: trio.CancelScope | None = None
 
     def progress(self, taken: int) -> None:
-        """Count bytes that have arrived."""
+        """Add `taken` to the number of bytes that have arrived."""
         self._taken += taken
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While its sender is waited for, the upload can be made to end."""
+        """Let `end` cancel the block, which then raises `ConnectionLost`."""
         with trio.CancelScope() as self._scope:
             yield
         caught, self._scope = self._scope.cancelled_caught, None
@@ -43,22 +44,25 @@ class UploadSlot:
 
     @property
     def is_ending(self) -> bool:
-        """Whether it has to make room, and is about to."""
+        """Whether `end` was called and the block of `reading` has not ended yet."""
         return self._scope is not None and self._scope.cancel_called
 
-    def overdue(self, slowest: float) -> float:
-        """The time at which it is too slow, unless more arrives until then."""
+    def overdue_at(self, slowest: float) -> float:
+        """Return the time, on trio's clock, at which the upload is too slow if no more bytes arrive.
+
+        `slowest` is in bytes per second. The time is infinite if the upload cannot be ended now.
+        """
         if self._scope is None or self.is_ending:
             return math.inf
         return self._since + GRACE + self._taken / slowest
 
     def end(self) -> None:
-        assert self._scope is not None  # or it would never be overdue
+        assert self._scope is not None  # otherwise `overdue_at` is infinite
         self._scope.cancel()
 
 
 class UploadSlots:
-    """`uploads` at a time, in the order in which they were begun."""
+    """Gives slots to at most `uploads` uploads at a time, in the order in which they ask."""
 
     def __init__(self, uploads: int, *, slowest: float) -> None:
         self._free = uploads
@@ -103,15 +107,15 @@ class UploadSlots:
         self._grant()
 
     def _next_overdue(self) -> float:
-        # If no holder can lose its slot now, look again later.
-        soonest = min((slot.overdue(self._slowest) for slot in self._held), default=math.inf)
+        # If no upload can lose its slot now, check again after `GRACE` seconds.
+        soonest = min((slot.overdue_at(self._slowest) for slot in self._held), default=math.inf)
         return min(soonest, trio.current_time() + GRACE)
 
     def _end_overdue(self) -> None:
-        """Return one upload for each waiting client, the slowest first."""
+        """End overdue uploads, at most one for each waiting client, those overdue longest first."""
         now = trio.current_time()
         wanted = len(self._queue) - sum(slot.is_ending for slot in self._held)
-        late = sorted(self._held, key=lambda slot: slot.overdue(self._slowest))
+        late = sorted(self._held, key=lambda slot: slot.overdue_at(self._slowest))
         for slot in late[: max(wanted, 0)]:
-            if slot.overdue(self._slowest) <= now:
+            if slot.overdue_at(self._slowest) <= now:
                 slot.end()

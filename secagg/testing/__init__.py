@@ -1,1 +1,1 @@
-"""Public tools for testing what is built on secure sums: seeded machines, and a wire that loses frames."""
+"""Public tools to test programs that use secure sums: seeded machines, and a simulated faulty network."""

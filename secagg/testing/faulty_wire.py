@@ -1,15 +1,15 @@
-"""A simulated wire between one server and many clients, with faults by a schedule. No clock, no sockets.
+"""A simulated network between one server and many clients, with scheduled faults, without clock or sockets.
 
     wire = Wire(server, clients, answer, schedule=random_faults(b"seed", drop=0.05, delay=0.1))
     wire.open()
     total = wire.ask("update", b"query", round_number=0)
 
-A *schedule* decides how each packet is delivered; the same schedule gives the same run, packet by packet.
-Under a hostile schedule clients fail: a duplicated or damaged frame of the server is a protocol violation,
-and the machine cannot know that only the wire was at fault. The failure is recorded, the client leaves, and
-the others go on. (A real transport authenticates and deduplicates frames.)
+A *schedule* decides how each packet is delivered. The same schedule gives the same run, packet by packet. If
+a schedule duplicates or damages a frame of the server, the client fails: its machine cannot tell this from a
+protocol violation of the server. The failure is recorded, the client leaves, and the others go on. (A real
+transport authenticates and deduplicates frames.)
 
-For an attack by hand, do not call `run`: take packets out of `waiting`, and `deliver` any packet.
+To attack step by step, do not call `run`: take packets out of `waiting`, and `deliver` any packet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from secagg.transitions import ClientState
 
 @dataclass(frozen=True)
 class Packet:
-    """One frame on its way. `stage` is the one the server is collecting for, or collected for last."""
+    """One frame on its way. `stage` is the server's stage when it was sent, or the last one before."""
 
     number: int
     sender: Peer
@@ -56,12 +56,12 @@ Damage: TypeAlias = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class PacketDelivery:
-    """What the wire does with one packet.
+    """How the wire delivers one packet.
 
-    `copies`    how many arrive: 0 is a loss, 2 a duplicate.
-    `delay`     how many stages are closed before it arrives.
-    `overtakes` whether it arrives before everything that is already waiting.
-    `damage`    what it turns the bytes into.
+    `copies`    how many copies arrive: 0 is a loss, 2 is a duplicate.
+    `delay`     how many stages are closed before the packet arrives.
+    `overtakes` whether the packet arrives before all packets that are already waiting.
+    `damage`    a function that changes the bytes of the frame.
     """
 
     copies: int = 1
@@ -84,7 +84,7 @@ def faultless(_packet: Packet) -> PacketDelivery:
 
 
 def losing(absent: Absent) -> Schedule:
-    """Absent clients receive and answer nothing, exactly as in a `LocalSession`."""
+    """Return a schedule that drops every packet to an absent client, which then does not answer either."""
 
     def delivery(packet: Packet) -> PacketDelivery:
         lost = isinstance(packet.receiver, int) and absent(packet.receiver, packet.stage, packet.sum_index)
@@ -94,7 +94,7 @@ def losing(absent: Absent) -> Schedule:
 
 
 def flip(bit: int) -> Damage:
-    """Change one bit; `bit` counts from the start and wraps around."""
+    """Return a `Damage` that inverts one bit. `bit` counts from the start, modulo the length of the frame."""
 
     def damage(frame: bytes) -> bytes:
         at, shift = divmod(bit % (8 * len(frame)), 8)
@@ -104,12 +104,12 @@ def flip(bit: int) -> Damage:
 
 
 def insert(at: int, extra: bytes) -> Damage:
-    """Insert bytes before position `at`."""
+    """Return a `Damage` that inserts the bytes `extra` before position `at`."""
     return lambda frame: frame[:at] + extra + frame[at:]
 
 
 def truncate(length: int) -> Damage:
-    """Cut off after `length` bytes."""
+    """Return a `Damage` that cuts the frame off after `length` bytes."""
     return lambda frame: frame[:length]
 
 
@@ -122,7 +122,10 @@ def random_faults(
     overtake: float = 0.0,
     corrupt: float = 0.0,
 ) -> Schedule:
-    """Return a schedule of at most one fault per packet, by the seed and the packet's number."""
+    """Return a schedule of at most one fault per packet, with the given probability for each kind of fault.
+
+    The seed and the number of a packet determine its fault.
+    """
     rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
 
     def delivery(packet: Packet) -> PacketDelivery:
@@ -153,14 +156,14 @@ def _fault(name: str, seed: bytes, packet: Packet) -> PacketDelivery:
 
 
 class Wire:
-    """Carries frames between machines, and records them.
+    """Carries frames between machines, and records them. Clients answer with `answer(member, asked)`.
 
-    `sent`        packets as their senders meant them, by number.
-    `waiting`     packets that are under way, in the order in which they will arrive.
-    `transcript`  packets that were delivered, as they arrived.
+    `sent`        all packets before any fault, by number.
+    `waiting`     packets that will be delivered, in this order.
+    `transcript`  packets that were delivered, after faults.
     `failures`    the first error of every client that failed.
 
-    `observe` is called with every frame that a client accepted or is about to send.
+    `observe` is called with every frame that a client has accepted or is about to send.
     """
 
     def __init__(
@@ -196,13 +199,13 @@ class Wire:
         self.finish()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """Run one sum. Raises `SumFailed` if no total was released."""
+        """Run one sum and return its total. Raise `SumFailed` if no total was released."""
         self.begin(kind, payload, round_number=round_number)
         self.run()
         return self.finish()[-1].total
 
     def finish(self) -> list[SumReleased]:
-        """Close stages until the server has none to close. Return the totals that it released."""
+        """Close stages until the server has none to close. Return its releases, or raise its error."""
         found = len(self.server_events)
         while self.server.state in STAGE_OF:
             self.close_stage()
@@ -219,13 +222,13 @@ class Wire:
         self._dispatch((Outgoing(tuple(self.clients), self.server.invitation),))
 
     def begin(self, kind: str, payload: bytes, *, round_number: int) -> None:
-        """Let the server ask; its queries are then waiting."""
+        """Let the server start a sum. Its queries are then in `waiting`."""
         step = self.server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         self._take(step)
 
     def close_stage(self) -> None:
-        """Close the server's stage; what was delayed until now is then waiting too."""
+        """Close the server's stage. Packets that were delayed until now are then in `waiting`, too."""
         self._take(self.server.close_stage())
         self._delayed = [(stages - 1, packet) for stages, packet in self._delayed]
         self.waiting += [packet for stages, packet in self._delayed if stages <= 0]
@@ -239,7 +242,7 @@ class Wire:
         self._take(self.server.end())
 
     def restart_server(self, server: ServerMachine) -> None:
-        """Replace the server; packets under way stay under way."""
+        """Replace the server's machine. Packets that are not delivered yet stay in the network."""
         self.server = server
         self._sum_index = SET_UP
 
@@ -251,7 +254,7 @@ class Wire:
     # --- packets ---
 
     def send(self, sender: Peer, receiver: Peer, frame: bytes) -> None:
-        """Send a frame, which is delivered as the schedule decides."""
+        """Send a frame; the schedule decides whether, when and how it is delivered."""
         self._stage = STAGE_OF.get(self.server.state, self._stage)
         packet = Packet(len(self.sent), sender, receiver, frame, self._stage, self._sum_index)
         self.sent.append(packet)
@@ -267,12 +270,12 @@ class Wire:
             self.waiting += copies
 
     def run(self) -> None:
-        """Deliver until nothing is waiting."""
+        """Deliver packets until none is waiting."""
         while self.waiting:
             self.deliver(self.waiting.pop(0))
 
     def deliver(self, packet: Packet) -> None:
-        """Hand one packet to its receiver; its replies are sent."""
+        """Deliver one packet to its receiver, and send the replies."""
         self.transcript.append(packet)
         if isinstance(packet.receiver, int):
             self._to_client(packet.receiver, packet.frame)
@@ -310,19 +313,19 @@ class Wire:
 
 SET_UP: Final = -1
 
-SumStage: TypeAlias = tuple[Stage, int]  # a stage of a sum, or of set-up
+SumStage: TypeAlias = tuple[Stage, int]  # a stage, and the index of its sum or `SET_UP`
 
 _ORDER: Final = list(Stage)
 
 
 def explicit(*absences: tuple[int, Stage, int]) -> Absent:
-    """Let exactly these (member, stage, sum) be missing."""
+    """Return a rule by which exactly these (member, stage, sum) are absent."""
     missing = frozenset(absences)
     return lambda member, stage, sum_index: (member, stage, sum_index) in missing
 
 
 def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
-    """Let each member miss each stage independently, with the stage's rate (0 by default)."""
+    """Return a rule by which each member misses each stage with the probability in `rates`, or 0."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         return uniform(seed, member, _ORDER.index(stage), sum_index) < rates.get(stage, 0.0)
@@ -331,7 +334,7 @@ def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
 
 
 def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
-    """Let each leaver miss its stage and all later ones."""
+    """Return a rule by which each member in `leavers` misses its stage and all later ones."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         return member in leavers and _order(*leavers[member]) <= _order(stage, sum_index)
@@ -340,7 +343,7 @@ def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
 
 
 def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
-    """Let each leaver miss the rest of one sum, from its stage on, and return for the next."""
+    """Return a rule by which each member in `leavers` misses one sum from its stage on, and then returns."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         if member not in leavers or leavers[member][1] != sum_index:
@@ -351,7 +354,7 @@ def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
 
 
 def either(*schedules: Absent) -> Absent:
-    """Let a member be missing according to any of `schedules`."""
+    """Return a rule by which a member is absent if any of `schedules` says so."""
     return lambda *stage: any(schedule(*stage) for schedule in schedules)
 
 
@@ -362,5 +365,5 @@ def uniform(seed: bytes, *numbers: int) -> float:
 
 
 def _order(stage: Stage, sum_index: int) -> tuple[int, int]:
-    """Return a sort key by time."""
+    """Return a key that sorts stages by time."""
     return sum_index, _ORDER.index(stage)

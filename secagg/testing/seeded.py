@@ -1,4 +1,4 @@
-"""Machines whose randomness comes from a seed: for test vectors and repeatable tests, never for use."""
+"""Machines whose randomness comes from a seed. They are insecure, for test vectors and repeatable tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from secagg.server import ServerMachine
 
 
 class InsecureSeededClient(ClientMachine):
-    """A client that draws all its secrets from `seed`. `rounding` seeds how it rounds, if it is given."""
+    """A client that draws all its secrets from `seed`. `rounding`, if given, is the seed for rounding."""
 
     def __init__(self, *, seed: bytes, member: int, rounding: bytes | None = None, **settings: Any) -> None:
         hooks = insecure_client_hooks(seed, member, rounding=rounding)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.double_masking import Pair, PairMasks, Removal, SelfMask
-from secagg.mask_expansion import MOST_PORTIONS, divided, masks_in, portions, slices
+from secagg.mask_expansion import MOST_PORTIONS, divided, mask_count, portions, slices
 from secagg.mask_keystream import apply_masks
 
 SEED = bytes(range(32))
@@ -23,11 +23,11 @@ def test_every_range_gets_its_masks_and_together_they_are_all(counts: list[int],
         PairMasks(b"%d" % at, pairs[:count]) if count else SelfMask(b"%d" % at, b"")
         for at, count in enumerate(counts)
     ]
-    ends = [0, *accumulate(sizes), max(sum(sizes), masks_in(removals))]
+    ends = [0, *accumulate(sizes), max(sum(sizes), mask_count(removals))]
     ranges = list(pairwise(ends))
     lists = divided(removals, ranges)
     numbered = [(secret(each), pair) for each in removals for pair in pairs_of(each)]
-    assert masks_in(removals) == len(numbered)
+    assert mask_count(removals) == len(numbered)
     assert len(lists) == len(ranges)
     for found, (start, stop) in zip(lists, ranges, strict=True):
         assert [(secret(each), pair) for each in found for pair in pairs_of(each)] == numbered[start:stop]
