@@ -19,7 +19,7 @@ from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
 from sims.config_problems import Problems
 from sims.scenario.kind_parameters import DATA, KindTable, attacks, partitions
-from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings, insecure_seed
+from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings
 
 Source: TypeAlias = Samples | OwnedSamples | Federation
 
@@ -157,9 +157,6 @@ def _given(settings: Settings, partition: PartitionSection, root: Path) -> Feder
         held_out=partition.held_out,
         name=settings.data.kind,
     )
-
-
-__all__ = ["insecure_seed", "stream"]
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 from fl.errors import DataError
 from protocols.run import RoundReport
 from sims.records.sums import by_stage
+from sims.scenario.settings import insecure_seed
 from sims.simulation import client_metrics
-from sims.simulation.client_data import insecure_seed
 from sims.simulation.observers import OBSERVERS
 from sims.simulation.setup import SimulationSetup
 from sims.simulation.spending import Spending, delta_of

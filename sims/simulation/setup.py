@@ -20,9 +20,9 @@ from sims.runtime.cohort_setting import CohortSampler
 from sims.runtime.processes import processes_sum
 from sims.scenario.algorithm_builder import build as build_algorithm
 from sims.scenario.data_and_model import first_model
-from sims.scenario.settings import CHANNEL_KINDS, Settings
+from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.simulation import client_data
-from sims.simulation.client_data import insecure_seed, stream
+from sims.simulation.client_data import stream
 from sims.simulation.error_histogram import PeriodicErrorHistogram
 from sims.simulation.learners import (
     clients_of,
