@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -68,6 +69,13 @@ class KindTable:
                 problems.add(f"{self.table}.{name}", f"is not known here; {nearest(name, list(names))}")
         for name in _required(maker) & (known.keys() - self.likely) - values.keys():
             problems.add(f"{self.table}.{name}", f"is missing: {kind} needs it")
+        return found
+
+    def arguments_or_raise(self, section: OpenSection, kind: str) -> dict[str, Any]:
+        """Return the same as `arguments`. Raise `ConfigError` if there are problems."""
+        problems = Problems(Path(self.table))
+        found = self.arguments(section, kind, problems)
+        problems.check()
         return found
 
     def parameters(self, maker: Maker) -> dict[str, Any]:

@@ -17,9 +17,8 @@ from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
-from sims.config_problems import Problems
-from sims.scenario.kind_parameters import DATA, KindTable, attacks, partitions
-from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings
+from sims.scenario.kind_parameters import DATA, attacks, partitions
+from sims.scenario.settings import AttackSection, PartitionSection, Settings
 
 Source: TypeAlias = Samples | OwnedSamples | Federation
 
@@ -53,7 +52,8 @@ def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozense
     _check_corrupt(attack, who, clean)
     if attack.level == "message":
         return clean, who
-    made = attacks(attack.level).find(attack.kind)(**arguments(attacks(attack.level), attack, attack.kind))
+    registry = attacks(attack.level)
+    made = registry.find(attack.kind)(**registry.arguments_or_raise(attack, attack.kind))
     return corrupt_data(clean, made, who, stream("attack", settings.seed)), who
 
 
@@ -67,20 +67,12 @@ def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation
         )
 
 
-def arguments(registry: KindTable, section: OpenSection, kind: str) -> dict[str, Any]:
-    """Return the parameters of a checked table as their function takes them."""
-    problems = Problems(Path(registry.table))
-    found = registry.arguments(section, kind, problems)
-    problems.check()
-    return found
-
-
 # --- sources ---
 
 
 def _source(settings: Settings, root: Path, **more: Any) -> Source:
     maker = DATA.find(settings.data.kind)
-    parameters = arguments(DATA, settings.data, settings.data.kind) | more
+    parameters = DATA.arguments_or_raise(settings.data, settings.data.kind) | more
     accepted = inspect.signature(maker).parameters
     if "directory" in accepted:
         parameters["directory"] = root / parameters.get("directory", settings.data.kind)
@@ -116,7 +108,7 @@ def _spread(settings: Settings, partition: PartitionSection, source: Samples | O
     }
     registry = partitions(partition.kind)
     maker = registry.find(partition.kind)
-    parameters = arguments(registry, partition, partition.kind)
+    parameters = registry.arguments_or_raise(partition, partition.kind)
     if "labels" not in inspect.signature(maker).parameters:
         made: Federation = maker(samples, partition.clients, rng, **shares, **parameters)
         return made
@@ -128,7 +120,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
     registry = partitions(partition.kind)
     maker = registry.find(partition.kind)
     accepted = inspect.signature(maker).parameters
-    parameters = arguments(registry, partition, partition.kind)
+    parameters = registry.arguments_or_raise(partition, partition.kind)
     if "owner" in accepted:
         if not isinstance(source, OwnedSamples):
             raise DataError(f"nothing says who owns the samples, and {partition.kind} goes by that")

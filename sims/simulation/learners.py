@@ -21,7 +21,6 @@ from fl.training_settings import Schedule, Training
 from sims.runtime.processes import ClientFactory, WorkerClients
 from sims.scenario.kind_parameters import MODELS, attacks
 from sims.scenario.settings import Settings
-from sims.simulation import client_data
 
 
 def training_of(settings: Settings, federation: Federation) -> Training:
@@ -49,7 +48,7 @@ def first_module(settings: Settings, federation: Federation) -> nn.Module:
         follows |= {"channels": shape[0], "size": shape[1]}
     accepted = MODELS.parameters(MODELS.find(kind))
     fitting = {name: value for name, value in follows.items() if name in accepted and value is not None}
-    own = client_data.arguments(MODELS, settings.model, kind)
+    own = MODELS.arguments_or_raise(settings.model, kind)
     return build_model(kind, seed=settings.seed, **{**fitting, **own})
 
 
@@ -72,7 +71,7 @@ def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapp
     if attack is None or attack.level == "message" or not who:
         return learners
     registry = attacks(attack.level)
-    made = registry.find(attack.kind)(**client_data.arguments(registry, attack, attack.kind))
+    made = registry.find(attack.kind)(**registry.arguments_or_raise(attack, attack.kind))
     return corrupt_learners(learners, made, who, settings.seed, answers=attack.level == "answer")
 
 
@@ -80,7 +79,7 @@ def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
     attack = settings.attack
     if attack is None or attack.level != "message":
         return {}
-    own = client_data.arguments(attacks(attack.level), attack, attack.kind)
+    own = attacks(attack.level).arguments_or_raise(attack, attack.kind)
     return dict(tampering(attack.kind, who, settings.seed, **own))
 
 
