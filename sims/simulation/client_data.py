@@ -1,4 +1,4 @@
-"""The clients of a scenario and their data, some of it poisoned by attacks."""
+"""Loads and partitions the data of the clients of a scenario, and applies attacks on data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Source: TypeAlias = Samples | OwnedSamples | Federation
 
 
 def federation(settings: Settings, root: Path) -> Federation:
-    """Return the data of all clients before any attack. `root` is where directories of data are."""
+    """Return the data of all clients before any attack. `root` contains the directories of data sets."""
     partition = settings.partition
     if partition is not None and partition.test == "given":
         return _given(settings, partition, root)
@@ -41,7 +41,7 @@ def federation(settings: Settings, root: Path) -> Federation:
 
 
 def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
-    """Return the federation after attacks on data, and the corrupt clients."""
+    """Draw the corrupt clients. Return the federation after attacks on their data, and these clients."""
     attack = settings.attack
     if attack is None or attack.fraction == 0:
         return clean, frozenset()
@@ -90,7 +90,7 @@ def _made(maker: Any, parameters: Mapping[str, Any]) -> Source:
 
 @lru_cache(maxsize=2)
 def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
-    """Read files once for all cells that a process runs."""
+    """Read a data set from files. The result is cached for all simulations that this process runs."""
     return _made(DATA.find(kind), dict(parameters))
 
 
@@ -100,7 +100,7 @@ def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
 def _spread(settings: Settings, partition: PartitionSection, source: Samples | OwnedSamples) -> Federation:
     samples = source.samples if isinstance(source, OwnedSamples) else source
     rng = stream("partition", settings.seed)
-    assert isinstance(partition.test, float | int)  # otherwise there are two sources
+    assert isinstance(partition.test, float | int)  # `_given` handles the other case.
     shares: dict[str, Any] = {
         "validation": partition.validation,
         "test": float(partition.test),
@@ -131,7 +131,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
 
 
 def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
-    """Return clients that are tested on the test set of the data, on the classes that they train on."""
+    """Return clients that are tested on the data set's own test samples, of the classes they train on."""
     if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
         raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
     train, test = (_source(settings, root, part=part) for part in ("train", "test"))
@@ -152,5 +152,5 @@ def _given(settings: Settings, partition: PartitionSection, root: Path) -> Feder
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:
-    """Return the random generator of a purpose under a seed; `more` may be a round."""
+    """Return a random generator that depends on the purpose, the seed and `more`, such as a round number."""
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *more])
