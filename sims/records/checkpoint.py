@@ -22,7 +22,7 @@ _REMEDY: Final = "--restart begins the run anew"
 
 
 @dataclass(frozen=True)
-class Side:
+class PartState:
     """The state of one part of a run, which is the training or the private histogram of errors.
 
     `server`, `clients`       the state of the server and of each client.
@@ -45,8 +45,8 @@ class Checkpoint:
 
     digest: str
     done: int
-    training: Side
-    tail: Side | None  # the private histogram of errors; None if the run has none
+    training: PartState
+    tail: PartState | None  # the private histogram of errors; None if the run has none
     lines: Mapping[str, int]  # file name -> number of lines
     ledger_rows: int | None  # number of rows; None if the run has no ledger
     seconds: Mapping[str, float]  # "wall" and "cpu" time so far
@@ -75,10 +75,10 @@ class Checkpoint:
 
 def _parse(content: dict[str, Any]) -> Checkpoint:
     tail = content.pop("tail")
-    training = _side(content.pop("training"))
-    return Checkpoint(training=training, tail=None if tail is None else _side(tail), **content)
+    training = _part_state(content.pop("training"))
+    return Checkpoint(training=training, tail=None if tail is None else _part_state(tail), **content)
 
 
-def _side(content: dict[str, Any]) -> Side:
+def _part_state(content: dict[str, Any]) -> PartState:
     charge, noised, unnoised = content.pop("spend")
-    return Side(spend=(charge, noised, unnoised), **content)
+    return PartState(spend=(charge, noised, unnoised), **content)

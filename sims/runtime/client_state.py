@@ -30,7 +30,7 @@ SHARED: Final = -1  # the key, besides client ids, of the state that all clients
 class SimulatedMemory(VolatileMemory):
     """The record of a client's sessions, queries and spending, which a simulation can save and restore."""
 
-    def saved_state(self, known: Index) -> dict[str, Any]:
+    def saved_state(self, known: DigestIndex) -> dict[str, Any]:
         spend = self._spend
         return {
             "sessions": known.bits(self._sessions),
@@ -39,7 +39,7 @@ class SimulatedMemory(VolatileMemory):
             "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
         }
 
-    def restore_state(self, saved: Mapping[str, Any], known: Index) -> None:
+    def restore_state(self, saved: Mapping[str, Any], known: DigestIndex) -> None:
         charge, noised, unnoised, adjacency = saved["spend"]
         self._sessions = set(known.at(saved["sessions"]))
         self._queries = set(known.at(saved["queries"]))
@@ -52,7 +52,7 @@ class SimulatedMemory(VolatileMemory):
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
-class Index:
+class DigestIndex:
     """A list of digests that many clients know. A client's set of digests is stored as one bit per digest."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
@@ -64,7 +64,7 @@ class Index:
         return b"".join(self._digests)
 
     @classmethod
-    def of(cls, content: bytes) -> Index:
+    def of(cls, content: bytes) -> DigestIndex:
         return cls([content[at : at + DIGEST_BYTES] for at in range(0, len(content), DIGEST_BYTES)])
 
     def bits(self, digests: set[bytes]) -> bytes:
@@ -89,7 +89,7 @@ def save_clients(
     tamper: Mapping[int, object],
 ) -> dict[int, bytes]:
     """Return the state of each client by id, and under `SHARED` the digests that clients know."""
-    known, saved = Index(), {}
+    known, saved = DigestIndex(), {}
     for member, participant in participants.items():
         state = {
             "participant": participant.save(),
@@ -110,7 +110,7 @@ def restore_clients(
     """Restore all clients from `saved`. Raise `RecordError` if the states are not of these clients."""
     if saved.keys() != {*participants, SHARED}:
         raise RecordError("the saved clients are not those of this run")
-    known = Index.of(saved[SHARED])
+    known = DigestIndex.of(saved[SHARED])
     for member, participant in participants.items():
         try:
             state = msgpack.unpackb(saved[member])

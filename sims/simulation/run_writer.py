@@ -29,7 +29,7 @@ from secagg.ledger.chain import describe
 from secagg.net.files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
-from sims.records.checkpoint import Checkpoint, Side
+from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_paths import (
@@ -211,7 +211,7 @@ class RunWriter:
         self._write_status(RUNNING)
 
     def keep(
-        self, line: dict[str, Any], done: int, sides: Mapping[str, Side], seconds: Mapping[str, float]
+        self, line: dict[str, Any], done: int, states: Mapping[str, PartState], seconds: Mapping[str, float]
     ) -> None:
         """Write a finished round: its metrics, the signed head of the ledger, and last the checkpoint."""
         self._metrics.add(line)
@@ -221,8 +221,8 @@ class RunWriter:
         checkpoint = Checkpoint(
             digest=self._origin.digest,
             done=done,
-            training=sides["training"],
-            tail=sides.get("tail"),
+            training=states["training"],
+            tail=states.get("tail"),
             lines={METRICS: self._metrics.count, SUMS: self._sums.count},
             ledger_rows=None if self.ledger is None else self.ledger.head.rows,
             seconds=seconds,

@@ -16,7 +16,7 @@ from protocols.run import Run
 from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
 from sims.records import RunDirectory
-from sims.records.checkpoint import Checkpoint, Side
+from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_paths import CANARIES, CLIENTS, SPEND
 from sims.records.sums import SessionRecord, SumLogger, SumRecord
 from sims.scenario.scenario import Variant
@@ -123,7 +123,7 @@ class Simulation:
 
     def _make_log(self, part: str, algorithm: AnyAlgorithm) -> SumLogger:
         writer = self._writer
-        saved = None if writer is None or writer.saved is None else _side(writer.saved, part)
+        saved = None if writer is None or writer.saved is None else _part_state(writer.saved, part)
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
         if writer is None:
             return RunSumLogger(
@@ -190,7 +190,7 @@ class Simulation:
 
     def _keep(self, line: Line) -> None:
         if self._writer is not None:
-            self._writer.keep(line, self._done, self._sides(), self._seconds())
+            self._writer.keep(line, self._done, self._part_states(), self._seconds())
         self._report_progress(
             done=self._done,
             sum=None,
@@ -236,17 +236,17 @@ class Simulation:
 
     # --- checkpoints ---
 
-    def _sides(self) -> dict[str, Side]:
+    def _part_states(self) -> dict[str, PartState]:
         return {part: self._saved(part, run) for part, run in self._runs().items()}
 
     def _runs(self) -> dict[str, Run[Any]]:
         tail = self.setup.tail
         return {"training": self.setup.run} | ({} if tail is None else {"tail": tail.run})
 
-    def _saved(self, part: str, run: Run[Any]) -> Side:
+    def _saved(self, part: str, run: Run[Any]) -> PartState:
         channel = self.setup.channels[part]
         recorder = self._recorder if part == "training" else None
-        return Side(
+        return PartState(
             server=run.save(),
             clients=channel.save(),
             sessions=channel.sessions,
@@ -266,8 +266,8 @@ class Simulation:
         left_out = writer.cut_off and not self._settings.seeded
         self._lost = left_out and saved.done < self._settings.rounds
         for part, channel in self.setup.channels.items():
-            side = _side(saved, part)
-            channel.restore(side.clients, sessions=side.sessions)
+            state = _part_state(saved, part)
+            channel.restore(state.clients, sessions=state.sessions)
         training = saved.training.server
         run = Run.resume(self.setup.algorithm, self.setup.channel, training, interrupted=left_out)
         self.setup = replace(self.setup, run=run)
@@ -307,10 +307,10 @@ def _forget(_record: SessionRecord | SumRecord) -> None:
     pass
 
 
-def _side(saved: Checkpoint, part: str) -> Side:
-    side = saved.training if part == "training" else saved.tail
-    assert side is not None  # Runs with the same digest have the same parts.
-    return side
+def _part_state(saved: Checkpoint, part: str) -> PartState:
+    state = saved.training if part == "training" else saved.tail
+    assert state is not None  # Runs with the same digest have the same parts.
+    return state
 
 
 def _sent(saved: Checkpoint | None) -> dict[str, Counter[str]]:
