@@ -1,7 +1,7 @@
-"""Simulations: whole runs with many clients and a server on one machine, and the command line.
+"""Simulations with many clients and a server on one machine, deployment, and the command line.
 
-Here is everything that the protocols must not touch: clocks, threads, seeded randomness and the
-terminal. This package may import all the others, and none of them imports it.
+This package uses clocks, threads, seeded randomness and the terminal, which the protocols must not use. It
+may import all other packages, and none of them imports it.
 """
 
 __distribution__ = "secagg"

@@ -1,4 +1,4 @@
-"""Report all problems of a configuration file at once, each with its key and a remedy."""
+"""Collects all problems of a configuration file, to report them at once with their keys."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
-Place: TypeAlias = tuple[int | str, ...]
+Place: TypeAlias = tuple[int | str, ...]  # keys and list indices that lead to a value
 
-# What pydantic calls an input of the wrong type, and what it should have been.
+# Pydantic's name of a type error -> the text for the user.
 _TYPES: Final = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -28,7 +28,7 @@ _TYPES: Final = {
     "list_type": "must be an array of tables",
     "model_type": "must be a table",
 }
-_LONGEST: Final = 60
+_LONGEST: Final = 60  # characters of a value that are shown
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Problem:
 
 
 class ConfigError(LocalError):
-    """A program cannot start or continue. Each line of the message is one problem, for the operator.
+    """A command cannot start or continue. Each line of the message is one problem, written for the user.
 
-    `problems` holds the problems of a configuration file, and is empty if the error is about something else.
+    `problems` has the problems of a configuration file. It is empty if the error is about something else.
     """
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
@@ -55,12 +55,12 @@ class ConfigError(LocalError):
 
     @classmethod
     def listing(cls, problems: Sequence[Problem]) -> ConfigError:
-        """Return the error with one line for each of the problems."""
+        """Return an error whose message has one line for each problem."""
         return cls("\n".join(map(str, problems)), problems)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the problems are about, one for each problem."""
+        """Return the key of each problem."""
         return tuple(each.key for each in self.problems)
 
 
@@ -78,7 +78,7 @@ class Problems:
         self.found.append(Problem(self._path, key, why))
 
     def about(self, key: str) -> _About:
-        """Return a context manager that adds an error raised inside it as a problem of `key`."""
+        """Return a context manager that turns a `SecaggError` inside its block into a problem of `key`."""
         return _About(self, key)
 
     def take(self, key: str, error: SecaggError) -> None:
@@ -86,18 +86,18 @@ class Problems:
         self.add(key, error.why if isinstance(error, PeerError) else str(error))
 
     def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
-        """Add every problem that pydantic found."""
+        """Add every problem that pydantic found in a document for `model`."""
         details = error.errors(include_url=False)
         likely = {place: _likely(model, place) for place in _places(details, "extra_forbidden")}
         meant = {(*place[:-1], name) for place, name in likely.items()}
         for detail in details:
             place = detail["loc"]
             if detail["type"] == "missing" and place in meant:
-                continue  # it is present under a misspelt name
+                continue  # The key is present under a misspelt name.
             self.add(_key(place), _why(detail, model, likely.get(place)))
 
     def check(self) -> None:
-        """Raise `ConfigError` if there are problems."""
+        """Raise `ConfigError` with all problems, if there are any."""
         if self.found:
             raise self.error()
 
@@ -106,7 +106,7 @@ class Problems:
 
 
 class _About:
-    """Made by `Problems.about`."""
+    """The context manager that `Problems.about` returns."""
 
     def __init__(self, problems: Problems, key: str) -> None:
         self._problems = problems
@@ -131,6 +131,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def shown(value: object) -> str:
+    """Return the value for an error message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -140,7 +141,7 @@ def _places(details: Sequence[ErrorDetails], kind: str) -> list[Place]:
 
 
 def _key(place: Place) -> str:
-    """`server.listen`, or `sum#2.part#1.bits` for what is in the second [[sum]]."""
+    """Return the place as text, such as `server.listen`, or `sum#2.part#1.bits` in the second [[sum]]."""
     steps = [f"#{step + 1}" if isinstance(step, int) else f".{step}" for step in place]
     return "".join(steps).removeprefix(".")
 
@@ -178,14 +179,14 @@ def _names(model: type[BaseModel], place: Place) -> list[str]:
 
 def _model_in(annotation: Any) -> type[BaseModel]:
     """Return the model in the annotation of a field: `Model`, `Model | None` or `list[Model]`."""
-    from pydantic import BaseModel  # needed by commands that read configurations only
+    from pydantic import BaseModel  # Imported here because only commands that read configurations need it.
 
     candidates = (annotation, *get_args(annotation))
     return next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))
 
 
 def toml_tables(path: Path) -> dict[str, Any]:
-    """Read a TOML file. Raises `ConfigError` if it is missing or is not TOML."""
+    """Return the content of a TOML file. Raise `ConfigError` if it is missing or is not TOML."""
     try:
         return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
     except UnicodeDecodeError:

@@ -13,36 +13,36 @@ import rich.progress
 
 
 class Console(rich.console.Console):
-    """Rich's, except that a closed pipe ends every command in the same way, with or without tables."""
+    """Rich's console, except that a closed pipe raises `BrokenPipeError` instead of ending the program."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
 
-OnProgress: TypeAlias = Callable[[str, int, int], None]  # (what is being done, so far, in all)
+OnProgress: TypeAlias = Callable[[str, int, int], None]  # (text, steps done, steps in all)
 
-_INTERVAL: Final = 0.2  # seconds between two drawings
+_INTERVAL: Final = 0.2  # least seconds between two drawings of the bar
 _LINE_INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 
 def quiet(_text: str, _done: int, _of: int) -> None:
-    """For pipes and files."""
+    """Show no progress, because standard error is a pipe or a file."""
 
 
 def labelled(progress: OnProgress, label: str) -> OnProgress:
-    """Tells before every text what it is a part of."""
+    """Return a function that reports to `progress`, with `label` before every text."""
     return lambda text, done, of: progress(f"{label}: {text}", done, of)
 
 
 @contextmanager
 def bar() -> Iterator[OnProgress]:
-    """A bar on standard error that is gone when the work is done."""
+    """Show a progress bar on standard error until the block ends. Yield the function that updates it."""
     if not sys.stderr.isatty():
         yield quiet
         return
     columns = (rich.progress.TextColumn("{task.description:<14}"), rich.progress.BarColumn())
     counts = (rich.progress.MofNCompleteColumn(), rich.progress.TimeElapsedColumn())
-    # A thread that draws would take its time from what is being measured.
+    # No thread draws the bar, because it would slow down the work, whose time may be measured.
     console = Console(stderr=True)
     with rich.progress.Progress(
         *columns, *counts, console=console, transient=True, auto_refresh=False

@@ -1,4 +1,4 @@
-"""How much memory this process holds, by the operating system."""
+"""Reads the memory use of this process from the operating system."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PEAK: Final = "VmHWM"
 
 
 def peak_bytes() -> int:
-    """Return the peak of the resident set since the process began."""
+    """Return the peak of the resident memory since the process began, in bytes."""
     return status_bytes(PEAK)
 
 
 def status_bytes(name: str) -> int:
-    """Return one line of the process's status in bytes; without such a status, `ru_maxrss`, as inherited."""
+    """Return the line `RESIDENT` or `PEAK` of /proc/self/status in bytes; without this file, `ru_maxrss`."""
     try:
         status = _STATUS.read_text()
     except OSError:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
-    assert found is not None  # every Linux has both lines
+    assert found is not None  # Linux always has both lines.
     return int(found[1]) * 1024

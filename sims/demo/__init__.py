@@ -1,1 +1,1 @@
-"""The demo: one session as the server sees it, and a training run under attack."""
+"""The two parts of `secagg demo`: one session of secure sums, and a training run under attack."""

@@ -1,6 +1,7 @@
-"""The demo's session: simulated clients, sums, a sum that fails, and a server that cheats.
+"""Runs one secure session for the demo: some sums, a sum that fails, and a server that cheats.
 
-Clients' vectors and drop-outs follow from a seed, so a run can be repeated. Keys and masks do not.
+The vectors and drop-outs of clients are drawn from a seed, so they are the same in every run with that seed.
+Keys and masks are new in every run.
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ _ROUND: Final = 0
 Tick: TypeAlias = Callable[[], None]  # called for each frame that the server receives
 
 
-def frames(setting: DemoSetting) -> int:
-    """Return about how many frames the server receives, for a progress bar."""
+def expected_frames(setting: DemoSetting) -> int:
+    """Return about how many frames the server receives in the session, for the length of a progress bar."""
     stages = 3 if setting.trust is Trust.MALICIOUS else 2
     return setting.clients * (2 + stages * setting.sums)
 
 
 def run_session(setting: DemoSetting, tick: Tick) -> DemoResult:
-    """Run the session. Raises `LocalError` where the setting cannot work."""
+    """Run the session and return its result. Raise `LocalError` if `setting` does not allow a session."""
     return _DemoSession(setting, tick).run()
 
 
 class _DemoSession:
-    """Runs all parties: simulated clients, the honest server, and finally the cheating one."""
+    """Runs all parties of the session in this process: the simulated clients and the server."""
 
     def __init__(self, setting: DemoSetting, tick: Tick) -> None:
         self._setting = setting
         self._tick = tick
         self._table = demo_table(setting.dim, setting.sums)
-        # Two sums beyond those that succeed: one will fail, one is never answered.
+        # Two more sums are planned: one fails for lack of clients, and one is the query of `_cheat`.
         planned = setting.sums + 2
         params = SessionParams(trust=setting.trust, corrupt=setting.corrupt, dropout=0.1, sums=planned)
         self._session_plan = preflight(self._table, setting.clients, params)
@@ -81,7 +82,7 @@ class _DemoSession:
         self._vanished = setting.clients - self._session_plan.quorum + 1
         self._absences: Absences = self._simulated.absences(setting.sums, self._vanished)
         self._asking = -1
-        self._inputs: dict[int, bytes] = {}  # masked, of the first sum
+        self._inputs: dict[int, bytes] = {}  # masked inputs of the first sum, by client
         self._session = LocalSession(
             server, self._clients, self._answer, absent=self._absent, observer=self._observe
         )
@@ -113,7 +114,7 @@ class _DemoSession:
             refusal=refusal,
         )
 
-    # --- what the session calls ---
+    # --- callbacks of the session ---
 
     def _answer(self, member: int, asked: Asked) -> dict[str, Vector]:
         return self._simulated.answer(member, asked.kind, asked.payload)
@@ -131,7 +132,7 @@ class _DemoSession:
     # --- sums ---
 
     def _sums(self) -> list[SumResult]:
-        """A mean, then the steps of a geometric median, each from where the last one ended."""
+        """Ask for a mean, then for the steps of a geometric median. Each step moves the centre."""
         results = [self._sum(MEAN, b"")]
         centre = np.zeros(self._setting.dim)
         for _ in range(1, self._setting.sums):
@@ -159,7 +160,7 @@ class _DemoSession:
         )
 
     def _fail(self) -> SumFailed | None:
-        """One more sum, which too many leave: why nothing was released, or None if something was."""
+        """Ask for a sum that too many clients leave. Return its failure, or None if a total was released."""
         self._asking += 1
         try:
             self._session.ask(MEAN, b"once more", round_number=_ROUND + 1)
@@ -172,7 +173,11 @@ class _DemoSession:
         return any(isinstance(event, SumReleased) and event.sum_index == number for event in events)
 
     def _cheat(self, last: SumResult) -> tuple[int, int, GroupChanged | None]:
-        """Ask one client for the median's next sum without another: the difference would be its vector."""
+        """Query one client for the next sum of the median, with a roster that lacks another client.
+
+        The difference to the last total would show the vector of the client that is left out. Return this
+        client, the client that received the query, and its refusal, or None if it did not refuse.
+        """
         ready = next(event for event in self._session.events if isinstance(event, SessionReady))
         left_out, refuser = [k for k in last.contributors if k not in last.before_revealing][:2]
         roster = pack_positions((k for k in last.contributors if k != left_out), self._setting.clients)
@@ -184,12 +189,13 @@ class _DemoSession:
             return left_out, refuser, refusal
         return left_out, refuser, None
 
-    # --- what was seen ---
+    # --- masked and true inputs ---
 
     def _residues(self, first: SumResult) -> tuple[dict[int, Residues], dict[int, Residues]]:
-        """The masked update of each contributor to the first sum, and the one behind the mask.
+        """Return the masked and the true update of each contributor to the first sum, as residues.
 
-        Clients round at random and keep the direction to themselves, so the latter is right to within one.
+        A client rounds each element up or down at random. So a true residue, which is rounded to the nearest
+        one here, may differ by one from the residue that the client encoded.
         """
         encoding = Encoding(self._table[MEAN], cohort=self._setting.clients)
         masked: dict[int, Residues] = {}
@@ -216,7 +222,7 @@ class _DemoSession:
         return StageTraffic(Counter(self._session.bytes_up), Counter(self._session.bytes_down))
 
     def _traffic(self, before: StageTraffic, times: int) -> StageTraffic:
-        """Bytes since `before`, per client and time."""
+        """Return the bytes by stage since the snapshot `before`, divided by the clients and by `times`."""
         now, each = self._snapshot(), self._setting.clients * times
         up = Counter({stage: count // each for stage, count in (now.up - before.up).items()})
         down = Counter({stage: count // each for stage, count in (now.down - before.down).items()})
@@ -229,14 +235,17 @@ def _nearest(scaled: NDArray[np.float64]) -> Residues:
 
 
 BITS: Final = 32
-_CAP: Final = 1000  # no client counts for more examples than this
+_CAP: Final = 1000  # the largest number of examples of a client
 _NU: Final = 0.1  # smoothing of the geometric median
 
-Absences: TypeAlias = Mapping[tuple[int, Stage], frozenset[int]]  # (sum, stage) -> who is missing
+Absences: TypeAlias = Mapping[tuple[int, Stage], frozenset[int]]  # (sum, stage) -> the absent clients
 
 
 def demo_table(dim: int, steps: int) -> Table:
-    """A mean of updates, and a geometric median: `steps` sums of one and the same private vector."""
+    """Return the sums of the demo, for vectors of `dim` elements.
+
+    One is a mean of updates. The other is a geometric median, which takes at most `steps` sums in a round.
+    """
     mean = SumSpec(
         parts=(
             Part(name="update", size=dim, bits=BITS, bound=LInf(1.0)),
@@ -254,7 +263,7 @@ def demo_table(dim: int, steps: int) -> Table:
 
 
 class SimulatedClients:
-    """`clients` clients with a vector of `dim` elements and a number of examples each."""
+    """Clients that each have a vector of `dim` elements and a number of examples, both drawn from `seed`."""
 
     def __init__(self, *, clients: int, dim: int, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -264,7 +273,7 @@ class SimulatedClients:
         self.examples = self._rng.integers(1, _CAP, clients, endpoint=True)
 
     def answer(self, member: int, kind: str, payload: bytes) -> dict[str, Vector]:
-        """What a client adds to a sum. The payload of a median is its current centre."""
+        """Return the values that a client adds to a sum. The payload of a median is its current centre."""
         if kind == MEAN:
             examples = self.examples[member : member + 1]
             return {"update": self.vectors[member] * (examples / _CAP), "examples": examples}
@@ -273,14 +282,16 @@ class SimulatedClients:
         return {"influence": residual / distance, "weight": np.array([1 / distance])}
 
     def plain_sum(self, members: Collection[int], kind: str, payload: bytes) -> dict[str, Vector]:
-        """The same total in floating point, from the plain values of all clients."""
+        """Return the sum over `members` in floating point, without encoding and masks, to compare with."""
         answers = [self.answer(member, kind, payload) for member in members]
         return {name: np.sum([answer[name] for answer in answers], axis=0) for name in answers[0]}
 
     def absences(self, sums: int, too_many: int) -> Absences:
-        """Who drops out where: in the mean, in the first and last step of the median, and at the end.
+        """Draw which clients are absent from which stage of which sum.
 
-        A drop-out in the middle of the median would end it, so there are none there.
+        Some are absent from the mean (sum 0) and from the first and last step of the median. `too_many` are
+        absent from sum number `sums`, which therefore fails. No client drops out between two steps of the
+        median, because that would end it.
         """
         few, fewer = max(1, len(self.vectors) // 16), max(1, len(self.vectors) // 25)
         rows = {
@@ -296,6 +307,7 @@ class SimulatedClients:
     def _absent(
         self, number: int, *, mask: int = 0, reveal: int = 0, never: Collection[int] = ()
     ) -> dict[tuple[int, Stage], frozenset[int]]:
+        """Draw the absentees of a sum: `mask` before masking, `reveal` after it, none of those in `never`."""
         present = [member for member in range(len(self.vectors)) if member not in never]
         drawn = [int(member) for member in self._rng.choice(present, mask + reveal, replace=False)]
         return {
@@ -305,7 +317,8 @@ class SimulatedClients:
 
 
 def watch(setting: DemoSetting, console: Console) -> DemoResult:
-    """Run the demo behind a progress bar, where there is a terminal to draw one."""
+    """Run the session and return its result. Show a progress bar if the console is a terminal."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"{setting.clients} clients, {setting.sums} sums", total=frames(setting))
+        text = f"{setting.clients} clients, {setting.sums} sums"
+        task = progress.add_task(text, total=expected_frames(setting))
         return run_session(setting, lambda: progress.advance(task))

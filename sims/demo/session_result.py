@@ -1,4 +1,4 @@
-"""The result of the demo's session, and how it is printed to a terminal."""
+"""The result of the session of the demo, and the functions that print it to a terminal."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from secagg.errors import GroupChanged, SumFailed
 from secagg.residue_ring import Residues
 
 _SETUP: Final = (Stage.ADVERTISE, Stage.SHARE)
-_NAMED: Final = 3  # clients that fit into a column
-SHOWN: Final = 4  # elements of a vector that fit on the screen
+_NAMED: Final = 3  # clients whose numbers are printed in a column
+SHOWN: Final = 4  # elements of a vector that are printed
 Vector: TypeAlias = NDArray[np.float64]
 BUCKETS: Final = 32
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -36,13 +36,13 @@ MEDIAN: Final = "median"
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many residues fell into each of `BUCKETS` equal ranges."""
+    """Counts of residues in `BUCKETS` ranges of equal size, which cover the whole ring."""
 
     counts: tuple[int, ...]
 
     @classmethod
     def of(cls, residues: Residues, bits: int) -> Histogram:
-        """Buckets by the leading five of `bits` bits."""
+        """Count residues modulo 2^`bits`. The five leading bits of a residue are the number of its bucket."""
         buckets = residues.astype(np.uint64) >> np.uint64(bits - BUCKETS.bit_length() + 1)
         return cls(tuple(int(n) for n in np.bincount(buckets.astype(np.int64), minlength=BUCKETS)))
 
@@ -52,24 +52,24 @@ class Histogram:
 
     @property
     def bars(self) -> str:
-        """One character per bucket, the fullest one as a full block."""
+        """Return a bar chart of one character per bucket. The largest count is a full block."""
         most = max(self.counts)
         return "".join(_BARS[round(count / most * (len(_BARS) - 1))] for count in self.counts)
 
     @property
     def chi_square(self) -> float:
-        """Distance from equal counts; about `BUCKETS - 1` for uniform residues."""
+        """Return the chi-square statistic against equal counts; about `BUCKETS - 1` for uniform residues."""
         return float(chisquare(self.counts).statistic)
 
     @property
     def p_value(self) -> float:
-        """How often uniform residues would be at least that far off."""
+        """Return the probability that uniform residues have a chi-square statistic at least this large."""
         return float(chisquare(self.counts).pvalue)
 
 
 @dataclass(frozen=True)
 class DemoSetting:
-    """What the user chose. `seed` is that of the simulated data and drop-outs only."""
+    """The options of the demo. The simulated data and drop-outs are drawn from `seed`; keys are not."""
 
     clients: int
     dim: int
@@ -84,40 +84,41 @@ class DemoSetting:
 
 @dataclass(frozen=True, eq=False)
 class MaskedExample:
-    """One client's input as it is, and as the server saw it."""
+    """The first elements of the input of one client, before and after masking."""
 
     member: int
     values: Vector
-    residues: Residues
-    seen: Residues
+    residues: Residues  # the values, encoded
+    seen: Residues  # the masked residues, which the server received
 
 
 @dataclass(frozen=True, eq=False)
 class SumResult:
-    """One sum: who was in it, what came out, and how far that is from the plain sum."""
+    """One sum: its contributors, its total, and the error of the total against the plain sum."""
 
     kind: str
     total: Total
     contributors: tuple[int, ...]
-    before_masking: frozenset[int]
-    before_revealing: frozenset[int]
-    first: Vector
-    error: float
-    step: float  # of the grid on which clients round
+    before_masking: frozenset[int]  # clients that left before they sent a masked input
+    before_revealing: frozenset[int]  # clients that left after that and before they revealed shares
+    first: Vector  # the first elements of the total
+    error: float  # the largest absolute error of an element
+    step: float  # the distance of two points of the grid to which clients round
 
     @property
     def steps(self) -> float:
+        """Return the error in steps of the rounding grid."""
         return self.error / self.step
 
     @property
     def exact(self) -> bool:
-        """Each contributor rounds by less than one step, so the total is off by less than this many."""
+        """Return whether rounding explains the error: each contributor rounds by less than one step."""
         return self.steps < len(self.contributors)
 
 
 @dataclass(frozen=True)
 class StageTraffic:
-    """Mean bytes of a client by stage; those of the sums are per sum."""
+    """Mean bytes that a client sends (`up`) and receives (`down`) in one set-up or sum, by stage."""
 
     up: Counter[Stage]
     down: Counter[Stage]
@@ -125,31 +126,31 @@ class StageTraffic:
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """Everything the demo has to tell."""
+    """The result of the session of the demo."""
 
     setting: DemoSetting
     session_plan: Preflight
     masked_example: MaskedExample
-    masked: Histogram
-    true: Histogram
+    masked: Histogram  # of the masked residues of the first sum
+    true: Histogram  # of the same residues without masks
     sums: tuple[SumResult, ...]
     setup: StageTraffic
     each_sum: StageTraffic
-    vanished: int
-    failure: SumFailed | None
-    left_out: int
-    refuser: int
-    refusal: GroupChanged | None
+    vanished: int  # clients that leave the sum that fails
+    failure: SumFailed | None  # why that sum released nothing; None if it released a total
+    left_out: int  # the client that the cheating server left out of a roster
+    refuser: int  # the client that received this roster
+    refusal: GroupChanged | None  # why it refused; None if it did not refuse
 
     @property
     def as_promised(self) -> bool:
-        """Totals are right, the failed sum released nothing, and the cheating was refused."""
+        """Return whether all totals are right, the failed sum released nothing, and the cheat was refused."""
         totals = all(each.exact for each in self.sums)
         return totals and self.failure is not None and self.refusal is not None
 
 
 def show(result: DemoResult, console: Console) -> None:
-    """Print the whole result."""
+    """Print all parts of the result to the console."""
     _show_setting(result, console)
     _show_masked_example(result, console)
     _show_sums(result, console)
@@ -234,7 +235,7 @@ def _row(number: int, each: SumResult) -> tuple[str, ...]:
 
 
 def _names(members: Collection[int]) -> str:
-    """A few of the clients' numbers, and how many more there are."""
+    """Return the numbers of the first `_NAMED` clients, followed by the count of the others."""
     more = f" +{len(members) - _NAMED}" if len(members) > _NAMED else ""
     return " ".join(map(str, sorted(members)[:_NAMED])) + more or "-"
 

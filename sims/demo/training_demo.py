@@ -1,7 +1,7 @@
-"""The demo's second part: federated training in processes over TLS while some clients attack, and its table.
+"""Prints the second part of the demo: federated training over TLS while some clients attack.
 
-It runs the shipped scenario `demo` with `secagg simulate` and `secagg report`. All numbers come from the run
-directories.
+`sims.cli.demo` runs the shipped scenario `demo`, with one run directory for each algorithm. The functions
+here read all numbers from these run directories.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _TRIES: Final = 1000
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What came of one algorithm. Accuracies are those of honest clients, on their own test samples.
+    """The result of training with one algorithm.
 
-    `tail`  what the private histogram says: of all clients, nine in ten have at most this error. None if
-            nothing was released.
+    `common`, `personal`  mean accuracy of honest clients on their own test samples, with the common model and
+                          with the model that the client uses.
+    `tail`                error that nine in ten clients do not exceed, from the private histogram of errors;
+                          None if no histogram was released.
     """
 
     label: str
@@ -37,7 +39,7 @@ class TrainingOutcome:
     rounds: int
     sums: int
     contributors: tuple[int, int]  # fewest and most, over all sums that were released
-    bytes_up: float  # of a client
+    bytes_up: float  # mean over clients
     bytes_down: float
     tail: float | None
     epsilon: float | None
@@ -46,7 +48,7 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """Who plays: the same for all algorithms."""
+    """The facts of a run that are the same for all algorithms."""
 
     clients: int
     malicious: int
@@ -63,17 +65,18 @@ class TrainingSetting:
 
 
 def free_directory(parent: Path) -> Path:
-    """Return a directory that does not exist yet, so that no results are overwritten."""
+    """Return a path in `parent` that does not exist yet, so that no results are overwritten."""
     names = (parent / f"{SCENARIO}-{number}" for number in range(1, _TRIES))
     return next((path for path in names if not path.exists()), parent / SCENARIO)
 
 
 def runs_in(directory: Path) -> list[RunDirectory]:
-    """In the order in which they were run."""
+    """Return the runs in `directory`, sorted by the time at which they started."""
     return sorted(find_runs(directory), key=lambda run: str(run.facts()["started"]))
 
 
 def outcome(run: RunDirectory) -> TrainingOutcome:
+    """Read the outcome of a finished run from its files."""
     facts, lines, sums = run.facts(), run.read_lines(METRICS), run.read_lines(SUMS)
     last = lines[-1]
     measured = next(line["measured"] for line in reversed(lines) if line["measured"] is not None)
@@ -97,7 +100,7 @@ def outcome(run: RunDirectory) -> TrainingOutcome:
 
 
 def _accuracy(measured: Mapping[str, Any], what: str) -> float:
-    """Of honest clients, if some attack."""
+    """Return the mean accuracy of model `what` over all clients, or over the honest ones if some attack."""
     return float(measured.get(f"{what}_benign", measured[what])["mean_accuracy"])
 
 
@@ -174,7 +177,7 @@ def _verdict(outcomes: Sequence[TrainingOutcome]) -> str:
 
 
 def _price(outcomes: Sequence[TrainingOutcome]) -> str:
-    """What epsilon covers, and what it does not cover."""
+    """Return a text that says which sums the epsilon of the histogram covers and which it does not."""
     noisy = [each for each in outcomes if each.epsilon is not None]
     if not noisy:
         return "No sum had noise: nothing here is differentially private."

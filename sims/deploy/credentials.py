@@ -1,8 +1,8 @@
 """Loads and checks the keys, certificates and registry of a server or client, before it connects.
 
-The registry is signed by an authority that is neither the server, which could otherwise enrol clients that it
-controls, nor a client. Under `curious_server` no message of a session is signed, and the registry only lists
-which clients may connect.
+The registry is signed by an authority, which must not be the server: the server could otherwise enrol clients
+that it controls. Under `curious_server` no message of a session is signed, and the registry only lists which
+clients may connect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sims.deploy.config import ClientSection, ServeFileServer
 
 @dataclass(frozen=True)
 class OwnCredentials:
-    """An identity, its certificate as PEM, and the registry."""
+    """The identity of a server or client, its certificate as PEM, and the registry of clients."""
 
     identity: Identity = field(repr=False)
     certificate: bytes
@@ -31,16 +31,16 @@ class OwnCredentials:
 
 @dataclass(frozen=True)
 class ServerCredentials(OwnCredentials):
-    clients: Mapping[int, bytes]  # member -> certificate
+    clients: Mapping[int, bytes]  # client -> certificate
 
 
 @dataclass(frozen=True)
 class ClientCredentials(OwnCredentials):
-    server: bytes  # its certificate
+    server: bytes  # the certificate of the server
 
 
 def server_credentials(section: ServeFileServer, problems: Problems, *, now: int) -> ServerCredentials | None:
-    """Return the credentials, or None if there are problems; `now` is Unix time in seconds."""
+    """Return the credentials of the server, or add problems and return None. `now` is Unix time."""
     own = _own(section, "server", problems, now)
     registry, authority = _registry(section, "server", problems, now)
     clients = None
@@ -55,7 +55,7 @@ def server_credentials(section: ServeFileServer, problems: Problems, *, now: int
 
 
 def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
-    """Return the credentials, or None if there are problems; `now` is Unix time in seconds."""
+    """Return the credentials of a client, or add problems and return None. `now` is Unix time."""
     own = _own(section, "client", problems, now)
     registry, authority = _registry(section, "client", problems, now)
     if own is not None and registry is not None:
@@ -81,7 +81,7 @@ class _Own:
 
 
 def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
-    """Return the key and the certificate; None if one is missing or they do not belong together."""
+    """Return the own key and certificate; None if one is missing or they do not belong together."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
         identity = read_key(section.key)

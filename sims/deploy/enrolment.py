@@ -1,7 +1,7 @@
-"""Enrolment: makes and changes the registry of clients, which the authority signs.
+"""Makes and changes the registry of clients, which an authority signs.
 
-The authority has its own key. It is neither the server, which could otherwise enrol clients that it controls,
-nor a client.
+The authority has its own key. It must be neither the server, which could otherwise enrol clients that it
+controls, nor a client.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a registry: certificates of new or changed members, members to remove, a new expiry."""
+    """Changes of a registry."""
 
-    members: Mapping[int, Path]
+    members: Mapping[int, Path]  # certificate files of new or changed members
     remove: frozenset[int] = frozenset()
-    expires: int | None = None  # None: unchanged; in a new registry, never
+    expires: int | None = None  # Unix time; None: unchanged, or never in a new registry
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Enrolled:
 
 
 def look(path: Path, authority: bytes) -> Enrolled:
-    """Return the registry at `path`, checked against the key `authority`. It may have expired."""
+    """Return the registry at `path`, which may have expired. Raise an error if the key did not sign it."""
     registry = read_signed(path, authority=authority)
-    # A client has no certificates.
+    # On the machine of a client, there is no file of certificates.
     certificates = read_bundle(path, registry) if bundle_path(path).exists() else {}
     return Enrolled(registry, certificates, changed=False)
 
 
 def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
-    """Make or change the registry at `path`; `now` is Unix time in seconds.
+    """Make or change the registry at `path` and return it; `now` is Unix time in seconds.
 
-    A registry that changes gets the next version. A new certificate of the same key leaves it as it is.
+    A registry that changes gets the next version. A new certificate for the same key does not change it.
     """
     _check_changes(bundle_path(path), changes)
     given = {member: _given(file, authority, now) for member, file in changes.members.items()}
@@ -74,7 +74,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
 
 
 def _given(file: Path, authority: Identity, now: int) -> bytes:
-    """Return the certificate in a file that a member handed in."""
+    """Return the certificate in the file of a member. Raise `KeyFileError` if it cannot be enrolled."""
     certificate = read_certificate(file)
     try:
         check_dates(certificate, now=now)
@@ -88,7 +88,7 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
 
 
 def _stored(bundle: Path) -> dict[bytes, bytes]:
-    """Return the stored certificates by key. After a crash, some may belong to no member."""
+    """Return the stored certificates by public key. After a crash, some may belong to no member."""
     if not bundle.exists():
         return {}
     try:
@@ -139,7 +139,10 @@ def _check_changes(bundle: Path, changes: Changes) -> None:
 
 
 def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, bytes]) -> None:
-    """Refuse certificates without a registry, unless a crash of this very command left them."""
+    """Raise `RegistryError` if a new registry has no members, or if other certificates are stored beside it.
+
+    Stored certificates of the given members are accepted: a crash of the same command has left them.
+    """
     if not given:
         raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
     beside = bundle_path(path)
@@ -175,7 +178,7 @@ def _check_complete(bundle: Path, certificates: Mapping[int, bytes]) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Lock the directory: two processes could make two registries of one version."""
+    """Lock the directory of `path` until the block ends, so that each version has only one registry."""
     handle = _open_directory(path.parent)
     try:
         _lock(handle, path.parent)

@@ -30,7 +30,7 @@ def _now() -> datetime:
 
 
 class LogWriter:
-    """A sink for `EventLog`."""
+    """Writes the events of an `EventLog` to a stream, as text if `plain`, else as JSON."""
 
     def __init__(self, stream: TextIO, *, plain: bool, clock: Clock = _now) -> None:
         self._stream = stream
@@ -42,7 +42,7 @@ class LogWriter:
         line = self._format(self._clock(), event, facts)
         try:
             print(line, file=self._stream, flush=True)
-        except (OSError, ValueError) as error:  # a closed stream is a ValueError
+        except (OSError, ValueError) as error:  # A closed stream raises ValueError.
             self._report_once(error)
 
     def _report_once(self, error: OSError | ValueError) -> None:
@@ -54,7 +54,7 @@ class LogWriter:
 
 @contextmanager
 def open_log(path: Path | None) -> Iterator[LogWriter]:
-    """Open a log that appends to a file, or writes to standard output. Raises `ConfigError`."""
+    """Yield a log to a file, or to standard output if `path` is None. Raise `ConfigError` if that fails."""
     if path is None:
         yield LogWriter(sys.stdout, plain=sys.stdout.isatty())
         return
@@ -62,12 +62,12 @@ def open_log(path: Path | None) -> Iterator[LogWriter]:
     try:
         yield LogWriter(stream, plain=False)
     finally:
-        with suppress(OSError):  # already reported
+        with suppress(OSError):  # `LogWriter` has reported the failure.
             stream.close()
 
 
 def check_log(path: Path | None) -> None:
-    """Raise `ConfigError` if the log cannot be written."""
+    """Raise `ConfigError` if the log file cannot be opened."""
     if path is not None:
         _appending(path).close()
 
@@ -94,12 +94,12 @@ def _as_json(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:
 
 
 def _words(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:
-    """Return a line of text, in local time."""
+    """Return an event as a line of text, with the local time."""
     shown = "  ".join(f"{name} {_word(value)}" for name, value in facts.items())
     return f"{time.astimezone():%H:%M:%S}  {event:<14}  {shown}".rstrip()
 
 
 def _word(value: Fact) -> str:
-    """Return a value without control characters, which could affect a terminal."""
+    """Return a value as text, with control characters escaped because they could affect a terminal."""
     text = str(value)
     return text if text.isprintable() else json.dumps(text)

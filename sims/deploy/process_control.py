@@ -1,4 +1,4 @@
-"""Runs a server or client until a signal or the expiry of its registry, and sets its resource limits."""
+"""Runs a server or client until a signal arrives or its registry expires, and sets resource limits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sims.workers.process_lifetime import raise_open_file_limit
 
 Clock: TypeAlias = Callable[[], float]
 
-_CLOCK_INTERVAL: Final = 60.0  # most seconds between two checks of the clock, which may be set meanwhile
+_CLOCK_INTERVAL: Final = 60.0  # most seconds between two checks of the clock, which may be adjusted
 _REPEAT_INTERVAL: Final = 600.0  # seconds between two reports of repeated events
 
 
 def run_watched(
     work: Callable[[], Awaitable[None]], *, registry: Registry, log: EventLog, clock: Clock = time.time
 ) -> None:
-    """Run `work` until it is done, or until SIGTERM or SIGINT; a second one ends the process at once.
+    """Run `work` until it is done, or until SIGTERM or SIGINT. A second signal ends the process at once.
 
-    Raises what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time.
+    Raise what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time.
     """
     try:
         trio.run(_watched, work, registry, log, clock)
@@ -75,7 +75,7 @@ async def _log_repeats(log: EventLog) -> None:
 
 
 def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error if all are meant for users, else the whole group. Ctrl-C has priority."""
+    """Return a `KeyboardInterrupt` if any, else the first error if all are `SecaggError`s, else the group."""
     leaves = list(_leaves(group))
     interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
     if interrupts:

@@ -9,7 +9,8 @@
     bits = 32
     bound = {l2 = 1.0}
 
-Its digest is compared when a client joins, so that all of them need the same file, up to its layout.
+When a client joins, its digest of the table is compared with that of the server. So all need the same table;
+only the layout of their files may differ.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MOST_DIGITS: Final = 1000
 
 
 def _bound(value: object) -> Bound:
-    """Raises `ValueError`, also for a limit that is impossible."""
+    """Return the bound of a part. Raise `ValueError` if it is unknown or its limit is invalid."""
     try:
         match value:
             case "residue":
@@ -50,12 +51,12 @@ def _bound(value: object) -> Bound:
 
 
 def _variance(value: object) -> Fraction:
-    """A float means the decimal number it is written as."""
+    """Return a variance as an exact fraction; a float stands for its decimal form. Raise `ValueError`."""
     text = str(value)
     try:
         if isinstance(value, bool) or not isinstance(value, int | float | str) or len(text) > _MOST_DIGITS:
             raise ValueError
-        # The exponent is looked at first: an exact 1e999999999 would take all the memory there is.
+        # The exponent is checked first, because an exact 1e999999999 would use all memory.
         if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS:
             raise ValueError
         return Fraction(text)
@@ -96,13 +97,13 @@ class SumSection(ConfigSection):
 
 
 class SumsFile(ConfigSection):
-    """All of `sums.toml`."""
+    """The whole content of `sums.toml`."""
 
     sum: list[SumSection]
 
 
 def read_table(path: Path) -> Table:
-    """The table in a file. Raises `ConfigError` with everything that is wrong with it."""
+    """Return the table of sums in a file. Raise `ConfigError` with all its problems."""
     sections = load(path, SumsFile).sum
     problems = Problems(path)
     specs: dict[str, SumSpec] = {}
@@ -117,7 +118,7 @@ def read_table(path: Path) -> Table:
     with problems.about("sum"):
         table = Table(specs)
     problems.check()
-    assert table is not None  # or it would have been a problem
+    assert table is not None  # Otherwise, `problems.check` has raised.
     return table
 
 

@@ -1,1 +1,1 @@
-"""A drill: a session among real processes over TLS, in which some are killed at random points."""
+"""A drill: a session with client processes over TLS, some of which are killed at random points."""

@@ -1,7 +1,7 @@
-"""The clients of a drill, hosted in worker processes: each adds known numbers and is killed as scheduled.
+"""The clients of a drill, hosted in worker processes. Each adds known numbers, and some are killed.
 
-Only the configuration crosses the process border. A worker generates the identities of its clients, sends
-their certificates, and receives the address of the server and the registry.
+Private keys do not leave a worker. It generates the identities of its clients, sends their certificates, and
+receives the address of the server and the public keys of all clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client"
 
 @dataclass(frozen=True)
 class DrillWorkerConfig:
-    """The clients that a worker hosts, and those of them that are killed."""
+    """The configuration of a worker: the clients that it hosts, and the kills scheduled for some of them."""
 
     drill: DrillConfig
     members: tuple[int, ...]
@@ -47,17 +47,17 @@ class DrillWorkerConfig:
 class ClientCertificates:
     """The first message of a worker: the certificates of its clients."""
 
-    of: Mapping[int, bytes]
+    of: Mapping[int, bytes]  # client -> certificate
 
 
 @dataclass(frozen=True)
 class ServerContact:
-    """The reply to a worker: where the server is. Without a certificate of the server there is no TLS."""
+    """The reply to a worker: how its clients reach and authenticate the server."""
 
     address: Address
-    server: bytes | None
-    version: int
-    keys: Mapping[int, bytes]
+    server: bytes | None  # the certificate of the server; None: plain TCP without TLS
+    version: int  # of the registry
+    keys: Mapping[int, bytes]  # public keys of all clients
     patience: Patience = field(default_factory=Patience)
 
     @property
@@ -67,7 +67,7 @@ class ServerContact:
 
 @dataclass(frozen=True)
 class ClientSessionEnd:
-    """A client's session has ended."""
+    """A message of a worker: the session of one of its clients has ended."""
 
     member: int
     completed: bool  # whether the server ended the session
@@ -75,13 +75,13 @@ class ClientSessionEnd:
 
 
 def numbers(drill: DrillConfig, member: int, sum_index: int) -> NDArray[np.uint32]:
-    """Return what a client adds. It differs by client and by sum."""
+    """Return the numbers that client `member` adds to a sum. They differ by client and by sum."""
     rng = np.random.default_rng([drill.seed, member, sum_index])
     return rng.integers(0, drill.limit, drill.dim, np.uint32, endpoint=True)
 
 
 def plain_sum(drill: DrillConfig, members: Iterable[int], sum_index: int) -> NDArray[np.int64]:
-    """Return the sum of the numbers of `members`."""
+    """Return the sum of the numbers of all `members`, which the secure total has to equal."""
     total = np.zeros(drill.dim, np.int64)
     for member in members:
         total += numbers(drill, member, sum_index)
@@ -89,7 +89,7 @@ def plain_sum(drill: DrillConfig, members: Iterable[int], sum_index: int) -> NDA
 
 
 async def host_clients(config: DrillWorkerConfig, pipe: MessagePipe) -> None:
-    """Run the clients of a worker until the pipe is closed."""
+    """Run the clients of a worker until the supervising process closes the pipe."""
     identities = {member: Identity.generate() for member in config.members}
     now = int(time.time())
     certificates = {member: make_certificate(key, now=now) for member, key in identities.items()}
@@ -105,7 +105,7 @@ async def host_clients(config: DrillWorkerConfig, pipe: MessagePipe) -> None:
 
 
 class DrillClient:
-    """One client of a drill."""
+    """One client of a drill, with its own identity and connection."""
 
     def __init__(
         self, config: DrillWorkerConfig, member: int, identity: Identity, certificate: bytes
@@ -118,7 +118,7 @@ class DrillClient:
         self._sum_index = SETUP
 
     async def run(self, contact: ServerContact, pipe: MessagePipe, lock: trio.Lock) -> None:
-        """Connect and answer until cancelled."""
+        """Connect to the server and answer its queries until cancelled."""
         ends, received = trio.open_memory_channel[ClientSessionEnd](64)
         signed = self._drill.trust is Trust.MALICIOUS
         tls = None
@@ -146,13 +146,13 @@ class DrillClient:
             await self._answer(client, lock)
 
     def kill_if_due(self, frame: bytes, sent: int) -> None:
-        """Kill this process if `sent` bytes of `frame` are the point of the scheduled kill."""
+        """Kill this process if the scheduled kill is due when `sent` bytes of `frame` have been sent."""
         point = point_of(m.message_type(frame, sender=SERVER), self._sum_index)
         if self._kill is not None and point is not None and self._kill.is_due(point, sent, len(frame)):
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def _answer(self, client: Client, lock: trio.Lock) -> None:
-        """Answer queries, one client of the worker at a time.
+        """Answer queries. The clients of a worker do so one at a time, because they share `lock`.
 
         Each answer is sent before the next client computes, so that the server need not wait until the
         worker has computed all answers.

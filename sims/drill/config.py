@@ -1,4 +1,4 @@
-"""Parameters of a drill, and the random schedule of kills: which process is killed at which point."""
+"""The parameters of a drill, and the random schedule that says which clients are killed at which point."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class DrillConfig:
     clients: int
     dim: int
     kill: Fraction
-    params: SessionParams  # trust, corrupt and sums; the rest follows from the other settings
-    seed: int
+    params: SessionParams  # of which trust, corrupt and sums are used
+    seed: int  # of the numbers that clients add and of the kills
     workers: int = 0  # processes that host all clients; 0: one per client
-    neighbours: int = 0  # least neighbours on a ring; 0: the complete graph
+    neighbours: int = 0  # least neighbours of a client on a ring; 0: chosen by the number of clients
     tls: bool = True
 
     def __post_init__(self) -> None:
@@ -59,11 +59,12 @@ class DrillConfig:
 
     @property
     def killed(self) -> int:
+        """Return the largest number of clients that may be killed."""
         return round(self.kill * self.clients)
 
     @property
     def limit(self) -> int:
-        """Return the largest number a client adds, 2^k - 1, such that the total cannot overflow."""
+        """Return the largest number that a client may add: 2^k - 1, chosen so that no total overflows."""
         return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
@@ -85,10 +86,11 @@ class DrillConfig:
 
     @property
     def unsigned_registry(self) -> Registry:
-        """Return an empty registry, which suffices to check the parameters."""
+        """Return a registry without members, which is enough to check the other parameters."""
         return Registry(0, {})
 
     def make_server(self, registry: Registry) -> ServerMachine:
+        """Return the machine of the server. `registry` is used only under `malicious_server`."""
         return ServerMachine(
             table=self.table,
             params=replace(
@@ -103,24 +105,25 @@ class DrillConfig:
 
     @property
     def dropout(self) -> Fraction:
-        """Return the drop-out fraction of the threshold: all kills, as far as the colluders allow."""
+        """Return the fraction of drop-outs that the session tolerates: all kills, if privacy allows it."""
         most = self.clients - self.corrupt - 2
         if self.trust is Trust.MALICIOUS:
             most = self.clients - (self.clients + self.corrupt) // 2 - 1
         return Fraction(max(0, min(self.killed, most)), self.clients)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Return the clients of each process."""
+        """Return one tuple for each worker process, with the clients that it hosts."""
         workers = min(self.workers, self.clients) or self.clients
         share = math.ceil(self.clients / workers)
         members = range(self.clients)
         return [tuple(members[start : start + share]) for start in range(0, self.clients, share)]
 
 
-SETUP: Final = -1
+SETUP: Final = -1  # stands for the set-up of the session where otherwise the index of a sum stands
 _OUTSIDE: Final = 0.3  # fraction of the kills within sums that happen at a random time
-_LONGEST: Final = 0.5  # seconds
-ProtocolPoint: TypeAlias = tuple[int, int]  # (sum, place of a message in it), in the order of the protocol
+_LONGEST: Final = 0.5  # seconds from the start of a sum to the latest such kill
+# (sum or `SETUP`, index of a message in `_MESSAGES`). Points compare in the order of the protocol.
+ProtocolPoint: TypeAlias = tuple[int, int]
 _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
 
 
@@ -128,8 +131,8 @@ _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.
 class ScheduledKill:
     """When a client is killed.
 
-    Without `delay`, it kills itself when it has sent a fraction `part` of its message at this point, or at a
-    later point. With `delay`, the drill kills it that number of seconds after the sum has begun.
+    If `delay` is None, the client kills itself when it has sent a fraction `part` of its message at `point`,
+    or when it sends a later message. Otherwise the drill kills it `delay` seconds after the sum has begun.
     """
 
     point: ProtocolPoint
@@ -137,13 +140,14 @@ class ScheduledKill:
     delay: float | None = None
 
     def is_due(self, point: ProtocolPoint, sent: int, size: int) -> bool:
+        """Return whether the client kills itself once it has sent `sent` of `size` bytes at `point`."""
         if self.delay is not None:
             return False
         return point > self.point or (point == self.point and sent >= self.part * size)
 
 
 def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
-    """Return the point of a message, or None if it is not a step of the protocol."""
+    """Return the point at which a client sends this type of message; None if it has no fixed point."""
     if message not in _MESSAGES:
         return None
     place = _MESSAGES.index(message)
@@ -151,15 +155,15 @@ def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
 
 
 def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
-    """Return the points of the set-up and those of each sum."""
+    """Return a list of points for the set-up, followed by one for each sum."""
     steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
     return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw the clients to kill, at most one in each process.
+    """Draw the kills by client, at most one in each process; `groups` are the clients of each process.
 
-    All clients of a killed process end with it. They are at most a fraction `kill` of all clients.
+    A kill ends the process and so all of its clients. At most `setting.killed` clients end in this way.
     """
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}

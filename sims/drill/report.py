@@ -1,4 +1,4 @@
-"""The result of a drill: its sums, its failures, and how it is printed."""
+"""The result of a drill as a dataclass, as JSON and as text on a terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from sims.text_format import counted
 
 
 def fingerprint(values: ArrayLike) -> str:
-    """Return the SHA-256 of a total: each number in 8 bytes, little-endian."""
+    """Return the SHA-256 of a total in hexadecimal. Each number is hashed as 8 bytes, little-endian."""
     return hashlib.sha256(np.asarray(values).astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumOutcome:
-    """One sum. It has a total, or it was aborted because `survivors` were fewer than `threshold`."""
+    """One sum, which has a total or was aborted.
+
+    If it was aborted for lack of clients, fewer than `threshold` clients remained, namely `survivors`.
+    """
 
     sum: int
     contributors: int
@@ -40,12 +43,13 @@ class SumOutcome:
 
     @property
     def exact(self) -> bool:
+        """Return whether the total is right. An aborted sum has no total and counts as right."""
         return self.expected_sha256 == self.total_sha256
 
 
 @dataclass(kw_only=True)
 class DrillReport:
-    """The result of a drill."""
+    """The counts, times and sums of a drill."""
 
     setting: DrillConfig
     sums: list[SumOutcome] = field(default_factory=list)
@@ -54,13 +58,14 @@ class DrillReport:
     killed: int = 0  # clients whose process was killed
     crashed: int = 0  # clients whose process ended in any other way
     refused: int = 0  # clients that left, were dismissed or lost their session without being killed
-    kills: Mapping[int, int] = field(default_factory=dict)  # sum of each scheduled kill; -1: set-up
+    # Client -> the sum in which its process is scheduled to be killed; -1: the set-up.
+    kills: Mapping[int, int] = field(default_factory=dict)
     hung: int = 0  # sums and clients that did not end
     orphans: int = 0  # processes that remained
-    released_after_abort: int = 0
+    released_after_abort: int = 0  # sums that released a total after they were aborted
     start_seconds: float = 0.0  # until all processes were connected
     setup_seconds: float = 0.0  # for keys and shares
-    elapsed_seconds: float = 0.0  # including the check of the totals
+    elapsed_seconds: float = 0.0  # of the session, including the check of the totals
     bytes_up: Mapping[str, int] = field(default_factory=dict)
     bytes_down: Mapping[str, int] = field(default_factory=dict)
     server_peak_bytes: int = 0
@@ -84,9 +89,9 @@ class DrillReport:
 
     @property
     def missed(self) -> int:
-        """Return how often a client was missing from a total before it was scheduled to be killed.
+        """Count the clients that are missing from a total although no kill was due, summed over all totals.
 
-        This does not rely on the server's list of members.
+        The count does not rely on the list of members that the server keeps.
         """
         return sum(
             len(set(range(self.setting.clients)) - set(each.contributor_ids) - self._dead_by(each.sum))
@@ -95,10 +100,11 @@ class DrillReport:
         )
 
     def _dead_by(self, sum_index: int) -> set[int]:
+        """Return the clients whose kill is scheduled in this sum or earlier."""
         return {member for member, kill in self.kills.items() if kill <= sum_index}
 
     def _excused(self, each: SumOutcome) -> bool:
-        """Return whether an aborted sum had to fail because of the scheduled kills."""
+        """Return whether the scheduled kills explain why this sum was aborted."""
         dead = len(self._dead_by(each.sum))
         if each.threshold is None:
             return self.setting.neighbours > 0 and dead > 0  # A ring can be cut by any kill.
@@ -107,7 +113,7 @@ class DrillReport:
 
     @property
     def as_promised(self) -> bool:
-        """Return whether nothing failed except what the scheduled kills made fail."""
+        """Return whether all totals are right and the scheduled kills explain every failure."""
         excused = all(self._excused(each) for each in self.sums if each.aborted)
         failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
         return self.exact and excused and not any(failures) and not self.missed

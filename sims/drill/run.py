@@ -1,4 +1,4 @@
-"""Runs a drill: the server in this process, the clients in worker processes, some of which are killed."""
+"""Runs a drill: the server in this process and clients in worker processes, some of which are killed."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from sims.workers.process_lifetime import raise_open_file_limit
 _DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)
 _PATIENCE: Final = Patience(handshake=60, silence=120, grace=1.5)
 _CAPACITY: Final = Capacity(uploads=4, strangers=1024)
-_DESCRIPTORS: Final = 128  # files, besides two for each client
-_ENDING: Final = 30.0  # seconds for clients to learn that the session is over
+_DESCRIPTORS: Final = 128  # open files, besides two for each client
+_ENDING: Final = 30.0  # most seconds to wait until clients have learned that the session is over
 
 
 @dataclass(frozen=True)
 class DrillProgress:
-    """Something that happened in a drill. `new_phase` says whether a phase of the drill begins."""
+    """A text about an event of the drill. `new_phase` says whether a phase, such as a sum, begins with it."""
 
     text: str
     new_phase: bool = False
@@ -57,7 +57,7 @@ OnProgress: TypeAlias = Callable[[DrillProgress], None]
 
 
 class Drill:
-    """One drill, to be run once."""
+    """Runs one drill. Its method `run` can be called once."""
 
     def __init__(self, setting: DrillConfig, on_progress: OnProgress) -> None:
         self._setting = setting
@@ -70,7 +70,7 @@ class Drill:
         self._changed = trio.Event()
         self._kills = draw_kills(setting, self._groups)
         self._kill_later: Callable[[int, float], None]
-        self._to_kill = 0
+        self._to_kill = 0  # timers of kills that are running
         self._report.kills = {
             member: kill.point[0]
             for group in self._groups
@@ -79,7 +79,7 @@ class Drill:
         }
 
     async def run(self) -> DrillReport:
-        """Start the processes, run all sums, and count the processes that remain."""
+        """Start the processes, run all sums, end the processes, and return the report."""
         kills = self._kills
         configs = [
             DrillWorkerConfig(self._setting, members, {k: kills[k] for k in members if k in kills})
@@ -104,7 +104,7 @@ class Drill:
     def _begin_phase(self, text: str) -> None:
         self._on_progress(DrillProgress(text, new_phase=True))
 
-    # --- the clients' processes ---
+    # --- worker processes ---
 
     async def _kill(self, pool: WorkerPool, index: int, delay: float) -> None:
         await trio.sleep(delay)
@@ -113,7 +113,7 @@ class Drill:
         self._changed.set()
 
     def _schedule_kills(self, sum_index: int) -> None:
-        """Start the timers of the kills that happen at a random time of this sum."""
+        """Start a timer for each kill of this sum that has a `delay`."""
         for index, members in enumerate(self._groups):
             for kill in (self._kills[k] for k in members if k in self._kills):
                 if kill.delay is not None and kill.point[0] == sum_index:
@@ -121,7 +121,7 @@ class Drill:
                     self._kill_later(index, kill.delay)
 
     async def _until_killed(self) -> None:
-        """Wait until all scheduled kills have happened."""
+        """Wait until all timers of kills have ended."""
         while self._to_kill:
             await self._change()
 
@@ -130,7 +130,7 @@ class Drill:
         await self._changed.wait()
 
     async def _certificates(self, pool: WorkerPool) -> dict[int, bytes]:
-        """Return the certificates of all clients whose worker has sent them or has ended."""
+        """Wait until every worker has sent certificates or has ended. Return the certificates by client."""
         certificates: dict[int, bytes] = {}
         received = 0
         async for event in pool.events():
@@ -162,7 +162,7 @@ class Drill:
 
     def _session_ended(self, end: ClientSessionEnd) -> None:
         if end.member in self._over:
-            return  # A client's first end counts.
+            return  # Only the first report of a client counts.
         self._over.add(end.member)
         if not end.completed:
             self._report.refused += 1
@@ -266,7 +266,7 @@ class Drill:
                 self._report.released_after_abort += event.sum_index in self._aborted
 
     async def _wait_for_clients_to_end(self) -> None:
-        """Wait until all remaining clients know that the session is over."""
+        """Wait until all remaining clients know that the session is over. Count the others as hung."""
         with trio.move_on_after(_ENDING):
             while self._waited_for():
                 await self._change()
@@ -281,7 +281,7 @@ def _registry(certificates: Mapping[int, bytes]) -> Registry:
 
 
 def run_drill(setting: DrillConfig, on_progress: OnProgress) -> DrillReport:
-    """Run a drill. Raises `WorkerStartError` if the worker processes cannot be started."""
+    """Run a drill and return its report. Raise `WorkerStartError` if no worker process can be started."""
     raise_open_file_limit(2 * setting.clients + _DESCRIPTORS)
     try:
         return trio.run(Drill(setting, on_progress).run)
@@ -292,7 +292,7 @@ def run_drill(setting: DrillConfig, on_progress: OnProgress) -> DrillReport:
 
 
 def run_with_progress(setting: DrillConfig, console: Console) -> DrillReport:
-    """Run the drill. Show a progress bar if the console is a terminal."""
+    """Run a drill and return its report. Show a progress bar if the console is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=setting.sums + 2)

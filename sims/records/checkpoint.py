@@ -1,7 +1,7 @@
-"""The state of a run between two rounds, as one file.
+"""The checkpoint file: the state of a run between two rounds.
 
-It holds clients' states, personal models included: a simulation owns its clients, so only the owner of
-the file may read it. The content is MessagePack behind a hash, never executable code.
+It includes the states of all clients and so their personal models. Therefore only the owner of the file may
+read it. The content is a SHA-256 hash followed by MessagePack, which cannot contain executable code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ _REMEDY: Final = "--restart begins the run anew"
 
 
 @dataclass(frozen=True)
-class Side:
-    """One part of a run: the server's state, every client's, and how many sessions there were.
+class PartState:
+    """The state of one part of a run, which is the training or the private histogram of errors.
 
-    Bytes and costs are those so far; `spend` is charge, noised and unnoised sums of a client in all of them.
+    `server`, `clients`       the state of the server and of each client.
+    `sessions`                the number of sessions so far.
+    `spend`                   charge, noised sums and unnoised sums of a client that answered all sums so far.
+    `bytes_up`, `bytes_down`  bytes by stage so far.
     """
 
     server: bytes = field(repr=False)
@@ -38,15 +41,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `done` rounds of the run with that `digest`."""
+    """The state after `done` rounds of a run; `digest` identifies the settings of the run."""
 
     digest: str
     done: int
-    training: Side
-    tail: Side | None
-    lines: Mapping[str, int]  # how many there are in each of its files of lines
-    ledger_rows: int | None  # how many there are in its ledger; None where there is none
-    seconds: Mapping[str, float]
+    training: PartState
+    tail: PartState | None  # the private histogram of errors; None if the run has none
+    lines: Mapping[str, int]  # file name -> number of lines
+    ledger_rows: int | None  # number of rows; None if the run has no ledger
+    seconds: Mapping[str, float]  # "wall" and "cpu" time so far
 
     def write(self, run: RunDirectory) -> None:
         payload: bytes = msgpack.packb(asdict(self))
@@ -54,7 +57,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, run: RunDirectory, *, digest: str) -> Checkpoint:
-        """Raises `ConfigError` if it is damaged, or that of another run."""
+        """Return the checkpoint of a run. Raise `ConfigError` if it is damaged or has another digest."""
         path = run / CHECKPOINT
         data = read_file(path, f"the run cannot go on: {_REMEDY}")
         start = len(_MAGIC) + hashlib.sha256().digest_size
@@ -72,10 +75,10 @@ class Checkpoint:
 
 def _parse(content: dict[str, Any]) -> Checkpoint:
     tail = content.pop("tail")
-    training = _side(content.pop("training"))
-    return Checkpoint(training=training, tail=None if tail is None else _side(tail), **content)
+    training = _part_state(content.pop("training"))
+    return Checkpoint(training=training, tail=None if tail is None else _part_state(tail), **content)
 
 
-def _side(content: dict[str, Any]) -> Side:
+def _part_state(content: dict[str, Any]) -> PartState:
     charge, noised, unnoised = content.pop("spend")
-    return Side(spend=(charge, noised, unnoised), **content)
+    return PartState(spend=(charge, noised, unnoised), **content)

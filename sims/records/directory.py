@@ -1,6 +1,6 @@
-"""The directory of a run: its lock, its JSON files, and its files of one JSON object a line.
+"""The directory of a run: its lock, its JSON files, and its files with one JSON object per line.
 
-A file is replaced as a whole or not at all, and a line is written as a whole or not at all.
+Files are replaced atomically. If a line cannot be written completely, nothing of it stays in its file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """What is kept of one simulation, in the directory `path`."""
+    """The files of one simulation, in the directory `path`."""
 
     path: Path
 
@@ -35,15 +35,15 @@ class RunDirectory:
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
-    # --- what there is ---
+    # --- reading ---
 
     @property
     def exists(self) -> bool:
-        """Whether there is a run in it, finished or not."""
+        """Return whether the directory holds a run, finished or not."""
         return (self / RUN).is_file()
 
     def facts(self) -> dict[str, Any]:
-        """What `run.json` says. Raises `ConfigError` if there is no run here, or a newer one."""
+        """Return the content of `run.json`. Raise `ConfigError` if it is missing or of another version."""
         if not self.exists:
             raise ConfigError(f"{self.path} is not the directory of a run: there is no {RUN} in it")
         facts = self.read_json(RUN)
@@ -56,7 +56,7 @@ class RunDirectory:
         return str(self.facts().get("status"))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file of this run."""
+        """Return the JSON object in the file `name`. Raise `ConfigError` if it is missing or damaged."""
         path = self / name
         data = read_file(path, "the run has not come so far, or the file was removed")
         found = json_object(data)
@@ -70,7 +70,7 @@ class RunDirectory:
     # --- writing ---
 
     def make(self) -> None:
-        """The directory itself, if there is none. Raises `ConfigError` if it holds anything else."""
+        """Create the directory if needed. Raise `ConfigError` if it holds other files and no run."""
         with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
             strangers = sorted(set(os.listdir(self.path)) - {*RUN_FILES, *map(draft_of, RUN_FILES), LOCK})
@@ -80,14 +80,14 @@ class RunDirectory:
             )
 
     def clear(self) -> None:
-        """Remove all that a run left here, and nothing else."""
+        """Remove all files that a run writes, and no others."""
         with disk_errors(self.path, "cleared"):
             for name in (*RUN_FILES, *map(draft_of, RUN_FILES)):
                 with suppress(FileNotFoundError):
                     (self / name).unlink()
 
     def remove(self) -> None:
-        """The directory itself as well, if it holds nothing else."""
+        """Remove the files of the run and the directory. Raise `ConfigError` if it holds other files."""
         self.clear()
         with disk_errors(self.path, "removed"):
             (self / LOCK).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[Self]:
-        """Lock the directory against other processes. The lock ends with the process."""
+        """Lock the directory until the block ends. Raise `ConfigError` if another process has the lock."""
         with disk_errors(self.path, "opened"):
             handle = os.open(self / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
@@ -115,7 +115,7 @@ class RunDirectory:
 
 
 def find_runs(path: Path) -> list[RunDirectory]:
-    """The run in `path`, or all runs in the directories in it. Raises `ConfigError` if there is none."""
+    """Return the run in `path`, or else those in its subdirectories. Raise `ConfigError` if there is none."""
     if not path.is_dir():
         raise ConfigError(f"{path} is no directory; give that of a run, such as results/NAME")
     if RunDirectory(path).exists:
@@ -128,7 +128,7 @@ def find_runs(path: Path) -> list[RunDirectory]:
 
 @contextmanager
 def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
-    """Convert `OSError` to `ConfigError`."""
+    """Convert an `OSError` inside the block to a `ConfigError`, "`path` cannot be `what`: ..."."""
     try:
         yield
     except OSError as error:
@@ -136,7 +136,10 @@ def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
-    """Put `data` in the place of what was at `path`, all of it or nothing. Raises `ConfigError`."""
+    """Write `data` to the file at `path`, atomically. Raise `ConfigError` on a disk error.
+
+    `sync` says whether to wait until the data is on the disk.
+    """
     draft = path.with_name(draft_of(path.name))
     with disk_errors(path):
         try:
@@ -155,14 +158,14 @@ def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = Tr
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """All of it: a write may take less than it is given."""
+    """Write all of `data`, although one call of `os.write` may write only a part."""
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """What these bytes say, or None if that is no object of JSON."""
+    """Return the JSON object that `data` encodes, or None if it encodes none."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -171,7 +174,7 @@ def json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_file(path: Path, remedy: str) -> bytes:
-    """What is in it. Raises `ConfigError`, which says `remedy` where there is no such file."""
+    """Return the content of a file. Raise `ConfigError` if that fails, with `remedy` if there is no file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -181,25 +184,25 @@ def read_file(path: Path, remedy: str) -> bytes:
 
 
 class LinesFile:
-    """Open for adding lines. A line is written as a whole, and is safe once `sync` has returned."""
+    """A file to which JSON objects are appended, one per line. After `sync`, all lines are on the disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with disk_errors(path):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._handle = os.open(path, flags, PUBLIC)
-        self.count = 0
+        self.count = 0  # lines in the file
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """An empty one, whatever was there before."""
+        """Open the file at `path` and delete its content."""
         file = cls(path)
         file._cut(0)
         return file
 
     @classmethod
     def resume(cls, path: Path, count: int) -> Self:
-        """One with its first `count` lines; what came after them is gone."""
+        """Open the file at `path` and delete everything after its first `count` lines."""
         kept = _first(path, read_file(path, _LOST), count)
         file = cls(path)
         file._cut(len(kept))
@@ -211,7 +214,7 @@ class LinesFile:
             os.ftruncate(self._handle, size)
 
     def add(self, content: Mapping[str, Any]) -> None:
-        """One more line, at once. A disk that takes a part of it only is left without that part."""
+        """Append a line. If it cannot be written completely, remove its beginning and raise `ConfigError`."""
         with disk_errors(self._path):
             size = os.fstat(self._handle).st_size
             try:
@@ -233,7 +236,10 @@ _LOST = "it is lost, so this run cannot go on: --restart begins anew"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All of them but a torn last one; none if there is no such file. Raises `ConfigError` for other text."""
+    """Return the JSON objects in a file, one per line; an empty list if there is no such file.
+
+    A last line without its end is ignored. Raise `ConfigError` if another line is not a JSON object.
+    """
     if not path.exists():
         return []
     content = read_file(path, "")
@@ -242,6 +248,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _first(path: Path, content: bytes, count: int) -> bytes:
+    """Return the first `count` lines of `content`. Raise `ConfigError` if there are fewer."""
     end = 0
     for number in range(count):
         end = content.find(b"\n", end) + 1

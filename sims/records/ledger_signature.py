@@ -1,8 +1,8 @@
-"""The signed head of a run's ledger: with the key, an altered or truncated ledger is detected.
+"""Signs the head of a run's ledger, so that an altered or truncated ledger is detected.
 
-A signature covers the run that the ledger is of, how many rows there are, and the hash of the last one, which
-covers all others. Each process that goes on with a run may have a key of its own; the last head of each is
-kept. Rows that were written after the last signature, by a process that was killed, are covered by none.
+A signature covers the digest of the run, the number of rows and the hash of the last row, which depends on
+all earlier rows. Each process that resumes a run may sign with another key; the last head of each key is
+kept. If a process is killed, the rows that it wrote after its last signature are not signed.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _SIGNATURE_BYTES: Final = 64
 
 
 class AlteredLedger(ConfigError):
-    """A ledger that is not the one that was signed."""
+    """The ledger differs from the one that was signed, or a signature is invalid."""
 
 
 @dataclass(frozen=True)
 class SignedHead:
-    """A head, and who vouches for it."""
+    """The head of a ledger with a signature."""
 
     head: Head
-    key: bytes
+    key: bytes  # the public key of the signer
     signature: bytes
 
     @classmethod
     def make(cls, head: Head, *, run: str, identity: Identity) -> SignedHead:
-        """`run` is the digest of its settings."""
+        """Return `head` signed by `identity`; `run` is the digest of the run's settings."""
         return cls(head, identity.public, identity.sign(_PURPOSE, *_fields(run, head)))
 
     def check(self, run: str) -> None:
-        """Raise `AlteredLedger` unless the signature is the key's on this head of that run."""
+        """Raise `AlteredLedger` if the signature is invalid for this key, this head and the digest `run`."""
         try:
             verify_signature(self.key, self.signature, _PURPOSE, *_fields(run, self.head), peer="server")
         except BadSignature:
@@ -63,14 +63,14 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the signatures on a ledger say."""
+    """The result of checking the signatures on a ledger, all of which are valid."""
 
-    keys: tuple[bytes, ...]  # who signed, in order; the last one signed last
-    unsigned: int  # rows that came after the last signature
+    keys: tuple[bytes, ...]  # public keys of the signers; the last one signed last
+    unsigned: int  # rows after the last signature
 
 
 def write_head(run: RunDirectory, signed: SignedHead) -> None:
-    """Keep this head, and the last one of every other signer before it."""
+    """Write this head to the file of heads, after the last head of every other key."""
     earlier = [each for each in _kept(run) if each.key != signed.key]
     run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
 
@@ -80,7 +80,7 @@ def _kept(run: RunDirectory) -> list[SignedHead]:
 
 
 def read_heads(run: RunDirectory) -> list[SignedHead]:
-    """All that are kept, the newest last. Raises `ConfigError` if the file is missing, or none of ours."""
+    """Return all heads in the file, the newest last. Raise `ConfigError` if it is missing or damaged."""
     content = run.read_json(LEDGER_HEAD)
     earlier = content.get("earlier", [])
     if not isinstance(earlier, list):
@@ -110,12 +110,11 @@ def _hex(text: str, size: int) -> bytes:
 
 
 def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | None = None) -> Verified:
-    """Check all signatures on the ledger's `rows`, as `secagg.ledger.read_ledger` gives them.
+    """Check all signatures on the `rows` of a ledger, which `secagg.ledger.read_ledger` returns.
 
-    `digest` is that of the run, as its `run.json` has it. `key` is the public key that the last signature has
-    to be of, if it is known. Without it, an attacker who altered everything may have signed that
-    with another key. Raises `AlteredLedger` where something does not fit, and `ConfigError` where
-    there is nothing to check.
+    `digest` is the digest of the run in its `run.json`. `key` is the public key of the last signer, if it is
+    known. Without `key`, an attacker that altered the ledger may have signed it again with another key. Raise
+    `AlteredLedger` if a check fails, and `ConfigError` if there is no signature.
     """
     heads, hashes = read_heads(run), list(_hashes(rows))
     for signed in heads:
@@ -136,7 +135,7 @@ def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | 
 
 
 def _hashes(rows: Sequence[Row]) -> Iterator[bytes]:
-    """Of the chain after each number of rows, from none on."""
+    """Yield the hash of the ledger after 0, 1, 2, ... rows."""
     head = START
     yield head.hash
     for row in rows:

@@ -1,4 +1,4 @@
-"""File names of a run directory. No other module spells them."""
+"""The names of all files in a run directory. Other modules import them from here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 RUN: Final = "run.json"  # status and facts of the run
 SCENARIO: Final = "scenario.toml"  # the settings as they were run
-LEDGER: Final = "ledger"
+LEDGER: Final = "ledger"  # what the server asked and released
 LEDGER_SEAL: Final = "ledger-seal"
 LEDGER_HEAD: Final = "ledger.head"  # the signed head
 SUMS: Final = "sums.jsonl"  # records of sessions and sums
@@ -19,9 +19,9 @@ CHECKPOINT: Final = "checkpoint"
 MODEL: Final = "model.npz"
 RESULT: Final = "result.json"
 REPORT: Final = "report.html"
-LOCK: Final = ".lock"  # not the directory itself, which ledgers lock while they are created
+LOCK: Final = ".lock"  # a file, because ledgers lock the directory itself while they are created
 
-# Every file that a run leaves, and so every file that is removed when it starts again.
+# All files that a run writes. They are removed when the run starts anew.
 RUN_FILES: Final = (
     SCENARIO, RUN, LEDGER, LEDGER_SEAL, f"{LEDGER}-wal", f"{LEDGER}-shm", LEDGER_HEAD, SUMS, METRICS,
     METRICS_TABLE, CLIENTS, SPEND, CHECKPOINT, MODEL, RESULT, CANARIES, REPORT,

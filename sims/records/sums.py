@@ -1,7 +1,7 @@
-"""Typed records of the sums of a run: what was asked, what it sent, and what came of it.
+"""Typed records of the sessions and sums of a run: the query, the traffic, and the outcome.
 
 A channel makes the records. The file of sums (`sums.jsonl`), the progress display, the privacy spending, the
-audit and the report read them. `to_json` and `from_json` are the one place that knows the keys of the file.
+audit and the report use them. Only `to_json` and `from_json` know the keys of the file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sims.config_problems import ConfigError
 
 TRAINING: Final = "training"  # the part of a run that trains the model
 TAIL: Final = "tail"  # the part that asks for the private histogram of errors
-SET_UP: Final = -1  # index of a stage that is part of no sum
+SET_UP: Final = -1  # stands for the set-up of a session where otherwise the index of a sum stands
 
 ByStage: TypeAlias = Mapping[str, int]
 _COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
 
 
 class CountsByStage(TypedDict):
-    """The fields of `TrafficCounts`, by name."""
+    """Keyword arguments for `TrafficCounts`."""
 
     bytes_up: ByStage
     bytes_down: ByStage
@@ -33,7 +33,7 @@ class CountsByStage(TypedDict):
 
 
 class Refusal(NamedTuple):
-    """A client left a session because of a message of the server."""
+    """A client left a session because it refused a message of the server."""
 
     member: int
     error: str  # the name of the error's class
@@ -46,7 +46,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficCounts:
-    """Bytes and frames of one set-up or sum, by the name of the stage. Stages without any are left out."""
+    """Bytes and frames of one set-up or sum: name of a stage -> count. Zero counts are left out."""
 
     bytes_up: ByStage = field(default_factory=dict)
     bytes_down: ByStage = field(default_factory=dict)
@@ -59,13 +59,13 @@ class TrafficCounts:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes in both directions."""
+        """Return the number of bytes in both directions."""
         return sum(self.bytes_up.values()) + sum(self.bytes_down.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRecord(TrafficCounts):
-    """One session that was set up, or that failed to be."""
+    """One session, whether its set-up succeeded or failed."""
 
     session: int  # its number, counted from 0
     round: int
@@ -74,21 +74,21 @@ class SessionRecord(TrafficCounts):
     graph: str | None = None  # "complete" or "ring"; None if set-up failed
     neighbours: int | None  # None if set-up failed
     threshold: int | None  # None if set-up failed
-    sums: int = 0  # the most sums of the session
+    sums: int = 0  # the largest number of sums that the session may have
     seeds: int = 0  # removable noise components of each sum
     failure: str | None  # why set-up failed, or None
     part: str = TRAINING  # the part of the run that the session serves
-    training_round: int = 0  # from 1, as `SumHistory` numbers it; it is not in the file
+    training_round: int = 0  # counted from 1; `SumHistory` sets it, it is not in the file
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of the file of sums."""
+        """Return the line of the file of sums, as a JSON object."""
         about = _values(self, ("session", "round", "members", "id", "graph", "neighbours", "threshold"))
         limits = _values(self, ("sums", "seeds", "failure"))
         return {"entry": "session", **about, **limits, **self.counts(), "part": self.part}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Parse a line. Raises `ConfigError` if a key is missing."""
+        """Parse a line of the file of sums. Raise `ConfigError` if a key is missing."""
         names = ("session", "round", "members", "neighbours", "threshold", "failure", *_COUNTS)
         optional = ("id", "graph", "sums", "seeds", "part")
         return cls(**_chosen(line, names, optional))
@@ -96,16 +96,16 @@ class SessionRecord(TrafficCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class SumRecord(TrafficCounts):
-    """One sum, once it is over.
+    """One sum that is over.
 
-    `around` has rows (asked, survived, clients): how many revealing clients had that many neighbours asked
-    and that many surviving. It is empty where nothing is sent.
+    A row (asked, survived, clients) of `around` says that `clients` of the clients that revealed shares had
+    `asked` neighbours that were asked, of which `survived` sent a masked input. A plain channel has no rows.
     """
 
     session: int  # the number of its session
     round: int
     kind: str
-    count: int | None  # how many clients the total is over; None if none was released
+    count: int | None  # number of clients in the total; None if no total was released
     failure: str | None  # why no total was released, or None
     seconds: float = 0.0
     index: int | None  # its index in the session; None if it failed before any client was asked
@@ -118,7 +118,7 @@ class SumRecord(TrafficCounts):
     training_round: int = 0  # as in `SessionRecord`
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of the file of sums."""
+        """Return the line of the file of sums, as a JSON object."""
         return {
             "entry": "sum",
             **_values(self, ("session", "round", "kind", "count", "failure")),
@@ -133,7 +133,7 @@ class SumRecord(TrafficCounts):
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Parse a line. Raises `ConfigError` if a key is missing."""
+        """Parse a line of the file of sums. Raise `ConfigError` if a key is missing."""
         names = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
         found = _chosen(line, (*names, "refusals", *_COUNTS), ("seconds", "part"))
         found["index"] = found.pop("sum")
@@ -144,11 +144,11 @@ class SumRecord(TrafficCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeRecord:
-    """A point where a stopped run was resumed.
+    """A run was resumed here from a checkpoint.
 
     Rows of the ledger from `checkpoint_rows` to `ledger_rows` were written after the checkpoint. The lines of
-    their sums were removed. `cut_off` says whether a round was interrupted, and `repeats` whether it is
-    asked again with the same noise.
+    their sums were removed. `cut_off` says whether a round was interrupted, and `repeats` whether that round
+    is asked again with the same noise.
     """
 
     round: int
@@ -158,18 +158,18 @@ class ResumeRecord:
     repeats: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of the file of sums."""
+        """Return the line of the file of sums, as a JSON object."""
         return {"entry": "resumed", **asdict(self)}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Parse a line. Raises `ConfigError` if a key is missing."""
+        """Parse a line of the file of sums. Raise `ConfigError` if a key is missing."""
         return cls(**_chosen(line, ("round", "ledger_rows", "checkpoint_rows", "cut_off", "repeats"), ()))
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A stage that begins. `index` counts the sums of the round. In set-up it is `SET_UP`, without a kind."""
+    """The start of a stage of sum `index` of the round. In set-up, `index` is `SET_UP` and `kind` empty."""
 
     round: int
     index: int
@@ -178,7 +178,7 @@ class StageRecord:
 
 
 class SumLogger(Protocol):
-    """Receives records of sessions and sums when they are over, and of stages when they begin."""
+    """Receives the record of a session after its set-up, of a sum at its end, and of a stage at its start."""
 
     def on_session(self, record: SessionRecord) -> None: ...
     def on_sum(self, record: SumRecord) -> None: ...
@@ -203,7 +203,7 @@ no_sum_logger: Final = NullSumLogger()
 
 @dataclass(frozen=True)
 class SumHistory:
-    """All records in the file of sums of one run, with the round of the training that each belongs to."""
+    """All records in the file of sums of one run. Each has its `training_round` set."""
 
     sessions: tuple[SessionRecord, ...]
     sums: tuple[SumRecord, ...]
@@ -211,10 +211,10 @@ class SumHistory:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
-        """Parse the lines of the file `where`. Raises `ConfigError` if one lacks a key.
+        """Parse the lines of the file `where`. Raise `ConfigError` if one lacks a key.
 
-        Parts other than the training count their own rounds. Their records belong to the last round of the
-        training before them in the file.
+        The private histogram of errors counts its own rounds. Its records get the number of the last round of
+        the training before them in the file.
         """
         number, sessions, sums, resumed = 0, [], [], []
         for line in lines:
@@ -238,28 +238,28 @@ def _values(record: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _chosen(line: Mapping[str, Any], names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values of `names`, and of those of `optional` that are there."""
+    """Return the entries of `line` with these keys. Raise `ConfigError` if one of `names` is missing."""
     if lacking := [name for name in names if name not in line]:
         raise ConfigError(f"it does not say {', '.join(lacking)}")
     return {name: line[name] for name in (*names, *optional) if name in line}
 
 
-# --- made while a sum runs ---
+# --- state of a running session ---
 
 
 @dataclass(frozen=True)
 class SessionGraph:
-    """The graph of a session that was set up: who shares secrets with whom, and how many shares open one."""
+    """The graph of a session: who shares secrets with whom, and how many shares reconstruct a secret."""
 
     kind: str  # "complete" or "ring"
-    neighbours: int
-    threshold: int
+    neighbours: int  # of each client
+    threshold: int  # shares that reconstruct a secret
     id: str = ""  # the identifier of the session in the ledger
 
 
 @dataclass
 class SumStats:
-    """Counts of the sum that is running. `index` is None until a client is asked."""
+    """Counts of the sum that is running, as in `SumRecord`. `index` is None until a client is asked."""
 
     index: int | None = None
     invited: int = 0
@@ -270,7 +270,7 @@ class SumStats:
 
 
 class TrafficCounter(Protocol):
-    """Counts the traffic of a session by stage."""
+    """Anything that counts bytes and frames by stage, such as a session."""
 
     bytes_up: Counter[Stage]
     bytes_down: Counter[Stage]
@@ -279,14 +279,14 @@ class TrafficCounter(Protocol):
 
 
 class TrafficMeter:
-    """Measures the traffic of a session from now on; with `whole`, from its beginning."""
+    """Measures the traffic of a session from now on, or if `whole` is true from its beginning."""
 
     def __init__(self, session: TrafficCounter, *, whole: bool = False) -> None:
         self._session = session
         self._before = {name: Counter() if whole else Counter(getattr(session, name)) for name in _COUNTS}
 
     def counts(self) -> CountsByStage:
-        """Return the traffic so far."""
+        """Return the traffic measured so far."""
         return CountsByStage(
             bytes_up=self._since("bytes_up"),
             bytes_down=self._since("bytes_down"),
@@ -299,5 +299,5 @@ class TrafficMeter:
 
 
 def by_stage(counts: Mapping[Stage, int]) -> dict[str, int]:
-    """Return the counts by the name of the stage, in the order of the protocol, without zeros."""
+    """Return the counts by the names of stages, in the order of the protocol, without zeros."""
     return {stage.value: counts[stage] for stage in Stage if counts.get(stage)}

@@ -1,10 +1,11 @@
-"""How an algorithm's queries reach simulated clients: through real machines, or plainly and fast.
+"""Channels that carry the queries of an algorithm to simulated clients and return the totals.
 
     channel = secure_sum(algorithm, learners, Setting(trust="curious_server"))
     run = Run(algorithm, channel, algorithm.start(model))
     report = run.round()
 
-`insecure_plain_sum` takes the same arguments and gives the same numbers without any protection.
+`secure_sum` runs the machines of the protocol in this process. `insecure_plain_sum` takes the same arguments
+and returns the same totals faster, without any protection.
 """
 
 from sims.runtime.cohort_setting import DropoutLaw, DropoutSchedule, Setting, no_dropouts

@@ -1,7 +1,7 @@
-"""The state of a simulated client between two rounds, as bytes, to resume a simulation.
+"""Saves and restores the state of simulated clients between two rounds, to resume a simulation.
 
-It includes what no server sees: personal models, and the states of the random generators of learners and
-attackers. It excludes keys and the registry: a resumed client makes new keys.
+The state includes personal models, which no server sees, and the random generators of learners and attackers.
+It does not include keys and the registry: a resumed client makes new keys.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from secagg.hashing import DIGEST_BYTES
 from secagg.noise.accounting import Adjacency
 from secagg.sum_spec import Count
 
-SHARED: Final = -1  # not the id of a client: the state that all clients share
+SHARED: Final = -1  # the key, besides client ids, of the state that all clients share
 
 
 class SimulatedMemory(VolatileMemory):
-    """Memory that a simulation can save and restore."""
+    """The record of a client's sessions, queries and spending, which a simulation can save and restore."""
 
-    def saved_state(self, known: Index) -> dict[str, Any]:
+    def saved_state(self, known: DigestIndex) -> dict[str, Any]:
         spend = self._spend
         return {
             "sessions": known.bits(self._sessions),
@@ -39,7 +39,7 @@ class SimulatedMemory(VolatileMemory):
             "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
         }
 
-    def restore_state(self, saved: Mapping[str, Any], known: Index) -> None:
+    def restore_state(self, saved: Mapping[str, Any], known: DigestIndex) -> None:
         charge, noised, unnoised, adjacency = saved["spend"]
         self._sessions = set(known.at(saved["sessions"]))
         self._queries = set(known.at(saved["queries"]))
@@ -47,13 +47,13 @@ class SimulatedMemory(VolatileMemory):
         self._spend = Spend(charge, noised, unnoised, Adjacency(adjacency))
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Charge for an answer that may have been sent before a restart, and close its round."""
+        """Record an answer that may have been sent before a restart: charge it and mark its round as used."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
-class Index:
-    """Digests that many clients know. Each is stored once, and every client has a bit for it."""
+class DigestIndex:
+    """A list of digests that many clients know. A client's set of digests is stored as one bit per digest."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -64,10 +64,11 @@ class Index:
         return b"".join(self._digests)
 
     @classmethod
-    def of(cls, content: bytes) -> Index:
+    def of(cls, content: bytes) -> DigestIndex:
         return cls([content[at : at + DIGEST_BYTES] for at in range(0, len(content), DIGEST_BYTES)])
 
     def bits(self, digests: set[bytes]) -> bytes:
+        """Return the bits of a set of digests. New digests are added to the list."""
         for digest in sorted(digests - self._positions.keys()):
             self._positions[digest] = len(self._digests)
             self._digests.append(digest)
@@ -75,6 +76,7 @@ class Index:
         return number.to_bytes(-(-number.bit_length() // 8), "little")
 
     def at(self, bits: bytes) -> Iterator[bytes]:
+        """Yield the digests whose bits are set."""
         number = int.from_bytes(bits, "little")
         for position in range(number.bit_length()):
             if number >> position & 1:
@@ -86,8 +88,8 @@ def save_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> dict[int, bytes]:
-    """Return the state of all clients, and under `SHARED` what they have in common."""
-    known, saved = Index(), {}
+    """Return the state of each client by id, and under `SHARED` the digests that clients know."""
+    known, saved = DigestIndex(), {}
     for member, participant in participants.items():
         state = {
             "participant": participant.save(),
@@ -105,10 +107,10 @@ def restore_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> None:
-    """Restore all clients. Raises `RecordError` if the states are not of these clients."""
+    """Restore all clients from `saved`. Raise `RecordError` if the states are not of these clients."""
     if saved.keys() != {*participants, SHARED}:
         raise RecordError("the saved clients are not those of this run")
-    known = Index.of(saved[SHARED])
+    known = DigestIndex.of(saved[SHARED])
     for member, participant in participants.items():
         try:
             state = msgpack.unpackb(saved[member])
@@ -124,7 +126,7 @@ def restore_clients(
 
 
 def learner_state(learner: object) -> dict[str, Any]:
-    """Return the number of trainings and the states of the generators, also of wrapped learners."""
+    """Return the number of trainings and all random states of a learner and of the learner that it wraps."""
     layers = list(_layers(learner))
     generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
     return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
@@ -153,18 +155,21 @@ def _generators(layers: Sequence[Any]) -> Iterator[np.random.Generator]:
 
 @runtime_checkable
 class ForgingLearner(Protocol):
-    """A learner of an attacker that changes computed answers: see `fl.attacks.updates`."""
+    """The learner of an attacker that changes answers after they are computed: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """Return the answer to send instead of `values`."""
+        """Return the values to send instead of `values`.
+
+        `most` has the largest allowed counts, and `sent` the vectors of the query.
+        """
         ...
 
 
 class SimulatedParticipant(Participant):
-    """A participant that sends a forged answer if its learner forges. The encoding is that of any client.
+    """A participant that sends a forged answer if its learner is a `ForgingLearner`.
 
-    Counts with a bounded total, such as those of a histogram, are not forged: changed one by one, they
-    could exceed the total.
+    Counts with a bounded total, such as those of a histogram, are not forged, because counts that are changed
+    one by one could exceed this bound.
     """
 
     def answer(

@@ -1,4 +1,4 @@
-"""The setting of a simulated cohort: threat model, drop-outs, sampling and budget, for any channel."""
+"""The setting of a channel to simulated clients: threat model, drop-outs, sampling and privacy budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sims.records.sums import (
 )
 from sims.runtime.residue_tampering import Tamper
 
-# (member, stage, round, sum within the round or -1 in set-up) -> whether the client is missing there.
+# (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
 # The number of a round -> the clients invited to it.
 CohortSampler: TypeAlias = Callable[[int], Sequence[int]]
@@ -40,29 +40,32 @@ def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a cohort is protected, and which clients take part.
+    """The protection of sums, and the clients that take part in each round.
 
-    `trust`, `corrupt`, `dropout`  what the server may do, how many clients may collude with it, and which
-                        part of the cohort may be missing by the end of a session.
-    `graph`             who shares secrets with whom; by default, what the size of the cohort asks for.
-    `sums`              most sums of one session; the next round then begins another.
-    `each_round`        whether every round begins another. Then a round under a seed does not depend
+    `trust`             what the server may do: "curious_server" or "malicious_server".
+    `corrupt`           how many clients may collude with the server.
+    `dropout`           which fraction of the cohort may be missing by the end of a session.
+    `graph`             who shares secrets with whom; by default, chosen by the size of the cohort.
+    `sums`              the largest number of sums of one session. If a round needs more than are left, it
+                        begins a new session.
+    `each_round`        whether every round begins a new session. Then a round under a seed does not depend
                         on earlier rounds, so a resumed run repeats it exactly.
-    `dropouts`          which clients drop out, and where. It may be called for the same stage more than once,
-                        and must return the same.
+    `dropouts`          function that says which clients drop out, and where. It must return the same value
+                        whenever it is called with the same arguments.
     `dropout_law`       probabilities of further drop-outs.
     `sample_cohort`     which clients are invited to a round; by default, all.
-    `max_rho`           clients' budget for sums with noise; sums without noise are refused then. By default,
-                        the budget of the algorithm's noise; without noise, there is no limit.
-    `adjacency`         the neighbouring data sets that rho refers to.
+    `max_rho`           privacy budget of each client, for all sums with noise. With a budget, clients refuse
+                        sums without noise. By default, the budget is that of the algorithm's noise; an
+                        algorithm without noise has no budget.
+    `adjacency`         which data sets count as neighbours in the definition of rho.
     `tamper`            what clients that violate the protocol put into sums instead of their values.
-    `log`               receives a record of every session and sum; only observers read it.
-    `ledger`            where the server records what it asks and releases; a plain channel records nothing.
+    `log`               receives a record of every session and sum, for observers.
+    `ledger`            where the server records what it asks and releases; a plain channel ignores it.
     `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
     `insecure_replay`   deletes the record of what clients have answered, so that a round can be repeated. A
-                        server that repeats a round over other clients learns their difference.
+                        server that repeats a round without one client learns the answer of that client.
 
-    Raises `ParameterError` for an invalid value.
+    Raise `ParameterError` for an invalid value.
 
     >>> Setting(trust="malicious_server", corrupt=2, dropout=0.1).unnoised_sums > 10**9
     True
@@ -98,7 +101,7 @@ class Setting:
 
     @cached_property
     def params(self) -> SessionParams:
-        """The parameters of a session, without the size of its cohort."""
+        """Return the parameters of a session, without the size of its cohort."""
         return SessionParams(
             trust=Trust.parse(self.trust),
             corrupt=self.corrupt,
@@ -109,7 +112,7 @@ class Setting:
 
     @property
     def unnoised_sums(self) -> int:
-        """How many sums without noise a client answers: none under a budget, else practically unlimited."""
+        """Return how many sums without noise a client answers: none under a budget, else practically any."""
         return _MANY if self.max_rho is None else 0
 
 
@@ -118,16 +121,16 @@ _BITS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutLaw:
-    """Probabilities that a client drops out.
+    """Probabilities that a client drops out of a round. Drop-outs are drawn from `seed`.
 
-    Raises `ParameterError` for a probability that is not from 0 to below 1.
+    Raise `ParameterError` if a probability is below 0, or 1 or more.
     """
 
     seed: bytes
-    training: float = 0.0  # in the first sum of a round
-    between: float = 0.0  # in a later sum of a round that is the first of its group
-    group: float = 0.0  # between two sums of one group, which ends that group
-    reveal: float = 0.0  # after masking, and before revealing
+    training: float = 0.0  # before masking in the first sum of a round
+    between: float = 0.0  # before masking in a later sum that is the first of its group
+    group: float = 0.0  # before masking in any other sum, which ends the group of this sum
+    reveal: float = 0.0  # after masking in any sum
 
     def __post_init__(self) -> None:
         for name in ("training", "between", "group", "reveal"):
@@ -135,9 +138,9 @@ class DropoutLaw:
                 raise ParameterError(f"the probability to drop out ({name}) must be from 0 to below 1")
 
     def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
-        """Return whether the client is missing from this stage of sum `index` of round `number`.
+        """Return whether the client drops out at this stage of sum `index` of round `number`.
 
-        `later`: the round had an earlier sum of the same group. No client is missing from set-up.
+        `later` says whether the round had an earlier sum of the same group. No client drops out in set-up.
         """
         if stage in (Stage.ADVERTISE, Stage.SHARE):
             return False
@@ -147,6 +150,7 @@ class DropoutLaw:
         return self._happens(probability, "mask", member, number, index)
 
     def _happens(self, probability: float, what: str, member: int, number: int, index: int) -> bool:
+        """Return a random bit that is true with this probability and determined by the other arguments."""
         if not probability:
             return False
         position = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
@@ -155,7 +159,7 @@ class DropoutLaw:
 
 
 def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
-    """Return the setting with the budget of the algorithm's noise, unless it has one."""
+    """Return the setting with the privacy budget of the algorithm, unless the setting has its own budget."""
     budget = algorithm.budget
     if budget is None or setting.max_rho is not None:
         return setting
@@ -168,6 +172,7 @@ def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
 
 
 def check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
+    """Raise `ParameterError` if algorithm, learners and setting do not fit together."""
     if not isinstance(learners, Mapping):
         raise ParameterError("learners must be a mapping from the ids of clients to their learners")
     if len(learners) < setting.corrupt + 2:

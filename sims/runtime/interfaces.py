@@ -1,4 +1,4 @@
-"""The interfaces between a simulation, its channels and their sessions."""
+"""The interfaces between a simulation, its channels to clients, and the sessions of a channel."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from sims.runtime.cohort_setting import Setting
 
 
 class ObservedChannel(SumChannel, Protocol):
-    """A channel to simulated clients, with a view for observers that no server has.
+    """A channel to simulated clients, whose state observers of the simulation can read; no server can.
 
-    `asked`       every sum so far.
-    `memories`    the state that completed rounds have left with every client.
-    `save`        the state of every client between two rounds, in a format of this channel.
-    `restore`     continue from that state, before the first round; `sessions` counts earlier sessions.
-    `take_lost`   charge every client for a sum that it may have answered after that.
-    `spends`      what every client has recorded as spent.
+    `asked`       records of all sums so far.
+    `memories`    returns the state that completed rounds have left with every client.
+    `save`        returns the state of every client between two rounds, in a format of this channel.
+    `restore`     continues from a saved state, before the first round; `sessions` counts earlier sessions.
+    `take_lost`   charges every client for a sum that it may have answered after the state was saved.
+    `spends`      returns the privacy cost that every client has recorded.
     `sessions`    the number of sessions so far.
 
-    It reports sessions and sums to the `log` of its setting. The server writes to its `ledger`.
+    The channel reports sessions and sums to the `log` of its setting. Its server writes to the `ledger`.
     """
 
     asked: list[SumRecord]
@@ -56,9 +56,9 @@ class ObservedChannel(SumChannel, Protocol):
 
 
 class SumSession(TrafficCounter, Protocol):
-    """Carries sums. `secagg.local.LocalSession` has this interface."""
+    """A session that computes sums, such as a `secagg.local.LocalSession`."""
 
-    stats: SumStats  # of the last sum
+    stats: SumStats  # counts of the last sum
 
     @property
     def graph(self) -> SessionGraph | None: ...  # None before the end of set-up
@@ -73,7 +73,7 @@ class SumSession(TrafficCounter, Protocol):
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """Everything that a session is made from."""
+    """Everything that is needed to make a session. The functions are callbacks of the session."""
 
     table: Table
     setting: Setting
@@ -88,7 +88,7 @@ class SessionPlan:
 
     @property
     def policy(self) -> Policy:
-        """The policy of every client of the session."""
+        """Return the policy that every client of the session checks."""
         setting, least = self.setting, self.setting.corrupt + 2
         return Policy(
             trust=Trust.parse(setting.trust),

@@ -1,9 +1,8 @@
-"""Sums without any protection, for fast research, with the same rules and numbers as real machines.
+"""Sums without any protection, for fast research. The process that runs them sees the values of every client.
 
-Values are clipped, rounded and wrapped exactly as on a client. With the same rounding
-(`Setting.insecure_seed`), a total is equal to the last bit, except for noise, which depends on the secrets of
-a session. Drop-outs and refusals follow the same rules, except that a ring never fails by chance. The process
-that runs this sees the values of every client.
+Values are clipped, rounded and wrapped exactly as on a real client. Under the same `Setting.insecure_seed`, a
+total equals that of the secure protocol to the last bit, except for noise, which depends on the secrets of a
+session. Drop-outs and refusals follow the same rules, except that a ring is never cut by chance.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def insecure_plain_sum(
 ) -> SessionChannel:
     """Return a channel that adds up the answers of clients without protection.
 
-    Raises `ParameterError` if algorithm, learners and setting do not fit together.
+    Raise `ParameterError` if algorithm, learners and setting do not fit together.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -63,7 +62,7 @@ def insecure_plain_sum(
 
 
 class PlainSession:
-    """Adds up answers without protection. Same interface as `LocalSession`."""
+    """Adds up answers without protection. It has the same interface as `LocalSession`."""
 
     is_plain = True
 
@@ -79,12 +78,12 @@ class PlainSession:
         self._cohort: tuple[int, ...] = ()
         self._members: PositionSet = PositionSet()
         self._threshold = self._least = 0
-        self._gone: set[int] = set()
+        self._gone: set[int] = set()  # positions in the cohort of clients that left
         self._stage = Stage.ADVERTISE
         self.stats = SumStats()
         self.graph: SessionGraph | None = None
         self.contributors: tuple[int, ...] = ()  # of the last sum
-        self.bytes_up: Counter[Stage] = Counter()  # nothing is sent
+        self.bytes_up: Counter[Stage] = Counter()  # the counters stay empty: no bytes are sent
         self.bytes_down: Counter[Stage] = Counter()
         self.frames_up: Counter[Stage] = Counter()
         self.frames_down: Counter[Stage] = Counter()
@@ -143,6 +142,7 @@ class PlainSession:
             self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
+        """Raise `SumFailed` if the roster lacks a client of its group, or is too small."""
         if roster & self._gone:
             self._agenda.close(kind, round_number)
             raise CohortChanged("a client of this group has left; its last total stands")
@@ -157,11 +157,11 @@ class PlainSession:
         for member, position in asked.items():
             try:
                 self._answer(adding, position, member)
-            except PeerError as error:  # the client refuses and leaves
+            except PeerError as error:  # The client refuses the query and leaves.
                 self._leave(position, error)
 
     def _willing(self, adding: _Adding) -> dict[int, int]:
-        """Return the clients that answer, with their positions in the cohort. The others leave."""
+        """Return the present clients that accept the query, by position. Those that refuse it leave."""
         willing: dict[int, int] = {}
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
             member = self._cohort[position]
@@ -177,6 +177,7 @@ class PlainSession:
         self.stats.refusals.append(Refusal.of(self._cohort[position], error))
 
     def _check_question(self, adding: _Adding, member: int) -> None:
+        """Raise `PeerError` if this client has to refuse the query."""
         query, memory = adding.query, self._plan.memories[member]
         self._books[member].check_new(query.kind, query.round)
         client_checks.check_query_is_new(adding.content, memory)
@@ -201,7 +202,10 @@ class PlainSession:
             raise CohortChanged("a client left in the midst of a group")
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Return the clients that stay until the end. Each is notified before the quorum is checked."""
+        """Notify the clients that reveal shares, and return their positions.
+
+        Raise `TooFewClients` if they are fewer than the threshold.
+        """
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
@@ -228,7 +232,7 @@ class PlainSession:
 
 
 class _Adding:
-    """A sum in progress."""
+    """A sum in progress: its query, and the sum of the encoded answers so far."""
 
     def __init__(
         self,
@@ -254,11 +258,12 @@ class _Adding:
 
     @property
     def least_survivors(self) -> int:
+        """Return how many clients must answer so that the noise is as large as planned."""
         promise = self._spec.promise
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
     def add(self, position: int, values: Mapping[str, object], content: bytes) -> None:
-        """Add the values of one client, encoded as the client would."""
+        """Add the values of one client, encoded as a real client would encode them."""
         member = self._cohort[position]
         if self._seed is None:
             stream, own = KeyStream(secrets.token_bytes(SEED_BYTES)), secrets.token_bytes(SEED_BYTES)
@@ -278,7 +283,7 @@ class _Adding:
         return PositionSet(self._noise)
 
     def total(self) -> Total:
-        """Return the total, without the surplus noise that survivors added to cover drop-outs."""
+        """Return the total after removing the noise that survivors added in case of more drop-outs."""
         promise, layers = self._spec.promise, self._encoding.noise()
         surplus = promise.surplus(len(self.roster), len(self._noise)) if promise is not None else ()
         for seeds in self._noise.values():

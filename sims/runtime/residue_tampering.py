@@ -1,7 +1,7 @@
-"""Attackers that put chosen residues into a sum, after encoding and before masking.
+"""Attackers that replace their residues in a sum, after encoding and before masking.
 
-They know what every client knows of a sum. They do not change the hidden count: that would only stop the sum,
-as leaving does.
+They know what every client knows about a sum. They do not change the hidden count of contributors, because a
+wrong count only makes the sum fail, as a drop-out can.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from secagg.sum_spec import L2, Count, LInf, Part, Residue
 
 @dataclass(frozen=True)
 class Field:
-    """One part of a sum, of elements modulo 2^bits. Grid points below zero are counted down from 2^bits."""
+    """What an attacker knows about one part of a sum. A negative value v is the residue 2^bits + v."""
 
     name: str
     bits: int
-    most: int  # largest absolute value of an honest element, in grid points
+    most: int  # largest absolute value of an honest element, in steps of the rounding grid
     norm: int | None = None  # largest Euclidean norm of an honest vector; None if there is no such bound
     total: int | None = None  # largest sum of the elements; None if there is no such bound
 
 
-# (kind of the sum, own residues of every part, the parts) -> the residues to send instead.
+# (kind of the sum, the attacker's own residues of every part, the parts) -> the residues to send instead.
 Tamper: TypeAlias = Callable[
     [str, tuple[Residues, ...], tuple[Field, ...]], Sequence[NDArray[np.unsignedinteger[Any]]]
 ]
@@ -43,7 +43,11 @@ Tamper: TypeAlias = Callable[
 def tampered(
     tamper: Tamper, kind: str, encoding: Encoding, residues: Sequence[Residues]
 ) -> tuple[Residues, ...]:
-    """Return the residues that an attacker sends, including the hidden count."""
+    """Return the residues that an attacker sends instead of its own `residues`.
+
+    The last of them is the hidden count, which stays the same. Raise `ParameterError` if `tamper` returns
+    residues of another shape.
+    """
     *own, count = residues
     known = tuple(_field(encoding, part) for part in encoding.spec.parts)
     changed = tuple(tamper(kind, tuple(own), known))
@@ -53,7 +57,7 @@ def tampered(
 
 
 def _fitting(values: NDArray[Any], bits: int) -> Residues:
-    """Return a copy modulo 2^bits, because masks are added in place."""
+    """Return a copy of the values modulo 2^bits. It is a copy because masks are added in place later."""
     residues: Residues = np.array(values).astype(residue_ring.dtype_for(bits))
     residue_ring.reduce(residues, bits)
     return residues
@@ -76,12 +80,12 @@ def _field(encoding: Encoding, part: Part) -> Field:
 
 
 def _grid_points(encoding: Encoding, part: Part, limit: float) -> int:
-    """Return how many grid points a real value at its bound has."""
+    """Return the value `limit` in steps of the rounding grid."""
     return encoding.levels(part) if part.noise is None else int(limit * part.noise.scale)
 
 
 def tampering_transform(tamper: Tamper) -> Transform:
-    """Return the hook of a machine that follows the protocol except for the values that it sends."""
+    """Return a hook for a client machine that makes it send tampered residues, and otherwise nothing."""
 
     def transform(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
         return tampered(tamper, question.query.kind, question.encoding, residues)
@@ -90,7 +94,7 @@ def tampering_transform(tamper: Tamper) -> Transform:
 
 
 def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper | None) -> ClientHooks:
-    """Return the hooks of a client in session `number`; with a seed, it rounds the same in every session."""
+    """Return the hooks of a client in session `number`. With a seed, it rounds alike in all sessions."""
     hooks = ClientHooks()
     if seed is not None:
         hooks = insecure_client_hooks(_of_session(seed, number), member, rounding=seed)
@@ -98,7 +102,7 @@ def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper
 
 
 def server_hooks(*, seed: bytes | None, number: int) -> ServerHooks:
-    """Return the hooks of the server in session `number`."""
+    """Return the hooks of the server in session `number`, whose randomness is that of `seed`, if any."""
     return ServerHooks() if seed is None else insecure_server_hooks(_of_session(seed, number))
 
 

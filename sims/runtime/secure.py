@@ -1,4 +1,4 @@
-"""Sums through the real machines of server and clients, all in this process."""
+"""Secure sums in one process: the real protocol machines of the server and of all clients."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sims.runtime.session_channel import SessionChannel
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
-    """Return a channel whose server machine sees only random residues and totals.
+    """Return a channel whose server machine sees only masked residues and totals.
 
-    Raises `ParameterError` if algorithm, learners and setting do not fit together.
+    Raise `ParameterError` if algorithm, learners and setting do not fit together.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -73,7 +73,7 @@ class ObservedSession(LocalSession):
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         before = self._sum_index
-        for member in self._left:  # a network would have lost them by now
+        for member in self._left:  # In a network, the server would have lost these connections by now.
             self._note(self._server.drop(member))
         try:
             return super().ask(kind, payload, round_number=round_number)
@@ -94,7 +94,7 @@ class ObservedSession(LocalSession):
 
 
 class SecureSessions:
-    """Makes sessions of clients that keep their identities."""
+    """Makes sessions in which each client has the same identity as in earlier sessions."""
 
     def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
         self._enrolled = enrolled
@@ -124,7 +124,7 @@ class SecureSessions:
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:
-    """Return the function from a member to its identity, the same in every session."""
+    """Return a function that maps a client to its identity, and always returns the same one."""
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())

@@ -1,6 +1,6 @@
-"""Runs rounds over sessions: invites clients, opens sessions, and reports outcomes to the clients.
+"""A channel that runs rounds in sessions: it invites clients, asks for sums, and reports outcomes to clients.
 
-It works with any kind of session: real machines or a plain sum.
+It works with any implementation of `SumSession`: real machines or plain sums.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from sims.runtime.interfaces import SessionFactory, SessionPlan, SumSession
 
 
 class PreparedAnswer(Protocol):
-    """The result of one client's job; `result` raises what the job raised."""
+    """A finished job of one client. `result` returns its value, or raises the exception that it raised."""
 
     def result(self) -> Any: ...
 
 
-# Runs the jobs of many clients at once, such as `fl.crowd.Crowd.together`.
+# Runs one job for each of many clients at once, as `fl.crowd.Crowd.together` does.
 Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, PreparedAnswer]]
 
 
 class SessionChannel:
     """A channel to simulated clients, one participant for each learner.
 
-    If `learners` has a method `together`, as a crowd has, clients do their work through it.
+    If `learners` has a method `together`, as `fl.crowd.Crowd` has, it runs the jobs of all clients at once.
 
-    The algorithm learns only what `ask` returns. All else, such as `participants`, is for observers.
+    The algorithm learns only what `ask` returns. Everything else, such as `participants`, is for observers.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class SessionChannel:
         self._members: tuple[int, ...] = ()
         self._sums_left = 0
         self._round_info = RoundInfo()
-        self._next_sum = 0  # of the round
+        self._next_sum = 0  # index of the next sum of the round
         self._kind = ""  # of the current sum
-        self._groups: set[str] = set()  # with a sum in this round
+        self._groups: set[str] = set()  # groups that had a sum in this round
         self._later = False  # whether the round had an earlier sum of the current group
-        self._left: set[int] = set()  # dropped out by `dropout_law`, until the next round
+        self._left: set[int] = set()  # clients that `dropout_law` removed, until the next round
         self._stage: Stage | None = None  # last reported to the log
         self._bytes_up: Counter[Stage] = Counter()  # of the sessions before this one
         self._bytes_down: Counter[Stage] = Counter()
@@ -92,7 +92,7 @@ class SessionChannel:
     # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
-        """Begin a round, in a new session if needed. Raises `SumFailed` if too few clients come."""
+        """Begin a round, in a new session if needed. Raise `SumFailed` if too few clients join."""
         again = self._setting.insecure_replay and self._forget(round_info)
         self._round_info, self._next_sum, self._groups = round_info, 0, set()
         self._left.clear()
@@ -106,7 +106,7 @@ class SessionChannel:
             self._open(self._algorithm.table, members)
 
     def ask(self, query: Query) -> Total:
-        """Return the total of the answers. Raises `SumFailed` if there is none."""
+        """Return the total of the answers to a query. Raise `SumFailed` if no total is released."""
         if self._session is None:
             raise TooFewClients("there is no session")
         payload = encode_query(self._round_info.with_unacknowledged(self._unacknowledged), query)
@@ -120,7 +120,7 @@ class SessionChannel:
         return total
 
     def _sum(self, session: SumSession, kind: str, payload: bytes) -> Total:
-        """Ask, and log the outcome."""
+        """Ask the session for a sum, log the outcome, and return the total. Raise `SumFailed` if it fails."""
         meter, started = TrafficMeter(session), time.perf_counter()
         self._kind, self._stage, session.stats = kind, None, SumStats()
         self._note_group(kind)
@@ -160,14 +160,14 @@ class SessionChannel:
         self._groups.add(group)
 
     def finish(self, round_info: RoundInfo) -> None:
-        """Report the round to all clients. After a failure or a drop-out, end the session."""
+        """Report the outcome of the round to all clients. End the session after a failure or a drop-out."""
         self._report(round_info.with_unacknowledged(self._unacknowledged))
         self._unacknowledged = []
         if self._left or not round_info.completed(self._round_info.number):
             self._end_session()
 
     def _report(self, round_info: RoundInfo) -> None:
-        """Report the outcome of the earlier rounds to all clients."""
+        """Report to all clients which rounds before `round_info.number` were completed."""
         self._all(
             {member: partial(each.apply_history, round_info) for member, each in self.participants.items()}
         )
@@ -184,18 +184,18 @@ class SessionChannel:
 
     @property
     def bytes_up(self) -> Counter[Stage]:
-        """Bytes that all clients have sent so far, by stage."""
+        """Return the bytes that all clients have sent so far, by stage."""
         return self._bytes_up + (Counter() if self._session is None else self._session.bytes_up)
 
     @property
     def bytes_down(self) -> Counter[Stage]:
-        """Bytes that all clients have received so far, by stage."""
+        """Return the bytes that all clients have received so far, by stage."""
         return self._bytes_down + (Counter() if self._session is None else self._session.bytes_down)
 
     # --- sessions ---
 
     def _forget(self, round_info: RoundInfo) -> bool:
-        """Let clients repeat an earlier round. Return False if it is a new one."""
+        """Allow clients to repeat this round. Return whether it is repeated and so needs a new session."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
         return round_info.number <= self._round_info.number and self._session is not None
@@ -251,7 +251,7 @@ class SessionChannel:
         self._members, self._sums_left = members, self._setting.sums
 
     def _log_session(self, session: SumSession, members: int, failure: str | None) -> None:
-        if session.is_plain:  # there was no set-up
+        if session.is_plain:  # It has no set-up.
             return
         graph = session.graph
         self._setting.log.on_session(
@@ -274,7 +274,7 @@ class SessionChannel:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions so far."""
+        """Return the number of sessions so far."""
         return self._sessions
 
     def memories(self) -> dict[int, Any]:
@@ -282,7 +282,7 @@ class SessionChannel:
         return {member: each.memory for member, each in self.participants.items()}
 
     def spends(self) -> dict[int, Spend]:
-        """Return what every client has recorded as spent."""
+        """Return the privacy cost that every client has recorded."""
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
@@ -290,12 +290,12 @@ class SessionChannel:
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Charge every client for a sum that it may have answered and has no record of."""
+        """Charge every client for a sum that it may have answered after its state was saved."""
         for memory in self._memories.values():
             memory.take_lost(answer)
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
-        """Continue from what `save` returned, before the first round. Raises `RecordError` if it cannot."""
+        """Restore what `save` returned, before the first round. Raise `RecordError` if it is invalid."""
         restore_clients(saved, self.participants, self._memories, self._setting.tamper)
         self._sessions = sessions
 
@@ -321,7 +321,7 @@ class SessionChannel:
         )
 
     def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
-        """Run one job for every client."""
+        """Run one job for every client, at once if the learners support it."""
         if self._together is not None:
             for done in self._together(jobs).values():
                 done.result()
@@ -346,7 +346,7 @@ class SessionChannel:
         return self._setting.dropouts(member, stage, self._round_info.number, self._next_sum)
 
     def _leaves(self, member: int, stage: Stage) -> bool:
-        """Return whether the drop-out law removes the client; then it is gone for the rest of the round."""
+        """Return whether `dropout_law` removes the client at this stage, for the rest of the round."""
         number, index, law = self._round_info.number, self._next_sum, self._setting.dropout_law
         return law is not None and law.missing(member, stage, number, index, later=self._later)
 

@@ -1,7 +1,7 @@
-"""Scenario files: what is simulated, in TOML, with everything that is wrong said at once.
+"""Scenario files: TOML that describes simulations. All problems of a file are reported at once.
 
 scenario = load(Path("robust.toml"))
-scenario.variants  # one for each cell of its sweep, or one alone
+scenario.variants  # one for each cell of its sweep; without a sweep, one
 """
 
 from sims.scenario.scenario import Scenario, Variant, check_files, load

@@ -1,7 +1,7 @@
-"""Build the algorithm of a scenario: its parameters, its privacy budget, its layers, the server's optimiser.
+"""Builds the algorithm of a scenario: its parameters, its privacy budget and the optimiser of the server.
 
-A scenario names layers where an algorithm knows ranges of parameters: `personal_part = "output"`, "adapter",
-a pattern of parameter names such as "*.norm1.*", ranges such as "0:320", or several of these with commas.
+For a part of the model, such as `personal_part`, a scenario may give the name of a layer ("output"), a
+pattern of parameter names ("*.norm1.*"), a range of indices ("0:320"), or several of these with commas.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def build(
     initial: Vector | None = None,
     module: nn.Module | None = None,
 ) -> AnyAlgorithm:
-    """Build it for a model of `dim` parameters and at most `clients` clients in a round.
+    """Return the algorithm, for a model of `dim` parameters and at most `clients` clients in a round.
 
     `initial`  the first model; not needed if nothing is trained.
-    `module`   the model, whose layers the settings may name; without it, layer names are checked and a
-               placeholder stands for their ranges.
+    `module`   the model, whose layers the settings may name; if None, layer names are only checked and
+               replaced by a placeholder.
     `known`    values that the simulation provides for required parameters that are not set.
 
-    Raises `ParameterError` for parameters that the algorithm does not accept.
+    Raise `ParameterError` for parameters that the algorithm does not accept.
     """
     entry = find(settings.algorithm.name)
     parameters = with_ranges(entry, settings.algorithm.parameters, settings.model.kind, module)
@@ -92,7 +92,7 @@ def _privacy(
 
 
 _CHOSEN: Final = "chosen"
-_SOME: Final = "0:1"  # of a model that is not known yet
+_SOME: Final = "0:1"  # placeholder for the ranges of a model that is not known yet
 
 
 def with_ranges(
@@ -100,10 +100,10 @@ def with_ranges(
 ) -> dict[str, Any]:
     """Return the parameters of an algorithm with layer names replaced by ranges of `module`.
 
-    `kind`    of the model.
-    `module`  None if the model is not known yet: names are checked, and a placeholder stands for the ranges.
+    `kind`    the kind of the model.
+    `module`  the model; if None, layer names are only checked and replaced by a placeholder.
 
-    Raises `ParameterError` that names the parameter, for a layer that such a model does not have.
+    Raise `ParameterError` with the name of the parameter if a model of this kind has no such layer.
     """
     found = dict(parameters)
     for name in entry.index_range_parameters:
@@ -135,7 +135,7 @@ def _ranges(name: str, text: str, kind: str, module: nn.Module | None) -> str:
 
 
 def _rest(module: nn.Module, layers: Mapping[str, tuple[str, ...]], piece: str) -> str | None:
-    """Return a name for the other parameters, or None if all are chosen, which the algorithm refuses."""
+    """Return a name for the parameters outside `piece`, or None if there are none."""
     try:
         Groups.of(module, {_CHOSEN: layers.get(piece, piece)}, rest=None)
     except TrainingError:
@@ -144,7 +144,7 @@ def _rest(module: nn.Module, layers: Mapping[str, tuple[str, ...]], piece: str) 
 
 
 def _check_name(name: str, piece: str, kind: str, layers: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `ParameterError` if a plain word is not the name of a layer."""
+    """Raise `ParameterError` if `piece` is a plain word and not the name of a layer."""
     if layers and piece.isidentifier() and piece not in layers:
         raise ParameterError(
             f"{name}: {kind} has no layer {piece!r}: there are {', '.join(layers)}; or take a pattern of "
@@ -168,7 +168,7 @@ def _why(piece: str, kind: str, layers: Mapping[str, tuple[str, ...]], error: Tr
 
 
 def optimiser(section: ServerSection) -> ServerOptimiser:
-    """Raises `ParameterError` for values that it cannot have."""
+    """Return the optimiser of the server. Raise `ParameterError` for invalid parameters."""
     return ServerOptimiser(kind=section.kind, **section.parameters)
 
 
@@ -178,7 +178,7 @@ def optimiser(section: ServerSection) -> ServerOptimiser:
 def tail_measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
     """Return the histogram of `[tail]` over `clients` clients, with its noise.
 
-    Raises `ParameterError` if no noise can be planned for it.
+    Raise `ParameterError` if no noise meets its privacy goal.
     """
     promise = NoiseAssumptions(
         clients=clients,
@@ -195,6 +195,6 @@ def tail_measures(settings: Settings, section: TailSection, clients: int) -> Eva
 
 
 def tail_rounds(section: TailSection, rounds: int) -> set[int]:
-    """Return the rounds after which the histogram is asked for, counted from 1; always the last one."""
+    """Return the rounds, counted from 1, after which the histogram is requested, the last one included."""
     regular = set(range(section.every, rounds + 1, section.every)) if section.every else set()
     return regular | {rounds}

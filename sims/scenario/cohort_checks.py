@@ -1,4 +1,4 @@
-"""Check the size of the cohort, its drop-outs and its noise: can a session of this size be protected?"""
+"""Checks whether the settings of a cohort fit together: its size, colluders, drop-outs and noise."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for
 from sims.scenario.settings import ChannelSection, Settings, TailSection
 
-_LIKELY: Final = 0.5  # refuse what is exceeded in every other round
-_SELDOM: Final = 0.01  # suggest what is exceeded in one of a hundred rounds
+_LIKELY: Final = 0.5  # a limit on drop-outs is refused if half of the rounds exceed it
+_SELDOM: Final = 0.01  # a limit is suggested that one in a hundred rounds exceeds
 # Data sets for regression have no classes, and so no classification errors.
 _REGRESSION: Final = frozenset({"least-squares", "fedplus-regression"})
 
 
 def training_clients(settings: Settings) -> int | None:
-    """Return how many clients train, or None if only the data set knows."""
+    """Return how many clients train, or None if that depends on the data set."""
     partition = settings.partition
     if partition is None or partition.clients is None:
         return None
@@ -30,13 +30,13 @@ def training_clients(settings: Settings) -> int | None:
 
 
 def invited(settings: Settings) -> int | None:
-    """Return how many clients a round invites, or None if only the data set knows."""
+    """Return how many clients a round invites, or None if that depends on the data set."""
     per_round = settings.cohort.per_round
     return per_round if per_round is not None else training_clients(settings)
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add the problems of the cohort and of its protection."""
+    """Add a problem for each setting that does not fit the number of clients."""
     clients, per_round = training_clients(settings), settings.cohort.per_round
     if clients is not None and clients < 1:
         problems.add("partition.held_out", "must be less than partition.clients: some clients must train")
@@ -111,14 +111,14 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
 
 
 def _later_sums(algorithm: AnyAlgorithm) -> int:
-    """Return how many sums of a round are in no group with an earlier one."""
+    """Return how many sums of a round, without the first, do not belong to the group of an earlier sum."""
     specs = () if algorithm.table is None else tuple(algorithm.table.values())
     groups = {spec.group for spec in specs if spec.group is not None}
     return max(len(groups) + sum(spec.times for spec in specs if spec.group is None) - 1, 0)
 
 
 def _enough_dropout(asked: int, gone: Fraction) -> float:
-    """Return a value of channel.dropout that hardly any round exceeds."""
+    """Return a value of channel.dropout that one in a hundred rounds exceeds; `gone` is the drop-out rate."""
     return math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
 
 

@@ -1,4 +1,4 @@
-"""Check settings against each other, after each one has been checked alone."""
+"""Checks whether the settings of a simulation contradict each other. Each is checked alone before."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sims.text_format import counted
 if TYPE_CHECKING:
     from torch import nn
 
-_SOME_DIM: Final = 10
-_SOME_CLIENTS: Final = 2
-_MOST: Final = 1e6  # above this, nothing is learnt and a step soon overflows 32-bit floats
-# These algorithms take gradient steps of their own, which attacks on updates do not reach.
+_SOME_DIM: Final = 10  # parameters of a model whose size is not known yet
+_SOME_CLIENTS: Final = 2  # clients, if their number is not known yet
+_MOST: Final = 1e6  # With a larger rate or weight decay, a step soon overflows 32-bit floats.
+# These algorithms compute their own gradient steps, so an attack on trained updates has no effect on them.
 _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add every inconsistency to `problems`."""
+    """Add a problem for every contradiction between settings."""
     from sims.scenario import data_and_model
 
     data_and_model.check(settings, problems)
@@ -105,7 +105,7 @@ def _check_attack(settings: Settings, problems: Problems) -> None:
 
 
 def _changes_updates(kind: str) -> bool:
-    """Return False for an unknown kind, which another check reports."""
+    """Return whether attacks of this kind change trained updates. An unknown kind gives False."""
     from fl.attacks import ATTACKS
 
     name = kind.replace("_", "-")
@@ -113,7 +113,7 @@ def _changes_updates(kind: str) -> bool:
 
 
 def _changes_messages(kind: str) -> bool:
-    """Return True for an unknown kind, which another check reports."""
+    """Return whether attacks of this kind can change sent answers. An unknown kind gives True."""
     from fl.attacks import ATTACKS, is_on_messages
 
     name = kind.replace("_", "-")
@@ -121,7 +121,7 @@ def _changes_messages(kind: str) -> bool:
 
 
 def _check_processes(settings: Settings, problems: Problems) -> None:
-    """Refuse what needs all clients in one process."""
+    """Add a problem for each setting that needs all clients in one process, if they run in several."""
     if settings.channel.kind != "processes":
         return
     attack = settings.attack
@@ -169,7 +169,7 @@ def _check_identity(settings: Settings, problems: Problems) -> None:
 
 
 def _check_server(settings: Settings, problems: Problems) -> bool:
-    """Return whether `[server]` is missing or right; add its problems."""
+    """Add the problems of `[server]`. Return whether there are none."""
     from sims.scenario.algorithm_builder import optimiser
 
     section = settings.server
@@ -215,7 +215,7 @@ def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Proble
 
 
 def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -> None:
-    """Check that the budget lasts to the last round, although clients round the cost of every sum up."""
+    """Add a problem if the privacy budget ends before the last sum, since clients round costs up."""
     if built.budget is None or built.table is None or built.max_rho is None:
         return
     adjacency, rounds = built.budget.goal.adjacency, built.budget.rounds
@@ -237,7 +237,7 @@ def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -
 
 
 def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> bool:
-    """Return whether the algorithm and its budget have all parameters that are set; add the others."""
+    """Add a problem for each unknown parameter of algorithm or budget. Return whether all are known."""
     own, privacy = settings.algorithm.parameters, settings.privacy
     unknown = [name for name in own if name not in entry.parameters]
     for name in unknown:
@@ -258,7 +258,7 @@ def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> b
 
 
 def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
-    """Build the algorithm to find its problems; for some size if the model is not known yet."""
+    """Return the algorithm, or add the problem that prevents it and return None."""
     from sims.scenario.data_and_model import model
 
     try:
@@ -281,7 +281,7 @@ def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> Any
 
 
 def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> None:
-    """Check that the run that `model.start` names left such a model. `check_files` reports a missing file."""
+    """Add a problem if the file of `model.start` holds another model. A missing file is not reported here."""
     from sims.scenario.data_and_model import initial_model, start_of
 
     path = start_of(settings)
@@ -303,13 +303,13 @@ def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
 
 
 def _some_dim(settings: Settings) -> int:
-    """Return a size for a model that is not known yet, large enough for the subspace that is set."""
+    """Return a placeholder for the size of the model, large enough for `algorithm.subspace`."""
     asked = settings.algorithm.parameters.get("subspace")
     return max(_SOME_DIM, asked) if type(asked) is int else _SOME_DIM
 
 
 def _blamed(settings: Settings, module: nn.Module | None) -> str:
-    """Return the table to blame: `privacy` or `server` if it works without that, else `algorithm`."""
+    """Return the table at fault: `privacy` or `server` if the rest works without it, else `algorithm`."""
     for table in ("privacy", "server"):
         if getattr(settings, table) is not None:
             with suppress(SecaggError):

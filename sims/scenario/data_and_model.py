@@ -1,4 +1,4 @@
-"""The data, partition and model of a scenario: do they fit together, and are their files there?"""
+"""Checks that data, partition and model of a scenario fit together and exist, and loads the first model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sims.scenario.kind_parameters import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
 
 _GIVEN = "given"
-_KEPT = Path(MODEL)  # in the directory of a run
+_KEPT = Path(MODEL)  # the file of the model in the directory of a run
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add contradictions between `[data]` and `[partition]`."""
+    """Add a problem for each contradiction between `[data]` and `[partition]`."""
     kind, partition = settings.data.kind, settings.partition
     if not DATA.has(kind):
-        return  # another check reports it
+        return  # `kind_parameters.check` reports the unknown kind.
     gives = get_type_hints(_plain(DATA.find(kind))).get("return")
     if gives is Federation and partition is not None:
         problems.add("partition", f"{kind} makes its own clients: leave out [partition]")
@@ -58,7 +58,7 @@ def _check_partition(kind: str, partition: PartitionSection, problems: Problems,
 
 
 def check_files(settings: Settings, root: Path, problems: Problems) -> None:
-    """Add missing files. `root` holds the directories of data."""
+    """Add a problem for each missing file. `root` contains the directories of data sets."""
     start = start_of(settings)
     if start is not None and not start.is_file():
         problems.add(
@@ -86,19 +86,19 @@ def _looked_for(settings: Settings) -> dict[str, str]:
     partition, parameters = settings.partition, settings.data.parameters
     named = {name: parameters.get(name) for name in ("file", "split", "part")}
     if partition is not None and partition.test == _GIVEN:
-        del named["part"]  # one part is trained on, and the other one tested on
+        del named["part"]  # Both parts are read: one for training and one for tests.
     return {name: value for name, value in named.items() if isinstance(value, str)}
 
 
 @lru_cache(maxsize=64)
 def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
-    """Return why it cannot be read, or an empty text. The same for all cells of a sweep."""
+    """Return why the data set cannot be read, or an empty text. Cached for the cells of a sweep."""
     try:
         look(kind, directory, dict(wanted))
     except DataError as error:
         return str(error)
     except KeyError:
-        return ""  # a parameter is missing, which another check reports
+        return ""  # A parameter is missing, which another check reports.
     return ""
 
 
@@ -110,9 +110,9 @@ def _digits() -> tuple[int, ...]:
 
 
 def model(settings: Settings) -> nn.Module | None:
-    """Return the model if it can be built without reading files, else None.
+    """Return the model, or None if the shape of its inputs is known only after reading files.
 
-    Raises `FLError` if there is no such model for such data.
+    Raise `FLError` if this kind of model does not fit the data.
     """
     from fl.models import build
 
@@ -133,9 +133,9 @@ _NAME: Final = "model"
 
 
 def first_model(settings: Settings, module: nn.Module) -> Vector:
-    """Return the model that a run starts from, as a flat vector: `module`, or what `model.start` names.
+    """Return the model that a run starts from, as a flat vector: `module`, or the file of `model.start`.
 
-    Raises `DataError` if that file does not exist or does not hold such a model.
+    Raise `DataError` if this file does not exist or holds another model.
     """
     try:
         return initial_model(settings, module)
@@ -144,7 +144,7 @@ def first_model(settings: Settings, module: nn.Module) -> Vector:
 
 
 def initial_model(settings: Settings, module: nn.Module) -> Vector:
-    """Same as `first_model`; the message of its error does not name the key."""
+    """Do the same as `first_model`, but without the key `model.start` in the message of an error."""
     own, path = flatten(module), start_of(settings)
     if path is None:
         return as_vector(own)

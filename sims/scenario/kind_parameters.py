@@ -1,7 +1,7 @@
-"""The kinds that a scenario may name, and their parameters, read from the registries of the packages.
+"""Checks the kinds that a scenario names, such as of data, models and attacks, and their parameters.
 
-A parameter exists if the function behind a kind takes it, and has the type of the function's annotation. This
-imports torch.
+The registries of the package `fl` have one function for each kind. The parameters of the kind are those of
+the function, with the types of its annotations. A check imports torch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,29 +28,29 @@ _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIO
 
 @dataclass(frozen=True)
 class KindTable:
-    """The kinds that a table may have, each with the function behind it."""
+    """The kinds that a table of a scenario may name, with the function of each kind."""
 
-    table: str
+    table: str  # its name in a scenario, such as "data"
     kinds: Callable[[], Mapping[str, Maker]]
-    given: frozenset[str]  # parameters that a simulation provides by itself
-    likely: frozenset[str] = frozenset()  # those that it provides unless they are set
+    given: frozenset[str]  # parameters of functions that the simulation provides; they cannot be set
+    likely: frozenset[str] = frozenset()  # parameters that the simulation provides unless they are set
 
     def has(self, kind: str) -> bool:
         return kind.replace("_", "-") in self._dashed()
 
     def _dashed(self) -> dict[str, Maker]:
-        """Return the kinds with dashes; a scenario may write underscores."""
+        """Return the kinds, with dashes instead of underscores in their names."""
         return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
 
     def find(self, kind: str) -> Maker:
-        """Return the function of a kind. Raises `ConfigError` that names the nearest kind."""
+        """Return the function of a kind. Raise `ConfigError` if the kind is unknown."""
         kinds = self._dashed()
         if not self.has(kind):
             raise ConfigError(f"{shown(kind)} is not known; {nearest(kind, sorted(kinds))}")
         return kinds[kind.replace("_", "-")]
 
     def arguments(self, section: OpenSection, kind: str, problems: Problems) -> dict[str, Any]:
-        """Return the parameters in a table as the function takes them; add errors to `problems`."""
+        """Return the parameters in `section`, converted for the function of the kind; add their problems."""
         try:
             maker = self.find(kind)
         except ConfigError as error:
@@ -62,7 +63,7 @@ class KindTable:
             if name in known:
                 found[name] = _typed(known[name], value, problems, f"{self.table}.{name}")
             elif _is_open(maker):
-                found[name] = value  # the function itself checks it
+                found[name] = value  # The function itself checks the value.
             else:
                 names = dict.fromkeys((*known, *type(section).model_fields))
                 problems.add(f"{self.table}.{name}", f"is not known here; {nearest(name, list(names))}")
@@ -70,8 +71,15 @@ class KindTable:
             problems.add(f"{self.table}.{name}", f"is missing: {kind} needs it")
         return found
 
+    def arguments_or_raise(self, section: OpenSection, kind: str) -> dict[str, Any]:
+        """Return the same as `arguments`. Raise `ConfigError` if there are problems."""
+        problems = Problems(Path(self.table))
+        found = self.arguments(section, kind, problems)
+        problems.check()
+        return found
+
     def parameters(self, maker: Maker) -> dict[str, Any]:
-        """Return the parameters that can be set, with their types."""
+        """Return the parameters of the function that a scenario can set, with their types."""
         parameters = inspect.signature(_target(maker)).parameters.items()
         names = (name for name, each in parameters if name not in self.given and each.kind not in _VARIABLE)
         hints = get_type_hints(_annotated(maker))
@@ -99,7 +107,7 @@ PARTITIONS: Final = KindTable(
     lambda: _imported("fl.partition").PARTITIONS,
     frozenset({"labels", "clients", "rng", "owner"}),
 )
-# These also change samples, so they make whole federations.
+# These partitions also change samples, so their functions return whole federations.
 RECIPES: Final = KindTable(
     "partition",
     lambda: {each: getattr(_imported("fl.partition"), each) for each in ("mnist_robust", "mnist_personal")},
@@ -120,7 +128,7 @@ def attacks(level: str) -> KindTable:
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add every problem of well-formed settings."""
+    """Add all problems of settings whose tables, keys and basic types are right."""
     DATA.arguments(settings.data, settings.data.kind, problems)
     if settings.partition is not None:
         kind = settings.partition.kind
@@ -146,7 +154,7 @@ def _check_attack(attack: AttackSection, problems: Problems) -> None:
 
 
 def _target(maker: Maker) -> Maker:
-    """Return what takes the parameters: the class that a partial function was given, or the function."""
+    """Return the callable that takes the parameters: of a partial, its first argument or its function."""
     if isinstance(maker, partial):
         return maker.args[0] if maker.args else maker.func
     return maker
@@ -170,7 +178,10 @@ def _required(maker: Maker) -> set[str]:
 
 
 def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
-    """Convert a value to a type: lists of TOML to tuples, tables to records."""
+    """Return a TOML value converted to the type `hint`: lists to tuples, tables to dataclasses.
+
+    Add a problem of `key` and return the value unchanged if it does not fit.
+    """
     if isinstance(value, dict):
         known = _fields(hint)
         for name in value.keys() - set(known):
@@ -178,7 +189,7 @@ def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
     try:
         adapter = TypeAdapter(hint)
     except PydanticSchemaGenerationError:
-        return value  # only the function itself can check this type
+        return value  # Only the function itself can check this type.
     try:
         # JSON and TOML have the same types, so strict validation of JSON fits TOML.
         return adapter.validate_json(json.dumps(value, default=str), strict=True)
@@ -189,13 +200,13 @@ def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
 
 
 def _fields(hint: Any) -> list[str]:
-    """Return the names of the fields if the type is a record."""
+    """Return the names of the fields if the type is a dataclass or contains one."""
     candidates = (hint, *get_args(hint))
     return [each.name for kind in candidates if is_dataclass(kind) for each in fields(kind)]
 
 
 def _reasons(error: ValidationError, value: Any) -> dict[str, list[str]]:
-    """Return the errors of a value, by the name inside it that they are about."""
+    """Return the errors of a value, by the key of the table `value` that they are about, or by ""."""
     found: dict[str, list[str]] = {}
     for each in error.errors(include_url=False):
         name = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")

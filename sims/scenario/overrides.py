@@ -1,6 +1,6 @@
-"""Assignments of dotted keys such as `training.rate`, from `--set` and from the axes of a sweep.
+"""Parses assignments to dotted keys such as `training.rate`, from `--set` and from the axes of a sweep.
 
-The cross product of the axes gives the cells of a sweep:
+The cells of a sweep are the cross product of its axes:
 
 [sweep]
 "algorithm.name" = ["fedavg", "rfa"]      # an axis: one key, several values
@@ -29,22 +29,22 @@ _LABEL: Final = "label"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis: its assignments, and its key in tables."""
+    """One value of an axis, or one combination of values of all axes."""
 
-    assignments: Mapping[str, Any]
-    key: Mapping[str, Any]
+    assignments: Mapping[str, Any]  # dotted keys and their values
+    key: Mapping[str, Any]  # identifies it in tables: the assignments, or the name of the axis and a label
 
     @property
     def labelled(self) -> bool:
-        """Whether a label stands for the assignments. Then they must not change."""
+        """Return whether a label stands for the assignments, which then must not be overridden."""
         return self.key != self.assignments
 
     def touched(self, changes: Assignments) -> list[str]:
-        """Return the changes whose keys overlap with its assignments."""
+        """Return the keys in `changes` that overlap with its assignments."""
         return [each for each in changes if any(_overlap(each, own) for own in self.assignments)]
 
     def changed(self, changes: Assignments) -> Choice:
-        """Return a copy in which `changes` override its assignments."""
+        """Return a copy in which `changes` override equal keys. Keys that merely overlap are removed."""
         left = [key for key in self.assignments if key in changes or not self._gone(key, changes)]
         found = {key: changes.get(key, self.assignments[key]) for key in left}
         return Choice(found, self.key if self.labelled else found)
@@ -60,14 +60,14 @@ class Axis:
 
 
 def _overlap(key: str, other: str) -> bool:
-    """Return whether the keys are equal, or one is inside the table that the other one names."""
+    """Return whether the keys are equal, or one is inside a table that the other one names."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def axes(sweep: object, problems: Problems, changes: Assignments | None = None) -> tuple[Axis, ...]:
-    """Return the axes of a `[sweep]` table, in the order of the file.
+    """Return the axes of a `[sweep]` table in the order of the file, and add their problems.
 
-    `changes`  replace axes of the same names; labels choose from the cases of an axis.
+    `changes`  values by the name of an axis. They replace its values, or are labels of those to keep.
     """
     if not isinstance(sweep, Mapping):
         problems.add("sweep", f"must be a table, not {shown(sweep)}")
@@ -89,7 +89,7 @@ def axes(sweep: object, problems: Problems, changes: Assignments | None = None) 
 
 
 def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
-    """Return the cases with the wanted labels; if `wanted` holds no labels, return it instead."""
+    """Return the cases whose labels are in `wanted`. If the cases have no labels, return `wanted`."""
     listed = wanted if isinstance(wanted, list) else [wanted]
     labels = _labels(cases)
     if not labels or not listed or any(isinstance(each, Mapping) for each in listed):
@@ -108,7 +108,7 @@ def _labels(cases: Any) -> list[str]:
 
 
 def _check_labels(name: str, cases: Any, problems: Problems) -> None:
-    """Add labels that occur twice: their rows could not be distinguished."""
+    """Add a problem for each label that occurs twice, because its rows in tables would look the same."""
     for label, times in Counter(_labels(cases)).items():
         if times > 1:
             problems.add(f"sweep.{name}", f"{times} cases have the label {shown(label)}")
@@ -121,7 +121,7 @@ def _case(name: str, table: Mapping[str, Any]) -> Choice:
 
 
 def _check_distinct(found: Sequence[Axis], problems: Problems) -> None:
-    """Add keys that two axes set: only the last axis would count."""
+    """Add a problem for each key that two axes set, because only the last axis would have an effect."""
     owners: dict[str, str] = {}
     for axis in found:
         for key in dict.fromkeys(key for choice in axis.choices for key in choice.assignments):
@@ -141,7 +141,7 @@ Assignments: TypeAlias = Mapping[str, Any]  # dotted keys and their values
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested tables with its dotted key. Keys may be dotted themselves."""
+    """Yield the dotted key and the value of every entry of nested tables. Their keys may contain dots."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -150,7 +150,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def assigned(document: Document, assignments: Assignments) -> Document:
-    """Return a copy with the assigned values. Raises `ConfigError` if a key goes through a value."""
+    """Return a copy of the document with the assigned values.
+
+    Raise `ConfigError` if a dotted key leads through a value that is not a table.
+    """
     changed = deepcopy(document)
     for key, value in assignments.items():
         *tables, last = key.split(".")
@@ -166,7 +169,7 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
     """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML.
 
-    A value that is not TOML is a text, so a shell needs no quotes. In a list or a table, texts need quotes.
+    A value that is not TOML is a text, so a text needs no quotes. In a list or a table, texts need quotes.
     """
     found: dict[str, Any] = {}
     for text in texts:

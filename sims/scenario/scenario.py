@@ -1,4 +1,4 @@
-"""Loads a scenario: its document, the variants of its sweep, and their problems."""
+"""Loads a scenario file, makes the settings of every cell of its sweep, and reports all problems."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from sims.scenario.settings import Settings
 _AXIS: Final = "sweep."
 _QUICK_ROUNDS: Final = 2
 _MOST_VARIANTS: Final = 100_000
-# Raise this if the same settings give other numbers than before, for example after a new default: cells with
-# old results then run again.
+# Increment this if the same settings give other results than before, for example after a new default. Then
+# cells with old results run again.
 FORMAT: Final = 1
 _DIGITS: Final = 20
-_ASIDE: Final = {"output", "audit", "insecure_seed"}
+_ASIDE: Final = {"output", "audit", "insecure_seed"}  # settings that are not part of a digest
 
-# Adds the problems of well-formed settings.
+# Adds the problems of settings whose tables, keys and basic types are right.
 Check = Callable[[Settings, Problems], None]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One simulation of a scenario: a cell of its sweep. `key` holds the swept values."""
+    """One simulation of a scenario: a cell of its sweep. `key` has its values of the swept keys."""
 
     key: Mapping[str, Any]
     settings: Settings
 
     @cached_property
     def digest(self) -> str:
-        """Identifies everything that its numbers depend on; independent of names and of other cells.
+        """Return a hash of all settings that the results depend on.
 
-        Defaults are left out, so that results stay valid when keys are added later. So are settings that
-        only decide what is kept and audited.
+        Settings with default values are left out, so that results stay valid when keys are added later.
+        Settings that only say which files are kept and what is audited are left out, too.
         """
         text = json.dumps(
             {"format": FORMAT, **_numbers(self.settings)},
@@ -58,14 +58,14 @@ class Variant:
 
 
 def _numbers(settings: Settings) -> dict[str, Any]:
-    """Return the settings that numbers depend on, and whether the seed does not decide them all."""
+    """Return the settings that results depend on, marked if keys and noise do not follow from the seed."""
     found = settings.model_dump(mode="json", exclude_defaults=True, exclude=_ASIDE)
     return found if settings.seeded else {**found, "insecure_seed": False}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A loaded scenario. `name` is the name of its results."""
+    """A loaded scenario. Its results are stored under `name`."""
 
     name: str
     path: Path
@@ -80,14 +80,14 @@ def load(
     check: Check | None = None,
     data: Path | None = None,
 ) -> Scenario:
-    """Load the scenario in a file. Raises `ConfigError` with all its problems.
+    """Load the scenario in a file. Raise `ConfigError` with all its problems.
 
-    `changes`  override the file and its sweep; a key such as `sweep.seed` replaces an axis, or chooses from
-               its cases by their labels. Keys that a labelled case sets cannot be changed otherwise, because
-               the label would become wrong.
-    `quick`    two rounds with the first value of every axis and the settings of `[quick]`, as a test.
+    `changes`  override the file and its sweep. A key such as `sweep.seed` replaces an axis, or chooses from
+               its cases by their labels. Other keys must not override what a labelled case sets, because its
+               label would become wrong.
+    `quick`    run at most two rounds, with the first value of every axis and the settings of `[quick]`.
     `check`    checks the settings of every variant; by default, `sims.scenario.kind_parameters.check`.
-    `data`     where directories of data are; if None, files are not checked.
+    `data`     contains the directories of data sets; if None, files are not checked.
     """
     changes = {} if changes is None else changes
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
@@ -106,7 +106,7 @@ def load(
 
 
 def _checks(check: Check | None, data: Path | None) -> Check:
-    """Return the check of a variant's settings."""
+    """Return a function that checks the settings of a variant and, if `data` is given, its files."""
     from sims.scenario.kind_parameters import check as check_kinds
 
     first = check or check_kinds
@@ -123,7 +123,7 @@ def _checks(check: Check | None, data: Path | None) -> Check:
 
 
 def check_files(scenario: Scenario, variants: Iterable[Settings], data: Path) -> None:
-    """Raise `ConfigError` unless all files are there that these variants of a scenario read."""
+    """Raise `ConfigError` if a file is missing that these variants of a scenario read from `data`."""
     from sims.scenario import data_and_model
 
     faults = _Faults(scenario.path)
@@ -140,14 +140,14 @@ def _name(name: object, problems: Problems) -> str:
 
 
 def _quick(document: Document, problems: Problems, *, quick: bool) -> Assignments:
-    """What is set for a quick run. The table is taken out of the document in any case."""
+    """Remove `[quick]` from the document. Return its assignments, or none if `quick` is false."""
     table = document.pop("quick", {})
     if not isinstance(table, Mapping):
         problems.add("quick", f"must be a table, not {shown(table)}")
         return {}
     if not quick:
         return {}
-    rounds = document.get("rounds", _QUICK_ROUNDS)  # which may also be for the sweep to say
+    rounds = document.get("rounds", _QUICK_ROUNDS)  # The key is missing if the sweep sets it.
     fewer = {"rounds": min(rounds, _QUICK_ROUNDS)} if isinstance(rounds, int) else {}
     return {**fewer, **dict(flat(table))}
 
@@ -166,7 +166,7 @@ def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems)
 
 
 def _varied(found: Sequence[Axis], fixed: Assignments, *, quick: bool) -> tuple[Axis, ...]:
-    """The axes with what is fixed in place of what they vary, so that cells are called what they are."""
+    """Return the axes with `fixed` values in place of their own, so that keys of cells show real values."""
     return tuple(Axis(axis.name, _left(axis.choices[:1] if quick else axis.choices, fixed)) for axis in found)
 
 
@@ -205,7 +205,7 @@ def _limited(path: Path, found: Sequence[Axis]) -> tuple[Choice, ...]:
 
 
 class _Faults:
-    """Collects the problems of all variants. A problem that many variants have is reported once."""
+    """Collects the problems of all variants. A problem of several variants is reported once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -222,7 +222,7 @@ class _Faults:
         return settings
 
     def problems(self, key: Mapping[str, Any], find: Callable[[Problems], None]) -> None:
-        """Collect what `find` adds about the variant of that key."""
+        """Collect the problems that `find` adds about the variant with this key."""
         problems = Problems(self._path)
         find(problems)
         for each in problems.found:
@@ -244,21 +244,21 @@ class _Faults:
 
 
 def _located(problem: Problem, cells: Sequence[str], variants: int) -> Problem:
-    """Return the problem with its first cell in the text, unless all variants have it."""
+    """Return the problem. If only some variants have it, its text names the first of their `cells`."""
     return problem if len(cells) >= variants else replace(problem, why=f"{problem.why} (in {cells[0]})")
 
 
 def described(key: Mapping[str, Any]) -> str:
-    """Return the swept values of a cell as text, empty without a sweep."""
+    """Return the swept values of a cell as text, or an empty text without a sweep."""
     return ", ".join(f"{name}={value}" for name, value in key.items())
 
 
 _TEST: Final = ("partition", "test")
-_BESIDE: Final = ("name", "sweep", "quick")  # of the file, and not of one simulation
+_BESIDE: Final = ("name", "sweep", "quick")  # keys of the file that are not settings of a simulation
 
 
 def add_problems(error: ValidationError, problems: Problems) -> None:
-    """Add every problem that pydantic found."""
+    """Add every problem that pydantic found, with a better text than pydantic's where there is one."""
     others: list[InitErrorDetails] = []
     seen: set[str] = set()
     for detail in error.errors(include_url=False):
@@ -275,7 +275,7 @@ def add_problems(error: ValidationError, problems: Problems) -> None:
 
 
 def _why(detail: ErrorDetails) -> str | None:
-    if detail["loc"][:2] == _TEST:  # one error for each of the types that it may have
+    if detail["loc"][:2] == _TEST:  # Pydantic reports one error for each type that it may have.
         return f'must be a part of all, from 0 to below 1, or "given", not {shown(detail["input"])}'
     if detail["type"] == "extra_forbidden":
         close = get_close_matches(_key(detail), (*Settings.model_fields, *_BESIDE), n=1)

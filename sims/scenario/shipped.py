@@ -1,4 +1,4 @@
-"""The scenarios that come with the package, by name."""
+"""Finds and describes the scenario files that come with the package."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ENDING: Final = ".toml"
 
 @dataclass(frozen=True)
 class Shipped:
-    """The description of a shipped scenario."""
+    """The description of a scenario that comes with the package."""
 
     name: str
     purpose: str  # the first sentence of its file
     cells: int  # the number of simulations of its sweep
     data: tuple[str, ...]  # directories within --data that it reads; empty if it needs no files
     channels: tuple[str, ...]
-    table: bool  # whether it is a table of a paper instead of an example
+    table: bool  # whether it reproduces a table of a paper; otherwise, it is an example
     path: Path
 
 
@@ -33,7 +33,10 @@ def names() -> tuple[str, ...]:
 
 
 def find(given: str | Path) -> Path:
-    """Return the file at that path, or the shipped scenario of that name. Raises `ConfigError`."""
+    """Return the path `given`, or the file of the shipped scenario of that name.
+
+    Raise `ConfigError` if neither exists.
+    """
     path = Path(given)
     if path.exists() or path.parent != Path():
         return path
@@ -49,7 +52,7 @@ def _likely(name: str) -> str:
 
 
 def described(name: str) -> Shipped:
-    """Return the description of a scenario. Its settings are not checked."""
+    """Return the description of a scenario, without checking its settings."""
     path = find(name)
     text = path.read_text(encoding="utf-8")
     document = tomllib.loads(text)
@@ -84,7 +87,7 @@ def purpose(text: str) -> str:
 
 
 def _values(document: dict[str, Any], table: str, key: str) -> tuple[str, ...]:
-    """Return all values of a key, in the file and in the cases of its sweep."""
+    """Return all values that the document and its sweep give to the key `table.key`."""
     found = [document.get(table, {}).get(key)]
     for name, values in flat(document.get("sweep", {})):
         if name == f"{table}.{key}":

@@ -1,9 +1,10 @@
-"""Simulations: one set of settings in, one dictionary of results out.
+"""Runs simulations of federated learning. Each has settings and returns a dictionary of results.
 
     result = simulate(settings)
 
-Everything that is drawn follows from the seed of the settings. Sums are plain or secure as the settings say,
-with the same numbers. Metrics are measured by an observer that sees every client; no part of the system does.
+Data, cohorts and training are drawn from the seed of the settings. The settings say whether sums are plain or
+secure; both give the same results. Metrics are measured with access to the data and models of all clients,
+which the server of the simulation does not have.
 """
 
 from sims.simulation.observers import OBSERVERS, Observer, register_observer

@@ -1,4 +1,4 @@
-"""Canaries: sums with and without a known client give a lower bound on the epsilon of a run."""
+"""Estimates a lower bound on the epsilon of a run from sums with and without a known client, the canary."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from secagg.sum_spec import SumSpec
 from sims.scenario.settings import Settings
 
 _DELTA: Final = 1e-5
-_SIZE: Final = 64  # elements of a vector over zeros
+_SIZE: Final = 64  # elements of the all-zero vectors of the other clients
 _SUMS: Final = 64
 
 
 def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, Any]:
-    """Return the results of one trial for every kind of sum with noise; `algorithms` by part."""
+    """Return the results of one trial for every kind of sum with noise.
+
+    `algorithms` are those of the parts of the run, "training" and "tail".
+    """
     return {
         "canaries": settings.audit.canaries,
         "specs": [
@@ -35,13 +38,13 @@ def _noisy(algorithm: AnyAlgorithm) -> Iterator[tuple[str, SumSpec]]:
 
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
-    """Run a trial with the noise of a sum, as a multiple of what one client can move."""
+    """Run a trial with the noise multiplier of a sum: noise relative to the sensitivity to one client."""
     from sims.noise_audit.trial import NoiseTrial, run_trial
 
     promise = spec.promise
-    assert promise is not None  # it is private
+    assert promise is not None  # A private sum has one.
     rho = sum_rho(spec, roster=promise.clients)
-    assert rho is not None  # as above
+    assert rho is not None  # A private sum has a cost.
     trial = NoiseTrial(
         clients=promise.clients,
         size=_SIZE,

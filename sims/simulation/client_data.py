@@ -1,4 +1,4 @@
-"""The clients of a scenario and their data, some of it poisoned by attacks."""
+"""Loads and partitions the data of the clients of a scenario, and applies attacks on data."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
-from sims.config_problems import Problems
-from sims.scenario.kind_parameters import DATA, KindTable, attacks, partitions
-from sims.scenario.settings import AttackSection, OpenSection, PartitionSection, Settings, insecure_seed
+from sims.scenario.kind_parameters import DATA, attacks, partitions
+from sims.scenario.settings import AttackSection, PartitionSection, Settings
 
 Source: TypeAlias = Samples | OwnedSamples | Federation
 
 
 def federation(settings: Settings, root: Path) -> Federation:
-    """Return the data of all clients before any attack. `root` is where directories of data are."""
+    """Return the data of all clients before any attack. `root` contains the directories of data sets."""
     partition = settings.partition
     if partition is not None and partition.test == "given":
         return _given(settings, partition, root)
@@ -42,7 +41,7 @@ def federation(settings: Settings, root: Path) -> Federation:
 
 
 def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
-    """Return the federation after attacks on data, and the corrupt clients."""
+    """Draw the corrupt clients. Return the federation after attacks on their data, and these clients."""
     attack = settings.attack
     if attack is None or attack.fraction == 0:
         return clean, frozenset()
@@ -53,7 +52,8 @@ def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozense
     _check_corrupt(attack, who, clean)
     if attack.level == "message":
         return clean, who
-    made = attacks(attack.level).find(attack.kind)(**arguments(attacks(attack.level), attack, attack.kind))
+    registry = attacks(attack.level)
+    made = registry.find(attack.kind)(**registry.arguments_or_raise(attack, attack.kind))
     return corrupt_data(clean, made, who, stream("attack", settings.seed)), who
 
 
@@ -67,20 +67,12 @@ def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation
         )
 
 
-def arguments(registry: KindTable, section: OpenSection, kind: str) -> dict[str, Any]:
-    """Return the parameters of a checked table as their function takes them."""
-    problems = Problems(Path(registry.table))
-    found = registry.arguments(section, kind, problems)
-    problems.check()
-    return found
-
-
 # --- sources ---
 
 
 def _source(settings: Settings, root: Path, **more: Any) -> Source:
     maker = DATA.find(settings.data.kind)
-    parameters = arguments(DATA, settings.data, settings.data.kind) | more
+    parameters = DATA.arguments_or_raise(settings.data, settings.data.kind) | more
     accepted = inspect.signature(maker).parameters
     if "directory" in accepted:
         parameters["directory"] = root / parameters.get("directory", settings.data.kind)
@@ -98,7 +90,7 @@ def _made(maker: Any, parameters: Mapping[str, Any]) -> Source:
 
 @lru_cache(maxsize=2)
 def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
-    """Read files once for all cells that a process runs."""
+    """Read a data set from files. The result is cached for all simulations that this process runs."""
     return _made(DATA.find(kind), dict(parameters))
 
 
@@ -108,7 +100,7 @@ def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
 def _spread(settings: Settings, partition: PartitionSection, source: Samples | OwnedSamples) -> Federation:
     samples = source.samples if isinstance(source, OwnedSamples) else source
     rng = stream("partition", settings.seed)
-    assert isinstance(partition.test, float | int)  # otherwise there are two sources
+    assert isinstance(partition.test, float | int)  # `_given` handles the other case.
     shares: dict[str, Any] = {
         "validation": partition.validation,
         "test": float(partition.test),
@@ -116,7 +108,7 @@ def _spread(settings: Settings, partition: PartitionSection, source: Samples | O
     }
     registry = partitions(partition.kind)
     maker = registry.find(partition.kind)
-    parameters = arguments(registry, partition, partition.kind)
+    parameters = registry.arguments_or_raise(partition, partition.kind)
     if "labels" not in inspect.signature(maker).parameters:
         made: Federation = maker(samples, partition.clients, rng, **shares, **parameters)
         return made
@@ -128,7 +120,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
     registry = partitions(partition.kind)
     maker = registry.find(partition.kind)
     accepted = inspect.signature(maker).parameters
-    parameters = arguments(registry, partition, partition.kind)
+    parameters = registry.arguments_or_raise(partition, partition.kind)
     if "owner" in accepted:
         if not isinstance(source, OwnedSamples):
             raise DataError(f"nothing says who owns the samples, and {partition.kind} goes by that")
@@ -139,7 +131,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
 
 
 def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
-    """Return clients that are tested on the test set of the data, on the classes that they train on."""
+    """Return clients that are tested on the data set's own test samples, of the classes they train on."""
     if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
         raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
     train, test = (_source(settings, root, part=part) for part in ("train", "test"))
@@ -159,9 +151,6 @@ def _given(settings: Settings, partition: PartitionSection, root: Path) -> Feder
     )
 
 
-__all__ = ["insecure_seed", "stream"]
-
-
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:
-    """Return the random generator of a purpose under a seed; `more` may be a round."""
+    """Return a random generator that depends on the purpose, the seed and `more`, such as a round number."""
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *more])

@@ -1,7 +1,7 @@
-"""Scores of models on clients' data, measured by an observer that sees every client.
+"""Scores of models on the data of every client, which the server of the simulation does not see.
 
-Numbers are rounded, so that files of them stay small and a last bit makes no difference between two of them.
-What is not finite is None: a model may diverge, and that is a result as well.
+Numbers are rounded, so that files stay small and do not differ in the last bits. A number that is not finite,
+because a model diverged, is replaced by None.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ Scores = Mapping[int, Score]
 
 
 def measured(setup: SimulationSetup) -> dict[str, Scores]:
-    """Return the scores of all clients by measure."""
+    """Return the scores of all clients that have samples, by measure.
+
+    Measures are "common" and "personal", for the common model and for the clients' own models. With the
+    prefix "held_out_", they are about clients that never train.
+    """
     given, model = setup.settings.evaluation, np.asarray(setup.run.model)
     crowds = {"": setup.crowd}
     if given.held_out and setup.strangers is not None:
@@ -49,7 +53,7 @@ def _memories(setup: SimulationSetup) -> dict[int, Any]:
 def personal_models(
     algorithm: AnyAlgorithm, crowd: Crowd, memories: Mapping[int, Any], model: Array
 ) -> dict[int, Array]:
-    """Return the model that every client would use. Training for that leaves no trace in the run."""
+    """Return the model that every client would use. The training needed for this does not change the run."""
 
     def job(client: int) -> Callable[[], Array]:
         memory = memories.get(client, algorithm.first_memory())
@@ -62,7 +66,7 @@ def personal_models(
 
 @contextmanager
 def _unchanged(crowd: Crowd) -> Iterator[None]:
-    """Keep training inside the block out of the run: restore call counts and the latest models."""
+    """Undo the effects of training inside the block: restore call counts and the latest models."""
     calls = {client: member.calls for client, member in crowd.items()}
     latest, crowd.latest = crowd.latest, None
     try:
@@ -74,12 +78,12 @@ def _unchanged(crowd: Crowd) -> Iterator[None]:
 
 
 def _judged(scores: Scores) -> Scores:
-    """Return the scores of clients that have samples."""
+    """Return only the scores of clients that have samples."""
     return {client: score for client, score in scores.items() if score.total}
 
 
 def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
-    """Summarise the scores of all clients. In a regression, there are no accuracies."""
+    """Return means, percentiles and variances over clients. `classes`: whether there are accuracies."""
     if not scores:
         return {}
     table = ClientScores.of([_without_nan(each) for each in scores.values()])
@@ -98,7 +102,7 @@ def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
 
 
 def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
-    """Return the scores of every client as arrays."""
+    """Return lists of the ids, sample counts, losses and, if `classes`, correct answers of all clients."""
     each = list(scores.values())
     found: dict[str, list[Any]] = {
         "client": list(scores),
@@ -119,4 +123,5 @@ def _without_nan(score: Score) -> Score:
 
 
 def rounded(value: float, digits: int = _DIGITS) -> float | None:
+    """Return the rounded value, or None if it is not finite."""
     return round(value, digits) if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""A private histogram of clients' errors, over a separate channel beside the training.
+"""A differentially private histogram of the error rates of clients, over a channel of its own.
 
-It is a sum with noise: the server cannot read a single client's error from the heights. Its budget covers the
-histogram alone, not the training.
+It is a sum with noise, so its heights hide the error of a single client. Its privacy budget covers only the
+histogram, not the training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIGITS: Final = 6
 
 @dataclass(eq=False)
 class PeriodicErrorHistogram:
-    """Requests the histogram when it is due. The result does not influence the training."""
+    """Requests the histogram after certain rounds. The result does not influence the training."""
 
     section: TailSection
     rounds: int
@@ -44,7 +44,7 @@ class PeriodicErrorHistogram:
         clients: int,
         make: Callable[[AnyAlgorithm], ObservedChannel],
     ) -> PeriodicErrorHistogram | None:
-        """Return None if the scenario has no tail."""
+        """Return the histogram of `[tail]`, over the channel from `make`; None if there is no `[tail]`."""
         section = settings.tail
         if section is None:
             return None
@@ -58,7 +58,7 @@ class PeriodicErrorHistogram:
         return number in tail_rounds(self.section, self.rounds)
 
     def ask(self, model: Vector) -> dict[str, Any]:
-        """Request a histogram of errors with this model; return the outcome, which JSON can hold.
+        """Request a histogram of the errors of `model`, and return the outcome as JSON values.
 
         Heights include noise, so some may be below zero.
         """
@@ -76,12 +76,12 @@ class PeriodicErrorHistogram:
         }
 
     def resume(self, saved: bytes, *, interrupted: bool) -> None:
-        """Continue from the saved state of the run."""
+        """Continue from the state `saved`; `interrupted` says whether a round was running after it."""
         self.run = Run.resume(self.algorithm, self.seen, saved, interrupted=interrupted)
 
 
 class _RecordingChannel:
-    """Records the last histogram of a channel."""
+    """A channel that also records the heights of the last histogram, before the algorithm evaluates them."""
 
     def __init__(self, channel: ObservedChannel) -> None:
         self._channel = channel

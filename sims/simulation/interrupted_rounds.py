@@ -1,6 +1,7 @@
-"""Sums of an interrupted round: asked after the last checkpoint, so restored clients do not know of them.
+"""Lost sums: sums that were asked after the last checkpoint, in a round that was interrupted.
 
-Their totals may have been learned. So each client records again that they were asked, and what they cost.
+Clients restored from the checkpoint have no record of them, but the server may have learned their totals. So
+each client is charged for them again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sims.simulation.run_writer import RunWriter
 
 
 def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
-    """Return the lost sums by part, from the ledger, or without one from the file of sums."""
+    """Return the lost sums by part, from the ledger if there is one, else from the file of sums."""
     found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
     entries = _noted(writer, algorithms) if writer.ledger is not None else _logged(writer, algorithms)
     for part, entry in entries:
@@ -26,7 +27,7 @@ def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict
 
 
 def _noted(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
-    """Yield the sums in the ledger. A kind of both parts has a different spec in each."""
+    """Yield the lost sums in the ledger. A row belongs to the part whose kind and spec it has."""
     parts = {
         (kind, spec.digest.hex()): part
         for part, each in algorithms.items()
@@ -52,7 +53,7 @@ def _logged(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterat
     for record in writer.lost_sums():
         if record.index is not None:
             algorithm = algorithms[record.part]
-            assert algorithm.table is not None  # a client was asked
+            assert algorithm.table is not None  # There was a query.
             spec, adjacency = algorithm.table[record.kind], Adjacency.ZERO_OUT
             charge = sum_charge(spec, roster=record.invited, adjacency=adjacency)
             yield record.part, _entry(algorithm, record.kind, record.round, charge, adjacency)
@@ -61,18 +62,18 @@ def _logged(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterat
 def _entry(
     algorithm: AnyAlgorithm, kind: str, round_number: int, charge: int | None, adjacency: Adjacency
 ) -> AnswerEntry:
-    assert algorithm.table is not None  # as above
+    assert algorithm.table is not None  # There was a query.
     return AnswerEntry(
         group=algorithm.table.group_of(kind),
         round_number=round_number,
-        content=b"",  # unknown; its round is over
+        content=b"",  # unknown, and not needed because its round is not repeated
         charge=charge,
         adjacency=adjacency,
     )
 
 
 def leave_out(run: Run[Any], lost: list[AnswerEntry]) -> None:
-    """Skip to the first round after all lost sums."""
+    """Advance `run` to the first round after those of the lost sums, which count as failed."""
     last = max((entry.round_number for entry in lost), default=-1)
     while run.round_info.number <= last:
         run.round_info = run.round_info.next(completed=False)

@@ -1,6 +1,6 @@
-"""What clients of a scenario learn with: their model, how they train it, and what attacks make of them.
+"""Makes the learners of clients: their model, their training, and attacks on either.
 
-The same is made here for all clients in one process, and for some of them in a process of theirs.
+The same functions make all clients in one process, or the clients of one worker process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fl.training_settings import Schedule, Training
 from sims.runtime.processes import ClientFactory, WorkerClients
 from sims.scenario.kind_parameters import MODELS, attacks
 from sims.scenario.settings import Settings
-from sims.simulation import client_data
 
 
 def training_of(settings: Settings, federation: Federation) -> Training:
@@ -41,7 +40,7 @@ def training_of(settings: Settings, federation: Federation) -> Training:
 
 
 def first_module(settings: Settings, federation: Federation) -> nn.Module:
-    """The first model. What it takes in and gives out is as the data has it, unless it is set."""
+    """Return the model before training. Its inputs and outputs fit the data, unless they are set."""
     kind = settings.model.kind
     shape = next(iter(federation.clients.values())).train.x.shape[1:]
     follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}
@@ -49,7 +48,7 @@ def first_module(settings: Settings, federation: Federation) -> nn.Module:
         follows |= {"channels": shape[0], "size": shape[1]}
     accepted = MODELS.parameters(MODELS.find(kind))
     fitting = {name: value for name, value in follows.items() if name in accepted and value is not None}
-    own = client_data.arguments(MODELS, settings.model, kind)
+    own = MODELS.arguments_or_raise(settings.model, kind)
     return build_model(kind, seed=settings.seed, **{**fitting, **own})
 
 
@@ -62,7 +61,7 @@ def make_crowd(
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
-    """Return the learners of all clients. Slow and attacked ones have the same interface as the others."""
+    """Return the learners of all clients, wrapped for stragglers and for the attackers `who`."""
     learners: Mapping[int, Any] = crowd
     if settings.cohort.stragglers:
         epochs = settings.training.epochs or settings.training.steps or 1
@@ -72,37 +71,38 @@ def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapp
     if attack is None or attack.level == "message" or not who:
         return learners
     registry = attacks(attack.level)
-    made = registry.find(attack.kind)(**client_data.arguments(registry, attack, attack.kind))
+    made = registry.find(attack.kind)(**registry.arguments_or_raise(attack, attack.kind))
     return corrupt_learners(learners, made, who, settings.seed, answers=attack.level == "answer")
 
 
 def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
+    """Return the functions with which attackers change their residues; empty for other attacks."""
     attack = settings.attack
     if attack is None or attack.level != "message":
         return {}
-    own = client_data.arguments(attacks(attack.level), attack, attack.kind)
+    own = attacks(attack.level).arguments_or_raise(attack, attack.kind)
     return dict(tampering(attack.kind, who, settings.seed, **own))
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What every worker gets. `corrupt` are the attacked clients."""
+    """The data that all workers share."""
 
-    settings: Mapping[str, Any]
-    classes: int | None
-    name: str
-    corrupt: frozenset[int]
+    settings: Mapping[str, Any]  # of the scenario
+    classes: int | None  # None in a regression
+    name: str  # of the data set
+    corrupt: frozenset[int]  # the clients that attack
 
 
 def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> ClientFactory:
-    """Return the factory with which workers make the training clients."""
+    """Return the factory from which workers make the clients that train."""
     common = WorkerSettings(settings.model_dump(), federation.classes, federation.name, corrupt)
     return ClientFactory(worker_clients, common, federation.clients)
 
 
 def worker_clients(common: WorkerSettings, owned: Mapping[int, ClientData]) -> WorkerClients:
-    """Make the clients of one worker."""
-    torch.set_num_threads(1)  # as in `fl.device`, for as long as the process lives
+    """Make the clients of one worker from the common settings and their own data."""
+    torch.set_num_threads(1)  # As `fl.device.one_thread`, but for the rest of the process.
     settings = Settings.model_validate(common.settings)
     federation = Federation(owned, classes=common.classes, name=common.name)
     crowd = make_crowd(settings, federation, training_of(settings, federation), owned)

@@ -1,7 +1,7 @@
-"""Records the metrics of every round as a line, and makes the result of a simulation from the lines.
+"""Records the metrics of every round as a JSON object, called a line, and makes the final result from lines.
 
-A line holds only JSON values. A result is made from lines, except for the numbers of single clients, so a
-resumed run needs nothing else of earlier rounds.
+Except for the last scores of single clients, the result is made from lines alone. So a resumed run needs
+nothing else from earlier rounds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 from fl.errors import DataError
 from protocols.run import RoundReport
 from sims.records.sums import by_stage
+from sims.scenario.settings import insecure_seed
 from sims.simulation import client_metrics
-from sims.simulation.client_data import insecure_seed
 from sims.simulation.observers import OBSERVERS
 from sims.simulation.setup import SimulationSetup
 from sims.simulation.spending import Spending, delta_of
@@ -23,7 +23,7 @@ from sims.text_format import counted
 
 Line: TypeAlias = dict[str, Any]
 
-# The line of a round in which nothing happened.
+# The default values of a line.
 _NOTHING: Final[Mapping[str, Any]] = {
     "round": 0, "completed": True, "failure": None, "clients": 0, "sums": {}, "facts": {}, "silenced": 0,
     "observed": {},
@@ -31,9 +31,9 @@ _NOTHING: Final[Mapping[str, Any]] = {
 
 
 class MetricsRecorder:
-    """Makes the line of every round. `lines` are those so far; the first is from before the first round.
+    """Makes the line of every round. `lines` are the lines so far; the first is from before the first round.
 
-    In a resumed run, observers start again without state.
+    In a resumed run, observers start without the state that they had before.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class MetricsRecorder:
     ) -> None:
         self._setup = setup
         self._spending = spending
-        self._sent = sent  # before this process, by stage
+        self._sent = sent  # bytes up and down before this process, by stage
         self._classes = setup.federation.classes is not None
         self._observers = {name: OBSERVERS[name]() for name in setup.settings.evaluation.observe}
         self._last: Mapping[str, client_metrics.Scores] = {}
         self.lines = list(lines)
 
     def set_setup(self, setup: SimulationSetup) -> None:
-        """Use the setup of the resumed run."""
+        """Replace the setup, after a run was resumed from a checkpoint."""
         self._setup = setup
 
     # --- lines ---
 
     def first(self, seconds: float) -> Line:
-        """Return the line before the first round. Raises `DataError` if no client can be measured."""
+        """Return the line before the first round. Raise `DataError` if no client has samples to measure."""
         measured = self._measure()
         self._check_measured()
         return self._add({}, measured, seconds)
@@ -82,12 +82,13 @@ class MetricsRecorder:
         return self._add(line, measured, seconds)
 
     def lost(self, number: int, seconds: float) -> Line:
-        """Return the line of an interrupted round that must not be repeated."""
+        """Return the line of an interrupted round. It is skipped, because clients would not repeat it."""
         failure = "the run was cut off in the midst of this round, which clients would not repeat"
         line = {"round": number, "completed": False, "failure": failure, "lost": True}
         return self._add(line, self._measure_if_due(number), seconds)
 
     def _add(self, line: Line, measured: Any, seconds: float) -> Line:
+        """Complete a line with traffic, privacy cost and metrics, and add it to `lines`."""
         spending = self._spending
         found = {
             **_NOTHING,
@@ -108,7 +109,7 @@ class MetricsRecorder:
         return {way: sum(self.sent(way).values()) for way in ("bytes_up", "bytes_down")}
 
     def sent(self, way: str) -> Counter[str]:
-        """Return `bytes_up` or `bytes_down` so far, over all channels, by stage."""
+        """Return the bytes so far over all channels, by stage; `way` is "bytes_up" or "bytes_down"."""
         channels = self._setup.channels.values()
         now = (Counter(by_stage(getattr(channel, way))) for channel in channels)
         return sum(now, Counter(self._sent[way]))
@@ -151,7 +152,7 @@ class MetricsRecorder:
 
     @property
     def accuracy(self) -> float | None:
-        """The last measured accuracy of the first measured model."""
+        """Return the last measured mean accuracy, of the first measure; None without accuracies."""
         for line in reversed(self.lines):
             for numbers in (line["measured"] or {}).values():
                 found: float | None = numbers.get("mean_accuracy")
@@ -161,9 +162,9 @@ class MetricsRecorder:
     # --- result ---
 
     def result(self) -> dict[str, Any]:
-        """Return the result after the last round."""
+        """Return the result of the simulation after the last round, as JSON values."""
         setup, rounds = self._setup, self.lines[1:]
-        if not self._last:  # the run was interrupted after its last round
+        if not self._last:  # The run was resumed after its last round.
             self._measure()
         seed = insecure_seed(setup.settings.seed).hex() if setup.settings.seeded else None
         return {
@@ -185,7 +186,7 @@ class MetricsRecorder:
         }
 
     def of_clients(self) -> dict[str, Any]:
-        """Return the last measured numbers of every client."""
+        """Return the last measured scores of every client, by measure."""
         return {name: client_metrics.arrays(each, classes=self._classes) for name, each in self._last.items()}
 
     def _series(self) -> dict[str, dict[str, list[Any]]]:
@@ -204,7 +205,7 @@ class MetricsRecorder:
         return observed
 
     def _diverged(self) -> int | None:
-        """Return the first round that failed because training diverged, or whose loss is not a number."""
+        """Return the first round that failed because training diverged, or whose loss is not finite."""
         failed = [line["round"] for line in self.lines if not line["completed"] and line["silenced"]]
         return min([*failed, *self._without_loss()], default=None)
 

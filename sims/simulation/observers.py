@@ -1,7 +1,7 @@
-"""Observers of a simulation: what an experiment measures beside accuracies, by name.
+"""Observers: functions that measure something in a simulation besides accuracies. Scenarios name them.
 
-An observer is created once for every simulation and called after every round. What it returns is recorded,
-except None. It sees everything, including personal models; the system never sees what it records. To add one:
+An observer is created once for every simulation and called after every round. The value that it returns is
+recorded, unless it is None. It may read everything, including personal models. To add one:
 
     register_observer("norm", lambda: lambda round, run, channel, crowd: float(np.linalg.norm(run.model)))
 """
@@ -27,7 +27,7 @@ from sims.runtime import ObservedChannel, SessionChannel
 from sims.runtime.client_state import SimulatedParticipant
 from sims.scenario.settings import OBSERVER_KINDS, ObserverKind
 
-# (number of the round, counted from 1; run; channel; honest learners) to something that JSON can hold.
+# (number of the round, counted from 1; run; channel; honest learners) -> a JSON value, or None.
 Observer: TypeAlias = Callable[[int, Run[Any], ObservedChannel, Crowd], Any]
 
 _DIGITS: Final = 6
@@ -35,7 +35,7 @@ _SELDOM: Final = 50  # rounds between two slow observations
 
 
 def multipliers() -> Observer:
-    """Observe the multiplier lambda of every client, as in FedBC, with its number of samples."""
+    """Return an observer of the multiplier lambda of every client in FedBC, with its number of samples."""
 
     def observe(_number: int, _run: Run[Any], channel: ObservedChannel, crowd: Crowd) -> Any:
         found = {}
@@ -49,7 +49,7 @@ def multipliers() -> Observer:
 
 
 def movement() -> Observer:
-    """Observe how far the common model moved in a round."""
+    """Return an observer of the Euclidean distance by which the common model moved in a round."""
     last: list[Any] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, _crowd: Crowd) -> Any:
@@ -61,7 +61,7 @@ def movement() -> Observer:
 
 
 def training_loss() -> Observer:
-    """Observe the loss of the common model on all training samples, each with the same weight."""
+    """Return an observer of the mean loss of the common model over the training samples of all clients."""
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
         losses = crowd.losses(run.model, part="train")
@@ -73,9 +73,9 @@ def training_loss() -> Observer:
 
 
 def centralised() -> Observer:
-    """The accuracy of a model that is trained on all data in one place, as a client trains in a round.
+    """Return an observer of the accuracy of a model that is trained centrally, on the data of all clients.
 
-    It starts as the common model is after the first round.
+    It starts from the common model after the first round, and trains in each round as a client does.
     """
     known: list[Any] = []  # the trainer, and its model so far
 
@@ -92,11 +92,11 @@ def centralised() -> Observer:
 
 
 def local_accuracy() -> Observer:
-    """Of every client's model as it last left local training, on that client's own test samples.
+    """Return an observer of the accuracy of locally trained models, the local accuracy of the FedBC paper.
 
-    It is what FedBC's authors call local accuracy, of algorithms without personal models as well. Trainings
-    are seen from the second round on; without any, it is the common model. The mean over clients, and that
-    over their samples, in every fiftieth round.
+    Every fiftieth round, the model of each client after its last local training is tested on the client's own
+    test samples. The values are the mean over clients and the mean over samples. Training is recorded from
+    the second round on; for a client that has not trained since, the common model is tested.
     """
 
     def observe(number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -121,11 +121,11 @@ _COSINE_DIGITS: Final = 4
 
 
 def agreement() -> Observer:
-    """The mean cosine between clients' honest updates and their mean, weighted by samples.
+    """Return an observer of the mean cosine between honest updates and their mean, weighted by samples.
 
-    From 0, where they cancel, to 1, where all are the same. It is the pull of one unit vector for each client
-    along their common way, and so what a geometric median has to set against clients who all pull the other
-    way. Trainings are seen from the second round on.
+    It is 1 if all updates have the same direction, and about 0 if they cancel. A geometric median gives each
+    client the weight of a unit vector. So this cosine is the influence of an honest client along the mean
+    update, against attackers that all push in the opposite direction. Updates are seen from round 2 on.
     """
     models: list[Array] = []
     seen: dict[int, Array] = {}
@@ -146,7 +146,7 @@ def agreement() -> Observer:
 
 
 def _cosine(updates: Array, weights: Array) -> float | None:
-    """Return None if a model diverged."""
+    """Return the weighted mean cosine between updates and their mean, or None if an update is not finite."""
     if not np.isfinite(updates).all():
         return None
     mean = np.average(updates, axis=0, weights=weights)
@@ -155,24 +155,25 @@ def _cosine(updates: Array, weights: Array) -> float | None:
     return round(float(np.average(cosines, weights=weights)), _COSINE_DIGITS)
 
 
-_GAP_DIGITS: Final = 5  # significant ones: gaps span many orders of magnitude
+_GAP_DIGITS: Final = 5  # significant digits, because gaps span many orders of magnitude
 _DIVERGED: Final = "diverged"
 
 
 def optimality_gap() -> Observer:
-    """Observe the optimality gap of the model in use."""
+    """Return an observer of the optimality gap of the common model: see `_gap`."""
     return _gap(lambda run: run.model)
 
 
 def ergodic_gap() -> Observer:
-    """Of the mean of all rounds' models, each weighted by the size of its step, where the algorithm keeps it.
+    """Return an observer of the optimality gap of the mean model over rounds, if the algorithm keeps it.
 
-    It is what a splitting scheme would have for its model if it were told to be `ergodic`.
+    A splitting scheme weights each round by its step size, and returns this mean if `ergodic` is set.
     """
     return _gap(lambda run: getattr(run.state, "average", None))
 
 
 def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
+    """Return an observer of the objective, summed over all training samples, minus its minimum."""
     known: list[tuple[ExactObjective, int]] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -200,15 +201,16 @@ def _everybody(crowd: Crowd) -> tuple[ExactObjective, int]:
 
 
 _JUMP_DIGITS: Final = 4
-_LINE_EVERY: Final = 10  # rounds; a line evaluates all data eleven times
+_LINE_EVERY: Final = 10  # rounds between two lines of losses, each of which evaluates all data 11 times
 
 
 def jumps() -> Observer:
-    """The lengths of the jumps, mean and deviation over clients; and in every tenth round the losses on what
-    they train on, from their own models to the common one, mean over clients.
+    """Return an observer of the distance between each client's trained model and the one it continues with.
 
-    A client that keeps a model of its own goes on from that, and does not jump. For others, who all have to
-    take part and train plainly from the common model, the last training is done once more.
+    The values are mean and standard deviation over clients; every tenth round, also the mean training losses
+    on a line from the trained to the common model. A client that keeps its own model has distance 0. Other
+    clients repeat their last training to get the trained model: all must take part and start at the common
+    model.
     """
     last: list[Array] = []
 
@@ -228,14 +230,14 @@ def jumps() -> Observer:
 
 
 def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
-    """Return the models that clients keep, if any."""
+    """Return the clients' own models, or None if some client keeps none."""
     kept = {client: getattr(memory, "model", None) for client, memory in channel.memories().items()}
     found = {client: np.asarray(model) for client, model in kept.items() if model is not None}
     return found if len(found) == len(kept) else None
 
 
 def _once_more(crowd: Crowd, start: Array | None) -> dict[int, Array]:
-    """The models of the last training from `start`: a training is known by its number."""
+    """Repeat the last training of all clients from `start`. The number of a training determines its draws."""
     assert start is not None
     for member in crowd.values():
         member.calls -= 1
@@ -253,9 +255,9 @@ _NEVER = -1
 
 
 class DivergenceObserver(SimulatedParticipant):
-    """A participant that records divergence: `diverged` is the last round in which it had no answer.
+    """A participant that records in `diverged` the last round in which it had no answer.
 
-    In a sum with noise a client without an answer sends zeros, so its divergence is not recorded.
+    In a sum with noise, a client without an answer sends zeros, so its divergence is not recorded.
     """
 
     diverged = _NEVER
@@ -272,7 +274,7 @@ class DivergenceObserver(SimulatedParticipant):
 def observe_divergence(
     channel: SessionChannel, algorithm: AnyAlgorithm, trust: str
 ) -> dict[int, DivergenceObserver]:
-    """Replace the participants of an unused channel by observed ones."""
+    """Replace the participants of a new channel by `DivergenceObserver`s, and return them."""
     watched = {
         member: DivergenceObserver(algorithm, each.learner, trust=trust, member=member)
         for member, each in channel.participants.items()

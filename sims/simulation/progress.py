@@ -1,4 +1,4 @@
-"""Progress of a simulation, and the logger that reports it from the records of sums."""
+"""The progress of a simulation, and the logger that updates it from the records of sums."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sims.simulation.spending import Spending
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """`done` rounds are over. The rest is of the round and the sum in the making, as far as there is any."""
+    """The state of a simulation, as it is shown to the user."""
 
-    done: int
-    rounds: int
-    sum: int | None = None
-    kind: str = ""
-    stage: str = ""
-    survivors: int | None = None  # of the last sum
-    accuracy: float | None = None  # when it was last measured
+    done: int  # rounds that are over
+    rounds: int  # of the whole simulation
+    sum: int | None = None  # running sum of the round, counted from 1; None in set-up
+    kind: str = ""  # of the running sum
+    stage: str = ""  # of the running sum or set-up; empty between rounds
+    survivors: int | None = None  # clients in the last total
+    accuracy: float | None = None  # as last measured
     epsilon: float | None = None
     bytes: int = 0  # that all clients have sent
 
@@ -28,7 +28,7 @@ class Progress:
         return ", ".join(filter(None, (self._where(), *self._facts())))
 
     def _where(self) -> str:
-        """Round, sum within the round, stage."""
+        """Return a text with the round, the sum within the round, and the stage."""
         if self.done == self.rounds or not self.stage:
             return f"round {self.done} of {self.rounds} over"
         which = "set-up" if self.sum is None else f"sum {self.sum} ({self.kind})"
@@ -56,11 +56,11 @@ def no_progress(_progress: Progress) -> None:
 
 
 class RunSumLogger:
-    """The `SumLogger` of one part of a run.
+    """The `SumLogger` of one part of a run, "training" or "tail". It also charges sums to `spending`.
 
     `write`        writes a record to the file of sums.
-    `number`       returns the next session number. All parts of a run count together.
-    `on_progress`  receives changes of the `Progress`.
+    `number`       returns the next session number, which counts the sessions of all parts.
+    `on_progress`  receives changes of the `Progress` as keyword arguments.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Writes the run directory of a simulation, from before the first round to its end.
 
-After every round it writes the line of metrics, the signed head of the ledger and last the checkpoint, so
-everything that a checkpoint refers to is on disk. After a crash, the ledger may have rows after the
-checkpoint. They are kept, because totals may have been released. Lines of sums and metrics are cut to the
-checkpoint.
+After every round, the checkpoint is written last, so that everything that it refers to is on disk. After a
+crash, rows of the ledger after the checkpoint are kept, because their totals may have been released. Lines of
+sums and metrics after the checkpoint are removed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from secagg.ledger.chain import describe
 from secagg.net.files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
-from sims.records.checkpoint import Checkpoint, Side
+from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_paths import (
@@ -51,11 +50,11 @@ from sims.simulation.setup import SimulationSetup
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a run comes from: the name of its scenario, its digest, its cell and its label."""
+    """The scenario that a run belongs to."""
 
-    name: str
-    digest: str
-    cell: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # of the scenario
+    digest: str  # identifies the settings of the run
+    cell: Mapping[str, Any] = field(default_factory=dict)  # its values of the swept keys
     label: str = ""
 
 
@@ -63,7 +62,7 @@ class Origin:
 def open_run(
     directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool
 ) -> Iterator[RunWriter]:
-    """Lock the directory and return its writer. Raises `ConfigError` if another process has it."""
+    """Lock the directory and yield its writer. Raise `ConfigError` if another process has locked it."""
     directory.make()
     with directory.locked():
         saved = Checkpoint.read(directory, digest=origin.digest) if resume else None
@@ -78,14 +77,14 @@ def open_run(
 
 
 def _leave_nothing(directory: RunDirectory) -> None:
-    """Remove the directory if it has no checkpoint to continue from."""
+    """Remove the directory if it has no checkpoint to resume from."""
     if not (directory / CHECKPOINT).exists():
         with suppress(ConfigError, OSError):
             directory.remove()
 
 
 class RunWriter:
-    """Made by `open_run`."""
+    """Writes the files of one run. Use `open_run` to make it."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class RunWriter:
         self.saved = saved
         self._identity = _identity(settings)
         self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
-        # Lines of the file of sums after the checkpoint.
+        # Lines of the file of sums after the checkpoint, which `_lines` removes.
         self.lost_lines = [] if saved is None else directory.read_lines(SUMS)[saved.lines[SUMS] :]
         self._sums = self._lines(SUMS, stack)
         self._metrics = self._lines(METRICS, stack)
@@ -144,11 +143,11 @@ class RunWriter:
         return read_ledger(self._directory / LEDGER).rows[self.saved.ledger_rows :]
 
     def lost_sums(self) -> tuple[SumRecord, ...]:
-        """Return the sums after the checkpoint."""
+        """Return the sums in the file of sums after the checkpoint."""
         return SumHistory.of(self.lost_lines, str(self._directory / SUMS)).sums
 
     def note_resumed(self, done: int, *, repeats: bool) -> None:
-        """Record where the run was resumed; `repeats`: its last round is asked again, with the same noise."""
+        """Record that the run was resumed after `done` rounds; `repeats` as in `ResumeRecord`."""
         assert self.saved is not None
         rows = None if self.ledger is None else self.ledger.head.rows
         self._sums.add(
@@ -174,7 +173,7 @@ class RunWriter:
         return self.sessions - 1
 
     def begin(self, setup: SimulationSetup) -> None:
-        """Record what is known before the first round."""
+        """Collect the facts for `run.json` that are known before the first round."""
         given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
         clients = len(setup.crowd)
         self._facts = {
@@ -212,9 +211,9 @@ class RunWriter:
         self._write_status(RUNNING)
 
     def keep(
-        self, line: dict[str, Any], done: int, sides: Mapping[str, Side], seconds: Mapping[str, float]
+        self, line: dict[str, Any], done: int, states: Mapping[str, PartState], seconds: Mapping[str, float]
     ) -> None:
-        """Write a finished round, its checkpoint last."""
+        """Write a finished round: its metrics, the signed head of the ledger, and last the checkpoint."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
@@ -222,8 +221,8 @@ class RunWriter:
         checkpoint = Checkpoint(
             digest=self._origin.digest,
             done=done,
-            training=sides["training"],
-            tail=sides.get("tail"),
+            training=states["training"],
+            tail=states.get("tail"),
             lines={METRICS: self._metrics.count, SUMS: self._sums.count},
             ledger_rows=None if self.ledger is None else self.ledger.head.rows,
             seconds=seconds,
@@ -252,7 +251,7 @@ class RunWriter:
     # --- the end ---
 
     def finish(self, result: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]], model: Any) -> None:
-        """Write the results and remove the checkpoint. `more` are further JSON files by name."""
+        """Write the results and remove the checkpoint. `more` maps names of further files to JSON."""
         archive = io.BytesIO()
         np.savez(archive, model=np.asarray(model))
         self._directory.write(MODEL, archive.getvalue())
@@ -281,7 +280,7 @@ class RunWriter:
 
 
 def _identity(settings: Settings) -> Identity:
-    """Return the signing key: the user's, one derived from the seed, or a new one."""
+    """Return the key that signs the ledger: that of the settings, one derived from the seed, or a new one."""
     if settings.output.identity is not None:
         return read_key(Path(settings.output.identity))
     if settings.seeded:
@@ -290,7 +289,7 @@ def _identity(settings: Settings) -> Identity:
 
 
 def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """Describe the sums of an algorithm for `run.json`; `extra` marks sums beside the training."""
+    """Return descriptions of an algorithm's sums for `run.json`; `extra`: they are not of the training."""
     return [
         {
             "kind": each.query.kind,
@@ -307,7 +306,7 @@ def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str,
 
 
 def as_toml(document: Mapping[str, Any]) -> str:
-    """Return a document of values, arrays and tables as TOML. Keys with the value None are left out."""
+    """Return a document as TOML text. Keys with the value None are left out."""
     return tomli_w.dumps(_without_none(document))
 
 
@@ -318,10 +317,10 @@ def _without_none(value: Any) -> Any:
 
 
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table whose columns are paths such as `measured.common.mean_accuracy`."""
+    """Return lines as CSV text. Columns are paths into a line, such as `measured.common.mean_accuracy`."""
     rows = [dict(_flat(line, "")) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row)
-    parents = {name.rpartition(".")[0] for name in names}  # tables that some lines lack
+    parents = {name.rpartition(".")[0] for name in names}  # objects, which are None in some lines
     columns = [
         name for name in names if not any(each == name or each.startswith(f"{name}.") for each in parents)
     ]

@@ -1,4 +1,4 @@
-"""The setup of a simulation: clients and their data, an algorithm, a channel, and a run not yet begun."""
+"""Makes everything that a simulation runs with: clients, their data, the algorithm and the channels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sims.runtime.cohort_setting import CohortSampler
 from sims.runtime.processes import processes_sum
 from sims.scenario.algorithm_builder import build as build_algorithm
 from sims.scenario.data_and_model import first_model
-from sims.scenario.settings import CHANNEL_KINDS, Settings
+from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.simulation import client_data
-from sims.simulation.client_data import insecure_seed, stream
+from sims.simulation.client_data import stream
 from sims.simulation.error_histogram import PeriodicErrorHistogram
 from sims.simulation.learners import (
     clients_of,
@@ -34,7 +34,7 @@ from sims.simulation.learners import (
 )
 from sims.simulation.observers import DivergenceObserver, observe_divergence
 
-# ("training" or "tail", its algorithm) -> the logger of its sums.
+# (part of the run, "training" or "tail"; its algorithm) -> the logger of its sums.
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
 
 
@@ -56,12 +56,12 @@ class SimulationSetup:
 
     settings: Settings
     federation: Federation
-    corrupt: frozenset[int]
-    crowd: Crowd  # the honest learners; the channel has them after attacks
+    corrupt: frozenset[int]  # the clients that attack
+    crowd: Crowd  # all learners without attacks; those of the channel attack
     strangers: Crowd | None  # the clients that never train, or None
     algorithm: AnyAlgorithm
     channel: ObservedChannel
-    watched: Mapping[int, DivergenceObserver]  # of the training clients that run in this process
+    watched: Mapping[int, DivergenceObserver]  # participants of the training
     run: Run[Any]
     tail: PeriodicErrorHistogram | None = None  # requests a private histogram of errors
 
@@ -115,7 +115,7 @@ class SimulationSetup:
 
     @property
     def channels(self) -> dict[str, ObservedChannel]:
-        """All channels by name: training, and tail if there is one."""
+        """Return the channels by part: "training", and "tail" if there is one."""
         return {"training": self.channel} | ({} if self.tail is None else {"tail": self.tail.channel})
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class SimulationSetup:
 
 @dataclass(frozen=True, eq=False)
 class _ChannelFactory:
-    """Makes the channels for training and tail, to the same clients."""
+    """Makes the channels of the training and of the error histogram (tail), to the same clients."""
 
     settings: Settings
     federation: Federation
@@ -139,15 +139,15 @@ class _ChannelFactory:
         return self._made("training", algorithm, sample_cohort=sampler, each_round=self._each_round)
 
     def tail(self, algorithm: AnyAlgorithm) -> ObservedChannel:
-        """Return the channel of the tail. It asks all clients, in a new session each time."""
+        """Return the channel of the error histogram. It asks all clients, in a new session each time."""
         return self._made("tail", algorithm, sample_cohort=None, each_round=True)
 
     @property
     def _each_round(self) -> bool:
-        """Whether every round has a session of its own.
+        """Return whether every round of the training needs a new session.
 
-        With drop-outs, clients return in the next session. With noise under a seed, a round repeated after a
-        crash then has the same noise, which depends on the secrets of its session.
+        After drop-outs, clients return in a new session. In a seeded run with noise, the noise depends on the
+        secrets of a session, so a round that is repeated after a crash gets the same noise.
         """
         given = self.settings
         return given.dropout.happens or (given.seeded and given.privacy is not None)
@@ -171,7 +171,7 @@ class _ChannelFactory:
 
 
 class ChannelClients(Protocol):
-    """What a channel connects: the learners, and what worker processes build them from."""
+    """The clients of a channel: their learners, and the data from which workers make the same learners."""
 
     @property
     def settings(self) -> Settings: ...
@@ -209,7 +209,7 @@ assert _CHANNELS.keys() == set(CHANNEL_KINDS)  # scenarios check the names witho
 
 
 def register_channel(name: str, make: MakeChannel) -> None:
-    """Add a channel that scenarios can name. Raises `ParameterError` if the name is taken."""
+    """Add a kind of channel that scenarios can name. Raise `ParameterError` if the name is taken."""
     if name in _CHANNELS:
         raise ParameterError(f"there is a channel {name!r} already", parameter="name")
     _CHANNELS[name] = make
@@ -231,7 +231,7 @@ def _dropout_law(settings: Settings, part: str) -> DropoutLaw | None:
 
 
 def _sampler(settings: Settings, clients: Sequence[int]) -> CohortSampler | None:
-    """Return the sampler of each round's cohort: uniform, without replacement."""
+    """Return a function that draws the cohort of a round uniformly; None if all clients take part."""
     per_round = settings.cohort.per_round
     if per_round is None or per_round >= len(clients):
         return None

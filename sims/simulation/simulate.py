@@ -16,7 +16,7 @@ from protocols.run import Run
 from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
 from sims.records import RunDirectory
-from sims.records.checkpoint import Checkpoint, Side
+from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_paths import CANARIES, CLIENTS, SPEND
 from sims.records.sums import SessionRecord, SumLogger, SumRecord
 from sims.scenario.scenario import Variant
@@ -33,11 +33,11 @@ _HERE: Final = Path()
 
 
 class SimulationError(Exception):
-    """The settings, the data or the disk do not allow the simulation; the text says all that is needed."""
+    """The settings, the data or the disk do not allow the simulation. The text explains it to the user."""
 
 
 class SimulationStopped(Exception):
-    """The simulation was asked to stop, and can be resumed."""
+    """The simulation stopped because its caller asked for it. It can be resumed."""
 
 
 def _no_op(_round: int) -> None:
@@ -59,18 +59,17 @@ def simulate(
     watch: OnProgress = no_progress,
     stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
-    """Run all rounds and return the result, which JSON can hold.
+    """Run all rounds and return the result, as JSON values.
 
     `on_round`   is called with the number of every finished round.
-    `root`       is where directories of data are looked up.
-    `directory`  is where the run is kept; without one, nothing is written.
-    `resume`     continues the run in that directory from its checkpoint.
-    `origin`     says in the directory where the run comes from.
+    `root`       contains the directories of data sets.
+    `directory`  is where the run is written; if None, nothing is written.
+    `resume`     says whether to continue the run in that directory from its checkpoint.
+    `origin`     is written to the directory: the scenario that the run belongs to.
     `watch`      is called with the progress of the run.
-    `stop`       is called after every round; if it returns True, the run is saved, and `SimulationStopped` is
-                 raised.
+    `stop`       is called after every round except the last. If it returns True, raise `SimulationStopped`.
 
-    Raises `SimulationError` if the settings, the data or the disk do not allow the run.
+    Raise `SimulationError` if the settings, the data or the disk do not allow the run.
     """
     origin = origin or Origin(name="run", digest=Variant({}, settings).digest)
     try:
@@ -124,7 +123,7 @@ class Simulation:
 
     def _make_log(self, part: str, algorithm: AnyAlgorithm) -> SumLogger:
         writer = self._writer
-        saved = None if writer is None or writer.saved is None else _side(writer.saved, part)
+        saved = None if writer is None or writer.saved is None else _part_state(writer.saved, part)
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
         if writer is None:
             return RunSumLogger(
@@ -191,7 +190,7 @@ class Simulation:
 
     def _keep(self, line: Line) -> None:
         if self._writer is not None:
-            self._writer.keep(line, self._done, self._sides(), self._seconds())
+            self._writer.keep(line, self._done, self._part_states(), self._seconds())
         self._report_progress(
             done=self._done,
             sum=None,
@@ -237,17 +236,17 @@ class Simulation:
 
     # --- checkpoints ---
 
-    def _sides(self) -> dict[str, Side]:
+    def _part_states(self) -> dict[str, PartState]:
         return {part: self._saved(part, run) for part, run in self._runs().items()}
 
     def _runs(self) -> dict[str, Run[Any]]:
         tail = self.setup.tail
         return {"training": self.setup.run} | ({} if tail is None else {"tail": tail.run})
 
-    def _saved(self, part: str, run: Run[Any]) -> Side:
+    def _saved(self, part: str, run: Run[Any]) -> PartState:
         channel = self.setup.channels[part]
         recorder = self._recorder if part == "training" else None
-        return Side(
+        return PartState(
             server=run.save(),
             clients=channel.save(),
             sessions=channel.sessions,
@@ -259,16 +258,16 @@ class Simulation:
     def _resume(self, writer: RunWriter, saved: Checkpoint) -> None:
         """Continue from a checkpoint.
 
-        Under a seed, an interrupted round is repeated with the same keys and noise by clients restored to
-        before it, so repeating it reveals nothing new. Without a seed, the round is skipped, and clients are
-        charged for what they may have answered in it.
+        In a seeded run, restored clients repeat an interrupted round with the same keys and noise, which
+        reveals nothing new. In any other run, the round is skipped, and clients are charged for the sums that
+        they may have answered in it.
         """
         self._done = saved.done
         left_out = writer.cut_off and not self._settings.seeded
         self._lost = left_out and saved.done < self._settings.rounds
         for part, channel in self.setup.channels.items():
-            side = _side(saved, part)
-            channel.restore(side.clients, sessions=side.sessions)
+            state = _part_state(saved, part)
+            channel.restore(state.clients, sessions=state.sessions)
         training = saved.training.server
         run = Run.resume(self.setup.algorithm, self.setup.channel, training, interrupted=left_out)
         self.setup = replace(self.setup, run=run)
@@ -282,7 +281,7 @@ class Simulation:
         self._report_progress(done=self._done, accuracy=self._recorder.accuracy)
 
     def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
-        """Charge for the sums of an interrupted round, and skip the round."""
+        """Charge the server's account and all clients for the lost sums by part, and skip their rounds."""
         for part, run in self._runs().items():
             leave_out(run, lost[part])
             for entry in lost[part]:
@@ -299,7 +298,7 @@ class Simulation:
         return {name: round(value, 2) for name, value in self._seconds().items()}
 
     def _report_progress(self, *, sent: int = 0, **changes: Any) -> None:
-        """Report progress. `sent` is added to the bytes so far."""
+        """Report `changes` of the progress to `watch`. `sent` is added to the bytes so far."""
         self._progress = self._progress.now(**{"bytes": self._progress.bytes + sent, **changes})
         self._watch(self._progress)
 
@@ -308,10 +307,10 @@ def _forget(_record: SessionRecord | SumRecord) -> None:
     pass
 
 
-def _side(saved: Checkpoint, part: str) -> Side:
-    side = saved.training if part == "training" else saved.tail
-    assert side is not None  # the digest of the settings is the same
-    return side
+def _part_state(saved: Checkpoint, part: str) -> PartState:
+    state = saved.training if part == "training" else saved.tail
+    assert state is not None  # Runs with the same digest have the same parts.
+    return state
 
 
 def _sent(saved: Checkpoint | None) -> dict[str, Counter[str]]:

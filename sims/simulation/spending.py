@@ -1,4 +1,4 @@
-"""The privacy cost of all sums so far, for a client that answered each of them."""
+"""The privacy cost of all sums so far, for a client that has answered every one of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sims.scenario.settings import Settings
 
 
 class Spending:
-    """Adds up charges. A client is charged before it sends, so a failed sum costs the same."""
+    """Adds up the charges of sums. A client pays before it sends, so a failed sum costs the same."""
 
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
         self._spend = Spend(*spend)
 
     def add(self, record: SumRecord) -> None:
-        """Charge a sum. It is free if all clients refused it: a client that refuses pays nothing."""
+        """Charge a sum. A client that refuses pays nothing, so a sum that all clients refused is free."""
         if record.index is None or self._table is None:
             return
         if not record.masked and len(record.refusals) >= record.invited:
@@ -31,6 +31,7 @@ class Spending:
         self.charge(sum_charge(spec, roster=record.invited, adjacency=Adjacency.ZERO_OUT))
 
     def charge(self, charge: int | None) -> None:
+        """Add the charge of one sum, in units of 2^-40 rho; None for a sum without noise."""
         self._spend = self._spend.plus(charge)
 
     @property
@@ -46,7 +47,7 @@ class Spending:
         return self._spend.unnoised
 
     def epsilon(self, delta: float | None) -> float | None:
-        """Return epsilon at `delta`; None without a delta, or if a sum had no noise."""
+        """Return epsilon at `delta`; None if `delta` is None, if a sum had no noise, or before any sum."""
         if delta is None or self._spend.unnoised or not self._spend.noised:
             return None
         return _epsilon(self.rho, delta)
@@ -64,7 +65,7 @@ def delta_of(settings: Settings) -> float | None:
 def spend_facts(
     server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
 ) -> dict[str, Any]:
-    """Return the cost by the server's count, and by the counts of the clients that spent most and least."""
+    """Return the cost as the server computes it, and as the clients that spent most and least recorded it."""
     by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
     return {
         "adjacency": str(Adjacency.ZERO_OUT),

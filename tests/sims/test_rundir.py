@@ -15,7 +15,7 @@ from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory, find_runs
-from sims.records.checkpoint import Side
+from sims.records.checkpoint import PartState
 from sims.records.directory import LinesFile, read_lines, replace_file
 from sims.records.ledger_signature import AlteredLedger, SignedHead, verify, write_head
 from sims.runtime.processes.supervisor import WorkerSlot
@@ -223,5 +223,7 @@ def test_a_run_that_another_process_has_is_not_touched(tmp_path: Path) -> None:
 
 def test_what_shows_a_checkpoint_or_a_desk_shows_no_clients_state() -> None:
     state = {0: b"a personal model"}
-    shown = repr(Side(server=b"a model", clients=state, sessions=1)) + repr(WorkerSlot((0,), saved=state))
+    shown = repr(PartState(server=b"a model", clients=state, sessions=1)) + repr(
+        WorkerSlot((0,), saved=state)
+    )
     assert "model" not in shown

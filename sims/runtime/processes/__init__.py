@@ -1,6 +1,6 @@
-"""Sums among worker processes over TLS.
+"""Secure sums with clients in worker processes, connected over TLS.
 
-clients = ClientFactory(make, shared, owned)  # `make(shared, owned)` makes the clients of a worker
+clients = ClientFactory(make, shared, owned)  # A worker calls `make(shared, owned)` to make its clients.
 channel = processes_sum(algorithm, learners, Setting(), clients=clients, workers=4)
 """
 

@@ -1,12 +1,12 @@
 """A channel whose clients run in worker processes and connect over TLS.
 
-Under a seed, the numbers equal those of the other channels to the last bit. Only drop-outs differ: a client
-that drops out loses its connection until the next session, and after a round with drop-outs a new session
-begins. If a worker process is killed, all of its clients drop out. It is restarted before the next round, and
+Under a seed, totals equal those of the other channels to the last bit. Only drop-outs differ: a client that
+drops out loses its connection until the next session, and after a round with drop-outs a new session begins.
+If a worker process is killed, all of its clients drop out. The worker is restarted before the next round, and
 its clients continue from their state after the last finished round.
 
-This process keeps a copy of the state of every client between rounds, as reported by its worker. The copy
-answers no query. It is for observers.
+After each round, this process receives a copy of the state of every client from its worker. The copies are
+for observers and answer no query.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _logger: Final = logging.getLogger("sims.workers")
 
 
 def log_worker_event(text: str) -> None:
-    """Log what happens to worker processes. This is the default of `processes_sum`."""
+    """Log a text about an ended or restarted worker as a warning. This is the default of `processes_sum`."""
     _logger.warning("%s", text)
 
 
@@ -46,9 +46,9 @@ def processes_sum(
     workers: int = 0,
     on_worker_event: OnWorkerEvent = log_worker_event,
 ) -> ProcessesChannel:
-    """Return a channel to clients in `workers` processes, or in one process per client if 0.
+    """Return a channel to clients in `workers` processes, or in one process per client if `workers` is 0.
 
-    `clients` makes the clients in the workers; `learners` are their copies in this process and never train.
+    The workers make their clients from `clients`. `learners` are copies in this process, which never train.
     `on_worker_event` receives a text when a worker ends or is restarted. The processes start with the first
     round and end when the channel is closed or this program ends in any way.
     """
@@ -56,7 +56,7 @@ def processes_sum(
 
 
 class ProcessesChannel(SessionChannel):
-    """Made by `processes_sum`."""
+    """A channel to clients in worker processes, made by `processes_sum`."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class ProcessesChannel(SessionChannel):
     def begin(self, round_info: RoundInfo) -> None:
         supervisor = self._running()
         if supervisor.call(supervisor.restart_workers):
-            self._end_session()  # The new workers do not take part in it.
+            self._end_session()  # The clients of the new workers are not part of it.
         alone = self._invited(round_info) if self._algorithm.table is None else ()
         self._command(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
         super().begin(round_info)
 
     def _report(self, round_info: RoundInfo) -> None:
-        """Finish the round in all workers, and take over the state of their clients."""
+        """Finish the round in all workers, and copy the states of their clients to this process."""
         replies = self._command(lambda _some: FinishRound(round_info))
         for slot, some in enumerate(self._groups_of_clients):
             reply = replies.get(slot)
@@ -101,7 +101,7 @@ class ProcessesChannel(SessionChannel):
         self._begun = True
 
     def finish(self, round_info: RoundInfo) -> None:
-        """After a round with drop-outs, the next one begins with a new session of all clients."""
+        """Report the outcome of the round to all clients. After drop-outs, end the session."""
         super().finish(round_info)
         if isinstance(self._session, ProcessSession) and self._session.lost:
             self._end_session()
@@ -124,12 +124,12 @@ class ProcessesChannel(SessionChannel):
 
     @property
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Return the process ids of each worker slot, including ended processes. For observers."""
+        """Return one tuple of process ids for each worker slot, which includes ended processes."""
         return () if self._supervisor is None else self._supervisor.pids()
 
     @property
     def fork_server_pid(self) -> int:
-        """Return the process id of the fork server."""
+        """Return the process id of the server that forks the workers."""
         return self._running().pool.fork_server_pid
 
     def _running(self) -> WorkerSupervisor:
@@ -150,7 +150,7 @@ class ProcessesChannel(SessionChannel):
         return self._supervisor
 
     def _command(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
-        """Send a command to every worker, made for its clients. Return the replies."""
+        """Send the command `make(clients of the worker)` to every worker. Return the replies by slot."""
         supervisor = self._running()
         commands = {slot: make(some) for slot, some in enumerate(self._groups_of_clients)}
         return supervisor.call(supervisor.command, commands)
@@ -171,9 +171,9 @@ class ProcessesChannel(SessionChannel):
             setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
 
     def _take_answered(self, slot: int) -> None:
-        """Record the answers of clients whose worker was killed.
+        """Record the answers that clients sent before their worker was killed.
 
-        An answer is charged once. Some are already recorded if the previous worker was killed too.
+        Answers that are recorded already, because an earlier worker was killed too, are not charged again.
         """
         for member, entries in self._running().slots[slot].answered.items():
             memory = self._memories[member]
@@ -183,6 +183,6 @@ class ProcessesChannel(SessionChannel):
 
 
 def _groups(members: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
-    """Return the clients of each worker."""
+    """Split the clients into groups of about equal size, one for each worker."""
     share = math.ceil(len(members) / (min(workers, len(members)) or len(members)))
     return [members[start : start + share] for start in range(0, len(members), share)]

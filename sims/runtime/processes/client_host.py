@@ -1,8 +1,8 @@
-"""The clients of a channel, hosted in a worker process, each with its own identity and connection.
+"""Hosts some clients of a channel in a worker process, each with its own identity and connection.
 
-A client that drops out loses its connection at once, as if its process had been killed: the server only sees
-the connection end. It connects again when the next session begins. The clients of a worker compute one at a
-time, in a thread, so that the connections of the others stay alive.
+A client that drops out closes its connection without a message, as if its process had been killed. It
+connects again when the next session begins. The clients of a worker compute one at a time, in a thread, so
+that the connections of the others stay alive.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from sims.workers.message_pipe import MessagePipe
 
 
 async def host_clients(config: WorkerConfig, pipe: MessagePipe) -> None:
-    """Run the clients of a worker until the pipe is closed."""
+    """Run the clients of a worker until the supervisor closes the pipe."""
     owned: dict[int, Any] = {}
     while isinstance(command := await pipe.receive(), LoadClientData):
         owned[command.member] = command.content
@@ -77,7 +77,7 @@ async def host_clients(config: WorkerConfig, pipe: MessagePipe) -> None:
 
 
 class _Host:
-    """The clients of this worker, and their common state."""
+    """The clients of this worker, which carries out the commands of the supervisor."""
 
     def __init__(
         self, config: WorkerConfig, pipe: MessagePipe, worker_clients: WorkerClients, nursery: trio.Nursery
@@ -92,12 +92,12 @@ class _Host:
         }
         self._memories = {member: _ReportingMemory(member, pipe) for member in self.participants}
         self._hosted = {member: _HostedClient(member, config, pipe, self) for member in self.participants}
-        self._silent: set[int] = set()
+        self._silent: set[int] = set()  # clients that declined to answer in this round
         self.worker_clients = worker_clients
         self.memories: Mapping[int, SimulatedMemory] = self._memories
         self.session: JoinSession | None = None
         self.dropouts: dict[int, Stage] = {}
-        self.computing = trio.Lock()  # of the client that computes
+        self.computing = trio.Lock()  # held by the client that computes
 
     def restore(self, command: RestoreState) -> None:
         if command.saved is not None:
@@ -127,7 +127,7 @@ class _Host:
             await self._compute(partial(self.participants[member].open, command.round_info))
 
     async def _join(self, command: JoinSession) -> None:
-        """Connect the clients of the session that are not connected."""
+        """Connect those clients of the session that are not connected."""
         self.session = command
         async with trio.open_nursery() as nursery:
             for member in command.members:
@@ -140,7 +140,7 @@ class _Host:
         return RoundFinished(saved, tuple(sorted(self._silent)))
 
     async def _compute(self, work: Any) -> Any:
-        """Run `work` in a thread, one client at a time."""
+        """Return the result of `work`, which runs in a thread while no other client computes."""
         async with self.computing:
             try:
                 return await trio.to_thread.run_sync(work)
@@ -148,7 +148,7 @@ class _Host:
                 await self.fail(str(error))
 
     async def compute_answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        """Return the answer of a client, or None if it declines."""
+        """Return the answer of a client to a query, or None if the client declines to answer."""
         answer = partial(
             self.participants[member].answer,
             asked.kind,
@@ -162,13 +162,13 @@ class _Host:
         return values
 
     async def fail(self, text: str) -> None:
-        """Report an error of the simulation to the supervisor, which ends the run."""
+        """Report an error of the simulation to the supervisor, which ends the run. Do not return."""
         await self._pipe.send(ClientFailure(text))
         await trio.sleep_forever()
 
 
 class _HostedClient:
-    """One client: its identity and its current connection."""
+    """One client with its identity and its current connection."""
 
     def __init__(self, member: int, config: WorkerConfig, pipe: MessagePipe, host: _Host) -> None:
         credentials = config.credentials[member]
@@ -194,7 +194,7 @@ class _HostedClient:
         await self._connected.wait()
 
     async def _stay_connected(self, scope: trio.CancelScope) -> None:
-        """Take part until the client drops out or its scope is cancelled."""
+        """Connect and answer queries until the client drops out or `scope` is cancelled."""
         try:
             with scope:
                 async with self._client() as client:
@@ -207,7 +207,7 @@ class _HostedClient:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
-        """Open a client that, unlike `open_client`, does not say goodbye to the server."""
+        """Open a client. Unlike `open_client`, it sends no message to the server when it is closed."""
         config = self._config
         dial = ServerConnector(
             config.address, member=self._member, context=self._context, patience=config.patience
@@ -288,7 +288,7 @@ class _HostedClient:
 
 
 class _ReportingMemory(SimulatedMemory):
-    """Reports every answer to the supervisor before it is sent, like a durable write."""
+    """Reports every answer to the supervisor before it is sent, so that the record outlives this worker."""
 
     def __init__(self, member: int, pipe: MessagePipe) -> None:
         super().__init__()
@@ -310,7 +310,7 @@ _STAGES: Final[dict[type[m.Message], Stage]] = {
 
 
 class ClientDroppedOut(Exception):
-    """The client drops out now. The server only sees its connection end."""
+    """Raised to make a client drop out: its connection is closed without a message to the server."""
 
 
 def make_client(
@@ -323,9 +323,9 @@ def make_client(
     drops_out: Callable[[Stage], bool],
     **settings: Any,
 ) -> ClientMachine:
-    """Return a machine like that of `sims.runtime.secure` in session `number`.
+    """Return a client machine like that of `sims.runtime.secure` in session `number`.
 
-    It raises `ClientDroppedOut` at the first stage for which `drops_out` is true.
+    The machine raises `ClientDroppedOut` at the first stage for which `drops_out` returns True.
     """
     survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 

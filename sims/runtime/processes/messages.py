@@ -1,7 +1,7 @@
 """Messages between the supervisor of a channel and its worker processes.
 
-They control the simulation and are not part of the protocol: which clients a worker hosts, when a round
-begins, which clients drop out, and what an observer needs. The sums themselves go over sockets.
+They control the simulation: which clients a worker hosts, when a round begins, which clients drop out. They
+also carry the states that observers need. The messages of the secure sums go over other sockets.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from sims.runtime.residue_tampering import Tamper
 
 @dataclass(frozen=True)
 class WorkerClients:
-    """The clients of a worker."""
+    """The clients of a worker, as the function `ClientFactory.make` returns them."""
 
     learners: Mapping[int, Learner]  # by client id
     tamper: Mapping[int, Tamper] = field(default_factory=dict)  # of clients that violate the protocol
     begin_round: Callable[[int], None] | None = None  # is called with the number of every round
 
 
-# (data shared by all workers, data of each client): both are pickled.
+# (data shared by all workers, data of each client of this worker) -> its clients. The data is pickled.
 MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 
 @dataclass(frozen=True)
 class ClientFactory:
-    """Makes the clients of a channel: `make(shared, owned)` returns those of one worker."""
+    """What workers make their clients from: `make(shared, owned)` returns the clients of one worker."""
 
     make: MakeWorkerClients  # a function of an importable module; its name is pickled
     shared: Any
@@ -49,14 +49,14 @@ class ClientFactory:
 
 
 def pack_algorithm(algorithm: AnyAlgorithm) -> bytes:
-    """Pickle an algorithm. `pickle.loads` returns an equal one."""
+    """Return a pickle of the algorithm, from which `pickle.loads` makes an equal algorithm."""
     packed = io.BytesIO()
     _Pickler(packed).dump(algorithm)
     return packed.getvalue()
 
 
 class _Pickler(pickle.Pickler):
-    """Also pickles read-only mappings, which algorithms hold."""
+    """A pickler that also pickles read-only mappings, which algorithms contain."""
 
     dispatch_table = {  # noqa: RUF012
         **copyreg.dispatch_table,
@@ -73,7 +73,7 @@ def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
 
 @dataclass(frozen=True)
 class SimulatedCredentials:
-    """The identity of a client. It is kept when the worker is restarted."""
+    """The secret key and the certificate of a client. They stay the same when its worker is restarted."""
 
     secret: bytes = field(repr=False)
     certificate: bytes
@@ -81,23 +81,23 @@ class SimulatedCredentials:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Which clients a worker hosts, and where the server is."""
+    """The configuration of a worker: the clients that it hosts, and the address of the server."""
 
-    algorithm: bytes = field(repr=False)
+    algorithm: bytes = field(repr=False)  # made by `pack_algorithm`
     trust: Trust
     make: MakeWorkerClients
     shared: Any = field(repr=False)
     credentials: Mapping[int, SimulatedCredentials]
     address: Address
-    server: bytes  # its certificate
-    keys: Mapping[int, bytes]  # of all clients, for a registry
+    server: bytes  # the certificate of the server
+    keys: Mapping[int, bytes]  # public keys of all clients, for a registry
     patience: Patience
     insecure_seed: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True)
 class LoadClientData:
-    """The data of one client. A worker receives one for each client, then `RestoreState`."""
+    """The data of one client. A worker receives one such message per client, then `RestoreState`."""
 
     member: int
     content: Any = field(repr=False)
@@ -105,7 +105,7 @@ class LoadClientData:
 
 @dataclass(frozen=True)
 class RestoreState:
-    """Make the clients and restore them from `saved`, if any, and from the answers given since."""
+    """Make the clients. Restore their states from `saved`, if any, and record their answers since then."""
 
     saved: Mapping[int, bytes] | None = field(repr=False)
     answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
@@ -113,7 +113,7 @@ class RestoreState:
 
 @dataclass(frozen=True)
 class BeginRound:
-    """A round begins. The clients in `alone` train without a query."""
+    """Begin a round. The clients in `alone` train without a query, in an algorithm that has no sums."""
 
     round_info: RoundInfo
     alone: tuple[int, ...] = ()
@@ -121,7 +121,7 @@ class BeginRound:
 
 @dataclass(frozen=True)
 class JoinSession:
-    """Connect the clients for a session. Its `number` is part of the seed of seeded clients."""
+    """Connect these clients for a session. In a seeded run, their secrets depend on its `number`."""
 
     number: int
     members: tuple[int, ...]
@@ -130,14 +130,14 @@ class JoinSession:
 
 @dataclass(frozen=True)
 class ScheduleDropouts:
-    """Which clients drop out at which stage of the next sum or set-up. Replaces an earlier schedule."""
+    """Let clients drop out at these stages of the next sum or set-up. Replaces an earlier schedule."""
 
-    at: Mapping[int, Stage]
+    at: Mapping[int, Stage]  # client -> stage
 
 
 @dataclass(frozen=True)
 class FinishRound:
-    """A round is over."""
+    """Finish a round: report its outcome to the clients and reply with their states."""
 
     round_info: RoundInfo
 
@@ -150,20 +150,20 @@ SupervisorCommand: TypeAlias = RestoreState | BeginRound | JoinSession | Schedul
 
 @dataclass(frozen=True)
 class CommandDone:
-    """A command was carried out."""
+    """The reply to every command except `FinishRound`: it was carried out."""
 
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """The state of the clients after a round, and the clients that declined to answer in it."""
+    """The reply to `FinishRound`."""
 
-    saved: Mapping[int, bytes] = field(repr=False)
-    silent: tuple[int, ...]
+    saved: Mapping[int, bytes] = field(repr=False)  # the states of the clients after the round
+    silent: tuple[int, ...]  # the clients that declined to answer in the round
 
 
 @dataclass(frozen=True)
 class AnswerRecorded:
-    """An answer is about to be sent. The client must remember it even if its worker is killed."""
+    """A client is about to send an answer. The supervisor keeps the entry in case the worker is killed."""
 
     member: int
     entry: AnswerEntry = field(repr=False)
@@ -171,7 +171,7 @@ class AnswerRecorded:
 
 @dataclass(frozen=True)
 class ClientFailure:
-    """A client's own computation failed. This is an error of the simulation, not a drop-out."""
+    """The computation of a client failed. This is an error of the simulation, not a drop-out."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""One session with clients in worker processes. Same interface as `LocalSession`."""
+"""One session with clients in worker processes. It has the same interface as `LocalSession`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sims.runtime.residue_tampering import server_hooks
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
-_EXPLAINING: Final = 2.0  # seconds to wait for the reasons of clients that left
+_EXPLAINING: Final = 2.0  # most seconds to wait for the reasons of clients that refused a message
 _SET_UP: Final = (Stage.ADVERTISE, Stage.SHARE)
 _IN_A_SUM: Final = (Stage.MASK, Stage.CONFIRM, Stage.REVEAL)
 _IN_A_SUM_UNSIGNED: Final = (Stage.MASK, Stage.REVEAL)
@@ -41,7 +41,7 @@ Missing: TypeAlias = Callable[[int, Stage], bool]  # whether a client is to drop
 
 
 class ProcessSession:
-    """A session that runs in the event loop of the supervisor. Its methods block until the loop is done."""
+    """A session that runs in the event loop of the supervisor. Its methods wait for the loop."""
 
     is_plain = False
 
@@ -58,8 +58,8 @@ class ProcessSession:
         hooks = server_hooks(seed=plan.setting.insecure_seed, number=plan.number)
         observed = replace(hooks, on_stage=self._enter, on_message=lambda *each: self._counts.add(*each))
         self._machine = _server(plan, supervisor.keys, observed)
-        self._departed: set[int] = set()  # in the current sum
-        self._refusers: set[int] = set()
+        self._departed: set[int] = set()  # clients that refused a message in the current sum
+        self._refusers: set[int] = set()  # clients that refused a message in this session
         self.dropped: set[int] = set()  # clients that dropped out on schedule
         self.stats = SumStats()
         self.graph: SessionGraph | None = None
@@ -74,7 +74,7 @@ class ProcessSession:
 
     @property
     def lost(self) -> bool:
-        """Return whether a client was lost. Clients that refused a message are not counted."""
+        """Return whether a client left the session for another reason than a refused message."""
         return bool(set(self._plan.members) - set(self._machine.members) - self._refusers)
 
     def open(self) -> None:
@@ -115,12 +115,12 @@ class ProcessSession:
             self.dropped |= dropouts - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
-        """Take the counters of the session, even if its set-up fails later."""
+        """Use the counters of the session, so that they stay available if its set-up fails."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
     async def _schedule_dropouts(self, stages: tuple[Stage, ...]) -> set[int]:
-        """Send the drop-outs at these stages to the workers, and return the clients that drop out."""
+        """Tell the workers which clients drop out at these stages, and return these clients."""
         dropouts: dict[int, dict[int, Stage]] = {}
         for member in set(self._plan.members) - self.dropped:
             for stage in stages:
@@ -156,16 +156,16 @@ class ProcessSession:
         return self._plan.policy.trust is Trust.MALICIOUS
 
     async def _cancel_dropouts(self, members: set[int]) -> None:
-        """Cancel drop-outs whose stage was not reached. The next sum has its own."""
+        """Cancel the drop-outs of clients whose stage was not reached. The next sum has its own schedule."""
         await self._supervisor.command({self._slot(member): ScheduleDropouts({}) for member in members})
 
     def _confirm(self, contributors: int) -> None:
-        """Report `Confirmed` for each client that has revealed its shares."""
+        """Report `Confirmed` to the channel for each client that has revealed its shares."""
         for member in sorted(self._counts.revealed):
             self._plan.listener(member, Confirmed(self._machine.sums_asked - 1, contributors))
 
     async def _record_stats(self) -> None:
-        """Fill in the statistics of the sum."""
+        """Set `stats` for the sum that has ended. Wait for the reasons of refusals."""
         stats, machine, counts = self.stats, self._machine, self._counts
         stats.index, stats.invited = machine.sums_asked - 1, counts.invited
         stats.masked, stats.revealed = counts.masked, len(counts.revealed)
@@ -193,16 +193,16 @@ class ProcessSession:
             self._stage_begins(STAGE_OF[state])
 
     def _stage_begins(self, stage: Stage) -> None:
-        """Report the stage to the log, through the drop-out law. The drop-outs are already scheduled."""
+        """Report the stage to the log, which `plan.absent` does. Its answer is not needed here."""
         self._plan.absent(self._plan.members[0], stage, self._machine.sums_asked - 1)
 
 
-# --- the server's machine ---
+# --- the machine of the server ---
 
 
 @dataclass
 class _SumCounts:
-    """How many clients were asked and masked, and which revealed, in the current sum."""
+    """Counts of the current sum: clients asked, masked inputs, and the clients that revealed shares."""
 
     invited: int = 0
     masked: int = 0
@@ -217,7 +217,7 @@ class _SumCounts:
 
 
 def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
-    """Return the machine that `sims.runtime.secure` would make for the same session."""
+    """Return a server machine like that of `sims.runtime.secure` for the same session."""
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
         table=plan.table,

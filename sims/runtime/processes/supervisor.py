@@ -1,7 +1,7 @@
-"""Runs the server and the worker pool of a channel in a thread with an event loop.
+"""Runs the server and the worker pool of a channel in a thread with a trio event loop.
 
-The algorithm's thread stays synchronous and waits for the event loop. The event loop's thread is a daemon: if
-the main thread ends, the program and its workers end too (see `sims.workers.process_lifetime`).
+The thread of the algorithm is synchronous and waits for the event loop. The thread of the event loop is a
+daemon: if the main thread ends, the program and its workers end too (see `sims.workers.process_lifetime`).
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from sims.workers.process_lifetime import raise_open_file_limit
 
 T = TypeVar("T")
 
-# A local connection breaks only if its process ends, so a client that is gone has left at once. The other
-# times are long, since only a hanging client reaches them.
+# A local connection breaks only if its process ends, so the server waits only `grace` seconds for a client to
+# reconnect. The other times are long, since only a hanging client reaches them.
 PATIENCE: Final = Patience(handshake=120, silence=600, grace=0.05)
 _CAPACITY: Final = Capacity(uploads=8, strangers=4096)
-_DESCRIPTORS: Final = 128  # files, besides some for each client and worker
-_ATTEMPTS: Final = 3  # to start a worker that is killed each time
+_DESCRIPTORS: Final = 128  # open files, besides some for each client and worker
+_ATTEMPTS: Final = 3  # attempts to start a worker that is killed each time
 _PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", host_clients.__module__)
 
 OnWorkerEvent = Callable[[str], None]
 
 
 class WorkersFailed(SecaggError):
-    """The worker processes cannot continue. Unlike a drop-out, this would happen again."""
+    """The worker processes cannot continue. Unlike after a drop-out, a new attempt would fail again."""
 
 
 @dataclass
@@ -73,14 +73,14 @@ class WorkerSlot:
     """A group of clients, and the worker process that hosts it now."""
 
     members: tuple[int, ...]
-    indices: list[int] = field(default_factory=list)  # in the pool, of all workers of this slot so far
-    exited: WorkerExited | None = None
-    ready: bool = False
-    failed_starts: int = 0  # in a row
-    reply: WorkerReply | None = None
-    saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # includes personal models
+    indices: list[int] = field(default_factory=list)  # in the pool, of all workers so far, the current last
+    exited: WorkerExited | None = None  # how the current worker ended; None while it runs
+    ready: bool = False  # whether the current worker has made its clients
+    failed_starts: int = 0  # number of failed starts in a row
+    reply: WorkerReply | None = None  # to the last command; None until it arrives
+    saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # states, with personal models
     answered: dict[int, list[AnswerEntry]] = field(default_factory=dict, repr=False)  # since `saved`
-    causes: list[str] = field(default_factory=list)  # of earlier exits other than by a signal
+    causes: list[str] = field(default_factory=list)  # causes of earlier exits other than by a signal
 
     @property
     def index(self) -> int:
@@ -88,7 +88,7 @@ class WorkerSlot:
 
 
 class WorkerSupervisor:
-    """The server, the worker pool and their thread. Start it once and stop it once."""
+    """Runs the server and the worker pool in a thread. It is started once and stopped once."""
 
     def __init__(
         self,
@@ -126,14 +126,14 @@ class WorkerSupervisor:
         self.on_client_failure: Callable[[], None] = lambda: None
 
     def _make_credentials(self, member: int) -> SimulatedCredentials:
-        """Make the credentials of a client, which it keeps when its worker is restarted."""
+        """Return the credentials of a client, which stay the same when its worker is restarted."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
         return SimulatedCredentials(key.secret(), make_certificate(key, now=int(time.time())))
 
     # --- called from the algorithm's thread ---
 
     def start(self) -> None:
-        """Start the thread. Raises `WorkersFailed` with the cause that a worker reported."""
+        """Start the thread and the workers. Raise `WorkersFailed` with the cause if a worker cannot start."""
         raise_open_file_limit(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
         self._thread.start()
         self._started.wait()
@@ -148,7 +148,7 @@ class WorkerSupervisor:
             raise WorkersFailed("the clients' processes were ended") from None
 
     def stop(self) -> None:
-        """End all workers and wait for them."""
+        """End all workers and the thread, and wait until they have ended."""
         if self._thread.is_alive():
             with suppress(trio.RunFinishedError):
                 trio.from_thread.run_sync(self._stopping.set, trio_token=self._token)
@@ -219,13 +219,13 @@ class WorkerSupervisor:
         )
 
     def _on_event(self, event: ServerNetworkEvent) -> None:
-        if isinstance(event, ClientExcluded):  # does not happen to honest clients
+        if isinstance(event, ClientExcluded):  # The server excludes only clients that violate the protocol.
             self._on_worker_event(str(render(event)))
 
     # --- workers ---
 
     async def _prepare(self, slots: list[WorkerSlot]) -> None:
-        """Send the clients' data and wait until the clients are made. Raises `WorkersFailed`."""
+        """Send the data of clients to their workers, and wait until the workers have made the clients."""
         for slot in slots:
             with suppress(WorkerUnavailable):
                 for member in slot.members:
@@ -237,21 +237,21 @@ class WorkerSupervisor:
             self._check_start(slot)
 
     def _check_start(self, slot: WorkerSlot) -> None:
-        """Raise `WorkersFailed` if a worker failed to start, or was killed `_ATTEMPTS` times in a row."""
+        """Raise `WorkersFailed` if the worker ended by itself, or was killed `_ATTEMPTS` times in a row."""
         slot.ready = slot.exited is None
         slot.failed_starts = 0 if slot.exited is None else slot.failed_starts + 1
         if slot.exited is not None and (slot.exited.signal is None or slot.failed_starts == _ATTEMPTS):
             raise WorkersFailed(f"{_named(slot)} did not start: {slot.exited.cause}")
 
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Return the process ids of each slot, the current one last."""
+        """Return the process ids of all workers of each slot so far, the current one last."""
         known = self.pool.pids()
         return tuple(tuple(known[index] for index in slot.indices) for slot in self.slots)
 
     async def restart_workers(self) -> bool:
         """Restart the workers that have ended. Return whether there were any.
 
-        Raises `WorkersFailed` if a worker ended twice for the same cause.
+        Raise `WorkersFailed` if a worker ended twice with the same error, or cannot be restarted.
         """
         dead = [slot for slot in self.slots if slot.exited is not None]
         for slot in dead:
@@ -268,18 +268,18 @@ class WorkerSupervisor:
         return bool(dead)
 
     def _check_cause(self, slot: WorkerSlot, ended: WorkerExited) -> None:
-        """Raise `WorkersFailed` if the worker failed with the same error before, unless it was killed."""
+        """Raise `WorkersFailed` if the worker was not killed and an earlier one ended with the same error."""
         if ended.signal is None:
             if ended.cause in slot.causes:
                 raise WorkersFailed(f"{_named(slot)} has ended twice in the same way: {ended.cause}")
             slot.causes.append(ended.cause)
 
     async def command(self, commands: Mapping[int, object]) -> dict[int, WorkerReply]:
-        """Send a command to each slot. Return the replies of those whose worker has not ended."""
+        """Send a command to the worker of each slot. Return the replies of those that do not end before."""
         for slot_index, message in commands.items():
             slot = self.slots[slot_index]
             slot.reply = None
-            with suppress(WorkerUnavailable):  # `WorkerExited` reports it.
+            with suppress(WorkerUnavailable):  # A `WorkerExited` follows.
                 await self.pool.send(slot.index, message)
         slots = {slot_index: self.slots[slot_index] for slot_index in commands}
         while any(slot.reply is None and slot.exited is None for slot in slots.values()):
@@ -287,7 +287,7 @@ class WorkerSupervisor:
         return {slot_index: slot.reply for slot_index, slot in slots.items() if slot.reply is not None}
 
     async def wait_for_refusals(self, members: set[int]) -> None:
-        """Wait until the clients that left have given their reasons or have no worker."""
+        """Wait until each of these clients has reported why it refused a message, or its worker has ended."""
         while not members <= self.refused.keys() | self._without_worker():
             await self._change()
 
@@ -311,7 +311,7 @@ class WorkerSupervisor:
     def _on_worker(self, event: WorkerEvent) -> None:
         slot = next((slot for slot in self.slots if slot.index == event.index), None)
         if slot is None:
-            return  # of a worker that was replaced
+            return  # The worker was replaced.
         if isinstance(event, WorkerExited):
             slot.exited = event
             if slot.ready:
