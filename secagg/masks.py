@@ -52,25 +52,15 @@ def _advanced(counter: bytes, blocks: int) -> bytes:
     return (value % (1 << (8 * _AES_BLOCK))).to_bytes(_AES_BLOCK, "big")
 
 
-_Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # how it is applied, and what
-
-
-def add_mask(residues: Iterable[Residues], seed: bytes) -> None:
-    """Add the mask of `seed` to `residues` in place, without reducing to b bits."""
-    _apply(residues, [(np.add, KeyStream(seed))])
-
-
-def subtract_mask(residues: Iterable[Residues], seed: bytes) -> None:
-    """Undo `add_mask`."""
-    _apply(residues, [(np.subtract, KeyStream(seed))])
+_Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # addition or subtraction, and the keystream
 
 
 def apply_masks(
     residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = (), skip: int = 0
 ) -> None:
-    """Add the masks of all seeds in `plus`, subtract those in `minus`; faster than one after the other.
+    """Add the masks of the seeds in `plus` and subtract those in `minus`, in place and without reducing.
 
-    Where `residues` are a stretch of a longer vector, `skip` bytes of each key stream come before them.
+    If `residues` are a slice of a longer vector, the first `skip` bytes of each keystream are passed over.
     """
     signed = chain(zip(repeat(np.add), plus), zip(repeat(np.subtract), minus))
     while masks := [(operation, KeyStream(seed, skip=skip)) for operation, seed in islice(signed, _BATCH)]:

@@ -55,30 +55,19 @@ def _horner(chunks: Sequence[Sequence[int]], x: int) -> int:
     return value
 
 
-def share_to_bytes(share: int) -> bytes:
-    return share.to_bytes(SHARE_BYTES, "big")
-
-
-def share_from_bytes(data: bytes) -> int | None:
-    """The share, or None where `data` is not the encoding of a field element."""
-    share = int.from_bytes(data, "big")
-    return share if share < PRIME and len(data) == SHARE_BYTES else None
-
-
 def shares_to_bytes(shares: Iterable[int]) -> bytes:
-    """A row of shares."""
     return b"".join([share.to_bytes(SHARE_BYTES, "big") for share in shares])
 
 
 def shares_from_bytes(data: bytes) -> list[int] | None:
-    """The shares in a row, or None where one is not a field element, or incomplete."""
+    """Return the shares in `data`, or None if one is incomplete or not a field element."""
     starts = range(0, len(data), SHARE_BYTES)
     shares = [int.from_bytes(data[start : start + SHARE_BYTES], "big") for start in starts]
     return shares if len(data) % SHARE_BYTES == 0 and max(shares, default=0) < PRIME else None
 
 
 def all_shares(data: bytes) -> bool:
-    """Whether `data` is a row of shares, each a field element."""
+    """Return whether `data` is a sequence of complete shares, each a field element."""
     return shares_from_bytes(data) is not None
 
 

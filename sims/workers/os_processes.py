@@ -27,8 +27,7 @@ from typing import Final
 from secagg.errors import ParameterError
 
 _PROC: Final = Path("/proc")
-# Fields of /proc/PID/stat, counted from behind the name of the program.
-_STATE: Final = 0
+# The field of /proc/PID/stat, counted from behind the name of the program.
 _START_TIME: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -55,11 +54,6 @@ class ProcessId:
         except PermissionError:  # Another user's, hence another process.
             return False
         return self.start_time is None or _start_time(self.pid) == self.start_time
-
-    def is_running(self) -> bool:
-        """Return whether it exists and does not merely wait to be reaped."""
-        fields = _stat(self.pid)
-        return self.exists() and (fields is None or fields[_STATE] not in ("Z", "X"))
 
 
 def processes_with_environment(entry: str) -> set[int]:
@@ -92,15 +86,11 @@ def threads() -> int:
 
 
 def _start_time(pid: int) -> int | None:
-    fields = _stat(pid)
-    return None if fields is None else int(fields[_START_TIME])
-
-
-def _stat(pid: int) -> list[str] | None:
     try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+    return int(fields[_START_TIME])
 
 
 def signal_on_death_of_parent(number: int) -> None:

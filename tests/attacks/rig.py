@@ -23,7 +23,7 @@ from secagg.encoding import Encoding
 from secagg.events import Asked, ClientEvent
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.keys import Agreement, Identity, pair_info, self_mask_seed
-from secagg.masks import add_mask, subtract_mask
+from secagg.masks import apply_masks
 from secagg.policy import Policy
 from secagg.question import Question, query_digest
 from secagg.records import Advert, Format, Parcel, parse_advert, parse_envelopes
@@ -245,8 +245,7 @@ class Rig:
             dealers = unpack_positions(reveal.dealers, cohort.size, sender=holder)
             if cohort.position[dealer] in dealers:
                 at = dealers.index(cohort.position[dealer]) * shamir.SHARE_BYTES
-                value = shamir.share_from_bytes(reveal.shares[at : at + shamir.SHARE_BYTES])
-                assert value is not None
+                value = int.from_bytes(reveal.shares[at : at + shamir.SHARE_BYTES], "big")
                 found[cohort.position[holder] + 1] = value
         return found
 
@@ -266,7 +265,7 @@ class Rig:
         seed = self_mask_seed(
             secret, session=question.cohort.session, context=question.mask_context, owner=owner
         )
-        subtract_mask(residues, seed)
+        apply_masks(residues, minus=[seed])
 
     def remove_pair_masks(self, residues: Sequence[Residues], question: Question, owner: int, secret: bytes,
                           peers: Iterable[int]) -> None:  # fmt: skip
@@ -278,8 +277,7 @@ class Rig:
             key = cohort.adverts[cohort.position[peer]].mask_keys[question.sum_index]
             info = pair_info(question.mask_context, owner, peer)
             seed = agreement.derive(key, salt=cohort.session, info=info)
-            undo = subtract_mask if owner > peer else add_mask
-            undo(residues, seed)
+            apply_masks(residues, **{"minus" if owner > peer else "plus": [seed]})
 
     def vector(self, question: Question, residues: Sequence[Residues]) -> NDArray[Any]:
         """The (first) part of unmasked residues, as the private vectors are stored."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, pair_info, public_key
-from secagg.masks import add_mask, subtract_mask
+from secagg.masks import apply_masks
 from secagg.ring import Residues
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import set_up_over
@@ -21,8 +21,7 @@ from tests.attacks.rig import Rig
 
 def remove_pair_mask(residues: Sequence[Residues], *, owner: int, peer: int, seed: bytes) -> None:
     """Take from the residues of `owner` the one mask it shares with `peer`."""
-    undo = subtract_mask if owner > peer else add_mask
-    undo(residues, seed)
+    apply_masks(residues, **{"minus" if owner > peer else "plus": [seed]})
 
 
 def substitute_peers(rig: Rig, victim: int, *, threshold: int) -> Vector:
