@@ -15,7 +15,7 @@ _USER_ERROR = 2
 
 
 def main() -> int:
-    """Run the command, or say whose packages are in the place of ours."""
+    """Run the command, or report packages of the same names that are not ours."""
     complaint = _complaint()
     if complaint is not None:
         print(complaint, file=sys.stderr)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _complaint() -> str | None:
-    """By the file, whatever the name ``sims`` leads to."""
+    """Report by file, whatever package the name ``sims`` leads to."""
     spec = spec_from_file_location("_secagg_package_conflicts", _CHECK)
     assert spec is not None
     assert spec.loader is not None

@@ -15,7 +15,7 @@ from secagg.errors import MalformedMessage, Peer
 
 
 def bitmap_bytes(size: int) -> int:
-    """Length of a bitmap over `size` members."""
+    """Return the length of a bitmap over `size` members."""
     return (size + 7) // 8
 
 
@@ -40,7 +40,7 @@ class PositionSet(AbstractSet[int]):
 
     @classmethod
     def parse(cls, bitmap: bytes, size: int, *, sender: Peer) -> PositionSet:
-        """The set in `bitmap`; one over another size is malformed."""
+        """Return the set in `bitmap`. Raises `MalformedMessage` for another size."""
         bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
         if bits < 0 or bits >> size:
             raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
@@ -53,11 +53,11 @@ class PositionSet(AbstractSet[int]):
         return made
 
     def pack(self, size: int) -> bytes:
-        """The bitmap over `size` members, all positions being below."""
+        """Return the bitmap over `size` members. All positions are below `size`."""
         return self._bits.to_bytes(bitmap_bytes(size), "little")
 
     def __contains__(self, position: object) -> bool:
-        # Whole numbers of numpy are positions, too; but a protocol takes long to ask.
+        # Numpy integers are positions too, but checking for a protocol is slow.
         at = position if type(position) is int or not isinstance(position, SupportsIndex) else int(position)
         return isinstance(at, int) and at >= 0 and bool(self._bits >> at & 1)
 
@@ -82,10 +82,10 @@ class PositionSet(AbstractSet[int]):
 
 
 def pack_positions(positions: Iterable[int], size: int) -> bytes:
-    """The bitmap of `positions`, each below `size`."""
+    """Return the bitmap of `positions`, each below `size`."""
     return PositionSet(positions).pack(size)
 
 
 def unpack_positions(bitmap: bytes, size: int, *, sender: Peer) -> tuple[int, ...]:
-    """The positions in `bitmap`, ascending; a set over another cohort size is malformed."""
+    """Return the positions in `bitmap`, ascending. Raises `MalformedMessage` for another cohort size."""
     return tuple(PositionSet.parse(bitmap, size, sender=sender))

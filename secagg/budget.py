@@ -101,12 +101,12 @@ class Budget:
             raise TooManySums(SERVER, f"{self.unnoised_sums} sums without noise were answered")
 
     def _check_charge(self, spend: Spend, charge: int) -> None:
-        """Every charge was rounded up by less than a unit. That unit is forgiven, up to a point.
+        """Allow a unit for each charge, because each was rounded up by less than a unit.
 
-        Otherwise a budget of ten times what a sum costs would buy nine of them. But sums that cost less than
-        a unit would be free for ever. So a unit is forgiven for each sum, and no more than the 2^-20th part
-        of the limit in all: a budget of n sums buys n sums, if each costs a rho of at least 2^-20;
-        and no limit is ever exceeded by more than one part in a million.
+        Otherwise a budget of ten times the cost of a sum would buy only nine sums. But sums that cost less
+        than a unit would then be free. So the allowance in all is at most the 2^-20th part of the limit: a
+        budget of n sums buys n sums if each costs a rho of at least 2^-20, and no limit is exceeded by more
+        than one part in a million.
         """
         if self.charge is None:
             return

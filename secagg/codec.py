@@ -23,7 +23,7 @@ _LONG: Final = 1 << 16  # bytes: from here on, the length of a string takes the 
 
 
 def encode_fields(*fields: int | bytes | str) -> bytes:
-    """The canonical frame of `fields`, of which there are at most 15."""
+    """Return the canonical frame of `fields`, of which there are at most 15."""
     if any(map(_is_long, fields)):
         return b"".join([bytes([0x90 | len(fields)]), *chain.from_iterable(map(_pieces, fields))])
     packed: bytes = msgpack.packb(fields)
@@ -41,7 +41,7 @@ def _pieces(field: int | bytes | str) -> tuple[bytes, ...]:
 
 
 class Reader:
-    """Walks one frame. Every method raises `MalformedMessage` on anything but the canonical form."""
+    """Reads one frame. Every method raises `MalformedMessage` unless the form is canonical."""
 
     def __init__(self, frame: bytes, *, sender: Peer) -> None:
         self._frame = frame
@@ -52,7 +52,7 @@ class Reader:
         return MalformedMessage(self._sender, why)
 
     def array(self, size: int) -> None:
-        """The header of an array of exactly `size` (at most 15) elements."""
+        """Read the header of an array of exactly `size` (at most 15) elements."""
         if self._byte() != 0x90 | size:
             raise self.fail(f"not an array of {size} fields")
 
@@ -76,7 +76,7 @@ class Reader:
             raise self.fail("bytes after the end of the message")
 
     def _sized(self, lead: int, forms: dict[int, tuple[int, int]]) -> int:
-        """A number in one of the long `forms` (width, least value that may use it)."""
+        """Read a number in one of the long `forms` (width, least value that may use it)."""
         if lead not in forms:
             raise self.fail("a field of another type")
         width, least = forms[lead]

@@ -106,13 +106,13 @@ class GraphParameters(RingParameters):
 def few_corrupt_neighbours(
     clients: int, neighbours: int, threshold: int, *, corrupt: int, sigma: int
 ) -> bool:
-    """Whether some client has `threshold` corrupt neighbours with probability 2^-(sigma + 1) at most."""
+    """Return whether some client has `threshold` corrupt neighbours with probability <= 2^-(sigma + 1)."""
     around = Hypergeometric(clients - 1, corrupt, neighbours)
     return around.rare_from(times=clients, bits=sigma + 1) <= threshold
 
 
 def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int, sigma: int) -> bool:
-    """Whether the honest survivors fall apart with probability below 2^-(sigma + 1)."""
+    """Return whether the honest survivors are disconnected with probability below 2^-(sigma + 1)."""
     missing = corrupt + dropped
     if missing < neighbours:
         return True
@@ -235,7 +235,7 @@ class _Ring:
         return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
 
     def needed(self, neighbours: int) -> int:
-        """Return a number: from `neighbours` to below it, no number of neighbours has a threshold."""
+        """Return a number such that no number of neighbours from `neighbours` to below it has a threshold."""
         corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
@@ -272,7 +272,7 @@ class _Ring:
         return Hypergeometric(population, marked, neighbours)
 
     def _for_any(self, log2_one: float | None) -> float | None:
-        """From one client to any of them."""
+        """Return the bound for any of the clients, given that for one."""
         return None if log2_one is None else log2_one + log2(self.clients)
 
     def _is_connected(self, neighbours: int) -> bool:

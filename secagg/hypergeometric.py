@@ -22,9 +22,9 @@ from typing import Final
 
 from secagg.errors import ParameterError
 
-# What is granted to rounding: this relative error for every term of a sum or product, and for sixteen more.
+# Assumed rounding error: this relative error for every term of a sum or product, and for sixteen more.
 ROUNDING: Final = 2.0**-49
-# A weight so far below another goes unnoticed beside it, together with all that follow: ratios fall, so these
+# A weight this far below another is negligible beside it, together with all that follow: ratios fall, so they
 # sum up to less than that weight times two more than the number of weights between.
 _NEGLIGIBLE: Final = 2.0**-64
 # The weight of the mode. No sum of weights is too large for a float then, and none that counts too small.
@@ -55,9 +55,9 @@ class Hypergeometric:
         return min(self.drawn, self.marked)
 
     def rare_from(self, *, times: int, bits: int) -> int:
-        """The least count with `times` * P[X >= count] <= 2^-bits, exactly.
+        """Return the least count with `times` * P[X >= count] <= 2^-bits, exactly.
 
-        `times` must exceed `drawn`. Then the mode is not rare: its probability is 1 / (drawn + 1) or more.
+        `times` must exceed `drawn`. Then the mode is not rare: its probability is at least 1 / (drawn + 1).
         """
         limit = _MODE * 2.0**-bits / times
         above = self._weights_above(self.mode, limit * _NEGLIGIBLE)
@@ -74,7 +74,7 @@ class Hypergeometric:
         return self.mode + 1
 
     def log2_at_least(self, count: int) -> float | None:
-        """The base-2 logarithm of P[X >= count] for a count from the mode on; None if it cannot happen."""
+        """Return log2 P[X >= count] for a count from the mode on; None if it cannot happen."""
         if count > self.most:
             return None
         ratios = map(self._terms, range(self.mode, count))
@@ -85,7 +85,7 @@ class Hypergeometric:
         return climb + log2(tail) - log2(total)
 
     def _is_rare(self, count: int, times: int, bits: int) -> bool:
-        """The same in integers: of all draws, the ways to draw `count` marked members or more."""
+        """Decide in integers: count the draws with `count` marked members or more."""
         ways = comb(self.marked, count) * comb(self.population - self.marked, self.drawn - count)
         favourable = ways
         for x in range(count, self.most):
@@ -95,7 +95,7 @@ class Hypergeometric:
         return favourable * times << bits <= comb(self.population, self.drawn)
 
     def _weights_above(self, start: int, least: float) -> list[float]:
-        """The weights of start + 1, start + 2, ... down to `least`, if `start` had the weight of the mode."""
+        """Yield the weights of start + 1, start + 2, ... down to `least`; `start` has that of the mode."""
         weights = []
         weight = _MODE
         for x in range(start, self.most):
@@ -107,11 +107,11 @@ class Hypergeometric:
         return weights
 
     def _weights_below_mode(self) -> list[float]:
-        """Few marked members are many unmarked ones."""
+        """Yield them as the weights of many unmarked members."""
         unmarked = Hypergeometric(self.population, self.population - self.marked, self.drawn)
         return unmarked._weights_above(self.drawn - self.mode, _MODE * _NEGLIGIBLE)
 
     def _terms(self, x: int) -> tuple[int, int]:
-        """P[X = x + 1] / P[X = x] as numerator and denominator."""
+        """Return P[X = x + 1] / P[X = x] as numerator and denominator."""
         apart = self.population - self.marked - self.drawn
         return (self.marked - x) * (self.drawn - x), (x + 1) * (apart + x + 1)

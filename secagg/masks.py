@@ -26,7 +26,7 @@ _BATCH: Final = 64
 
 
 class KeyStream:
-    """The cryptographic stream of one seed, from byte `skip` on. Reading it twice needs the seed twice."""
+    """The AES-CTR stream of one seed, from byte `skip` on. It can be read once."""
 
     def __init__(self, seed: bytes, *, skip: int = 0) -> None:
         if len(seed) != SEED_BYTES:
@@ -40,7 +40,7 @@ class KeyStream:
         self._encryptor.update_into(_ZEROS[: len(buffer)], buffer.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` little-endian 64-bit words."""
+        """Return the next `count` little-endian 64-bit words."""
         out = np.empty(count * 8, np.uint8)
         for start in range(0, len(out), _BLOCK):
             self.fill(out[start : start + _BLOCK])

@@ -27,7 +27,7 @@ _STRIDE: Final = 8
 
 
 def dtype_for(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """The smallest little-endian unsigned type that holds `bits` bits."""
+    """Return the smallest little-endian unsigned type that holds `bits` bits."""
     return _unsigned(next(width for width in (1, 2, 4, 8) if bits <= 8 * width))
 
 
@@ -40,18 +40,18 @@ def packed_bytes(size: int, bits: int) -> int:
 
 
 def reduce(values: Residues, bits: int) -> None:
-    """Reduce modulo 2^bits in place. Sums may run over in the wider type: 2^b divides its modulus."""
+    """Reduce modulo 2^bits in place. Sums may overflow the wider type: 2^b divides its modulus."""
     if bits < 8 * values.itemsize:
         np.bitwise_and(values, values.dtype.type((1 << bits) - 1), out=values)
 
 
 def pack(values: Residues, bits: int) -> bytes:
-    """`values`, reduced, as a string of exactly `bits` bits each."""
+    """Return reduced `values` as a string of exactly `bits` bits each."""
     return pack_buffer(values, bits).tobytes()
 
 
 def pack_buffer(values: Residues, bits: int) -> memoryview:
-    """What `pack` returns, without a copy: where `values` fill their type, it is their own memory."""
+    """Return what `pack` returns. If `values` fill their type, it is their own memory, not a copy."""
     if bits == 8 * values.itemsize:
         return values.data
     # The last record may be longer than what is sent of it.
@@ -66,14 +66,14 @@ def pack_buffer(values: Residues, bits: int) -> memoryview:
 
 
 def unpack(data: bytes | memoryview, size: int, bits: int) -> Residues:
-    """Inverse of `pack`. The caller has checked the length and, with `padding_is_zero`, the tail."""
+    """Invert `pack`. The caller has checked the length and, with `padding_is_zero`, the tail."""
     out = np.zeros(size, dtype_for(bits))
     add_packed(out, data, bits)
     return out
 
 
 def add_packed(total: Residues, data: bytes | memoryview, bits: int) -> None:
-    """Add packed residues to `total` in place, block by block: they are never all unpacked at once."""
+    """Add packed residues to `total` in place, block by block, without unpacking all of them at once."""
     if bits == 8 * total.itemsize:
         total += np.frombuffer(data, total.dtype, count=len(total))
         return
@@ -111,16 +111,16 @@ class _Record(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return self.units * self.width // 8
 
     def pieces(self, word: int) -> Iterator[tuple[int, int]]:
-        """(unit, bits it is shifted to the left) of all units in the 64-bit word number `word`."""
+        """Return (unit, left shift in bits) of all units in the 64-bit word number `word`."""
         shifts = ((unit, unit * self.width - 64 * word) for unit in range(self.units))
         return ((unit, shift) for unit, shift in shifts if -self.width < shift < 64)
 
     def words(self, unit: int) -> Iterator[tuple[int, int]]:
-        """(word, bits it is shifted to the left) of all words that `unit` lies in."""
+        """Return (word, left shift in bits) of all words that contain `unit`."""
         first, last = unit * self.width // 64, ((unit + 1) * self.width - 1) // 64
         return ((word, 64 * word - unit * self.width) for word in range(first, last + 1))
 
@@ -135,7 +135,7 @@ def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
 
 
 def _write(words: Residues, out: NDArray[np.uint8], size: int, stride: int) -> None:
-    """Write the lowest `size` bytes of each word, `stride` bytes apart; what is between is not touched."""
+    """Write the lowest `size` bytes of each word, `stride` bytes apart. Bytes between are not changed."""
     done = 0
     for width in (8, 4, 2, 1):
         if size & width:
@@ -150,7 +150,7 @@ def _unpack_block(data: bytes | memoryview, size: int, bits: int, itemsize: int)
 
 
 def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
-    """The units in `data`, whose last record may be broken off: with the rest, it has `padded` bytes."""
+    """Return the units in `data`. Its last record may be incomplete; with the rest, it has `padded` bytes."""
     # Words are read beyond the end of their record; what does not belong there is masked out.
     records = np.zeros(padded + 8, np.uint8)
     records[: len(data)] = np.frombuffer(data, np.uint8)
@@ -165,7 +165,7 @@ def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
 
 
 def _joined(values: Residues, bits: int) -> Residues:
-    """The values side by side in units of 64 bits."""
+    """Join the values side by side in units of 64 bits."""
     while values.itemsize < 8:
         low, gap = (1 << bits) - 1, 8 * values.itemsize - bits
         pairs = values.view(_unsigned(2 * values.itemsize))
@@ -177,7 +177,7 @@ def _joined(values: Residues, bits: int) -> Residues:
 
 
 def _split(units: Residues, bits: int, itemsize: int) -> Residues:
-    """Inverse of `_joined`, for values of type `itemsize`."""
+    """Invert `_joined`, for values of type `itemsize`."""
     while units.itemsize > itemsize:
         half = units.itemsize // 2
         width = bits * half // itemsize
@@ -190,7 +190,7 @@ def _split(units: Residues, bits: int, itemsize: int) -> Residues:
 
 
 def _shifted(words: Residues, by: int) -> Residues:
-    """Shifted to the left, or to the right if `by` is negative."""
+    """Shift to the left, or to the right if `by` is negative."""
     if by == 0:
         return words
     shifted: Residues = np.left_shift(words, by) if by > 0 else np.right_shift(words, -by)

@@ -4,7 +4,7 @@ A secret is the constant of a random polynomial of degree `threshold - 1`; holde
 value there. Any `threshold` values determine the secret, fewer say nothing about it. The prime is the
 smallest above 2^256, so every 32-byte string is a field element.
 
-Reconstruction meets hostile values. `interpolate` is fast and believes them; `correct_errors` is the
+Reconstruction may receive hostile values. `interpolate` is fast and trusts them; `correct_errors` is the
 Reed-Solomon decoder (Gao 2003) that finds the polynomial on which all but (m - threshold) / 2 of m lie.
 """
 
@@ -23,7 +23,7 @@ _LAZY_STEPS: Final = 64  # of Horner's rule, before its value is reduced
 
 
 def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int], bytes]) -> list[int]:
-    """The values at 1..`holders` of a fresh polynomial through `secret`."""
+    """Return the values at 1..`holders` of a random polynomial through `secret`."""
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= holders:
         raise ValueError("a secret has 32 bytes, and 1 <= threshold <= holders")
     coefficients = _field_elements(threshold - 1, random)
@@ -32,14 +32,14 @@ def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int],
 
 
 def _field_elements(count: int, random: Callable[[int], bytes]) -> list[int]:
-    """Uniform below the prime up to a bias of 2^-127: 48 bytes each, reduced."""
+    """Draw elements that are uniform below the prime up to a bias of 2^-127: 48 bytes each, reduced."""
     pool = random(_DRAW_BYTES * count)
     starts = range(0, len(pool), _DRAW_BYTES)
     return [int.from_bytes(pool[start : start + _DRAW_BYTES], "big") % PRIME for start in starts]
 
 
 def _evaluate(coefficients: Sequence[int], points: Iterable[int]) -> list[int]:
-    """The values at `points` of a polynomial whose constant comes last."""
+    """Return the values at `points` of a polynomial whose constant comes last."""
     starts = range(0, len(coefficients), _LAZY_STEPS)
     chunks = [coefficients[start : start + _LAZY_STEPS] for start in starts]
     return [_horner(chunks, x) for x in points]
@@ -72,12 +72,12 @@ def all_shares(data: bytes) -> bool:
 
 
 def lagrange_weights(points: Sequence[int]) -> list[int]:
-    """Weights w with f(0) = sum of w[i] * f(points[i]), for different points 1, 2, ... in any order.
+    """Return weights w with f(0) = sum of w[i] * f(points[i]), for different points 1, 2, ... in any order.
 
     If no point up to the last is missing, they are binomial coefficients with alternating signs. A point m
-    that is missing contributes the factor (m - x) / m to the weight of x. All of these numbers are small,
-    and the denominator is the same for all weights. Holders are numbered without gaps, and most of them
-    answer: few points are missing.
+    that is missing contributes the factor (m - x) / m to the weight of x. All of these numbers are small, and
+    all weights have the same denominator. Holders are numbered without gaps, and most of them answer, so few
+    points are missing.
     """
     last = max(points)
     missing = set(range(1, last + 1)).difference(points)
@@ -87,7 +87,7 @@ def lagrange_weights(points: Sequence[int]) -> list[int]:
 
 
 def interpolate(weights: Sequence[int], shares: Sequence[int]) -> bytes | None:
-    """The secret under `lagrange_weights`, or None where it is no 32-byte string."""
+    """Return the secret under `lagrange_weights`, or None if it is not a 32-byte string."""
     total = sum(weight * share for weight, share in zip(weights, shares, strict=True))
     return _secret(total % PRIME)
 
@@ -97,7 +97,7 @@ def _secret(value: int) -> bytes | None:
 
 
 def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, set[int]] | None:
-    """(secret, holders whose share is wrong), or None where too many are wrong to tell."""
+    """Return the secret and the holders whose share is wrong, or None if too many are wrong to tell."""
     points = list(shares)
     vanishing = [1]
     for x in points:
@@ -111,7 +111,7 @@ def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, se
 
 
 def off_polynomial(agreed: Mapping[int, int], shares: Mapping[int, int]) -> set[int]:
-    """The holders in `shares` that are not on the polynomial through `agreed`."""
+    """Return the holders in `shares` that are not on the polynomial through `agreed`."""
     return _off(_newton(list(agreed), list(agreed.values())), shares)
 
 
@@ -137,7 +137,7 @@ def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] |
 
 
 def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
-    """The polynomial through all (points, values), by divided differences."""
+    """Return the polynomial through all (points, values), by divided differences."""
     table = list(values)
     for level in range(1, len(points)):
         for i in range(len(points) - 1, level - 1, -1):
@@ -151,7 +151,7 @@ def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _inverse(run: int) -> int:
-    """Of a distance between two points: there are few, and each occurs many times."""
+    """Invert the distance of two points. There are few distances, and each occurs many times."""
     return pow(run, -1, PRIME)
 
 
@@ -162,7 +162,7 @@ def _trim(polynomial: list[int]) -> list[int]:
 
 
 def _extend(polynomial: Sequence[int], x: int, value: int) -> list[int]:
-    """`polynomial` times (z - x), plus `value`."""
+    """Return `polynomial` times (z - x), plus `value`."""
     pairs = zip([value, *polynomial], [*polynomial, 0], strict=True)
     return _trim([(below - x * here) % PRIME for below, here in pairs])
 
@@ -182,7 +182,7 @@ def _subtract(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 
 def _divide(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
-    """(quotient, remainder) of polynomials; `b` is not zero."""
+    """Return quotient and remainder of polynomials; `b` is not zero."""
     remainder, inverse = list(a), pow(b[-1], -1, PRIME)
     quotient = [0] * max(len(a) - len(b) + 1, 0)
     for shift in range(len(quotient) - 1, -1, -1):

@@ -22,9 +22,9 @@ _KIND = "sum"
 
 @dataclass(frozen=True, eq=False)
 class SecureSum:
-    """The total of the clients that stayed, and who was clipped, by which factor.
+    """The total of the clients that stayed, and the clients that were clipped, each with its factor.
 
-    What `sum_securely` returns.
+    `sum_securely` returns it.
 
     >>> vectors = [[3.0, 4.0], [0.0, 1.0]]
     >>> params = SessionParams(trust="curious_server", corrupt=0)
@@ -91,7 +91,7 @@ def sum_securely(
 
 
 def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, ArrayLike]:
-    """The vectors by client id; a list numbers its clients from 0."""
+    """Return the vectors by client id. The clients of a list are numbered from 0."""
     named = dict(vectors) if isinstance(vectors, Mapping) else dict(enumerate(vectors))
     if len(named) < 2:
         raise InputError("a secure sum needs at least two vectors")
@@ -101,7 +101,7 @@ def _named(vectors: Mapping[int, ArrayLike] | Sequence[ArrayLike]) -> dict[int, 
 
 
 def _size_of(vector: ArrayLike) -> int:
-    """The length of the first vector, which all others must have."""
+    """Return the length of the first vector, which all others must have."""
     try:
         shape = np.shape(vector)
     except ValueError:

@@ -35,23 +35,23 @@ class Trust(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> Trust:
-        """The level called `name`; raises `ParameterError` with the names there are."""
+        """Return the level called `name`. Raises `ParameterError` with the possible names."""
         try:
             return cls(name)
         except ValueError:
             raise ParameterError(f"trust must be one of {', '.join(cls)}") from None
 
     def least_threshold(self, cohort: int, *, corrupt: int) -> int:
-        """The smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""
+        """Return the smallest threshold that is safe against `corrupt` colluders; may exceed the cohort."""
         if self is Trust.MALICIOUS:
             return max(2, (cohort + corrupt) // 2 + 1)
         return max(2, corrupt + 1)
 
     def choose_threshold(self, cohort: int, *, corrupt: int, dropout: Fraction | float) -> int:
-        """The threshold for a cohort that must survive `dropout`; raises where there is none.
+        """Return the threshold for a cohort that must survive `dropout`. Raises if there is none.
 
-        Under `malicious_server` it is the least safe one. Under `curious_server` a majority, where that many
-        survive: more than c colluders needs, and it costs nothing.
+        Under `malicious_server` it is the least safe one. Under `curious_server` it is a majority if that
+        many survive: this is more than c colluders need, and costs nothing.
         """
         if not 2 <= cohort <= MAX_COMPLETE:
             raise ParameterError(
@@ -75,7 +75,7 @@ class Trust(StrEnum):
 
 
 def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
-    """The number of clients that a fraction `dropout` of the cohort means."""
+    """Return the number of clients in a fraction `dropout` of the cohort."""
     finite = not isinstance(dropout, float) or isfinite(dropout)
     # A float means the decimal number it is written as: 0.1 of 10 clients is one client.
     fraction = Fraction(str(dropout)) if finite else Fraction(1)
@@ -85,5 +85,5 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
 
 
 def liars_around(corrupt: int, threshold: int) -> int:
-    """The most corrupt clients in one neighbourhood: with a threshold of them nothing would be secret."""
+    """Return the most corrupt clients in one neighbourhood: a threshold of them could read any secret."""
     return min(corrupt, threshold - 1)

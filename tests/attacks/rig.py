@@ -277,7 +277,7 @@ class Rig:
             key = cohort.adverts[cohort.position[peer]].mask_keys[question.sum_index]
             info = pair_info(question.mask_context, owner, peer)
             seed = agreement.derive(key, salt=cohort.session, info=info)
-            apply_masks(residues, **{"minus" if owner > peer else "plus": [seed]})
+            apply_masks(residues, plus=[seed] if owner < peer else [], minus=[seed] if owner > peer else [])
 
     def vector(self, question: Question, residues: Sequence[Residues]) -> NDArray[Any]:
         """The (first) part of unmasked residues, as the private vectors are stored."""

@@ -84,11 +84,11 @@ def test_a_client_adds_its_own_mask_and_one_per_peer() -> None:
     expected = asked.encoding.zeros()
     context, session = asked.mask_context, asked.cohort.session
     apply_masks(expected, plus=[self_mask_seed(self_mask(3), session=session, context=context, owner=11)])
-    for peer, sign in ((0, "plus"), (1, "plus"), (4, "minus")):
+    for peer in (0, 1, 4):
         info = pair_info(context, 11, IDS[peer])
         key = public_key(mask_key(peer))
         seed = Agreement(mask_key(3)).derive(key, salt=session, info=info)
-        apply_masks(expected, **{sign: [seed]})
+        apply_masks(expected, plus=[seed] if peer < 3 else [], minus=[seed] if peer > 3 else [])
     assert all((a == b).all() for a, b in zip(masked_zeros(position), expected, strict=True))
 
 
@@ -141,10 +141,10 @@ def test_on_a_ring_a_client_has_masks_with_its_neighbours_only() -> None:
     apply_masks(
         expected, plus=[self_mask_seed(self_mask(3), session=session, context=ring.mask_context, owner=11)]
     )
-    for peer, sign in ((1, "plus"), (4, "minus")):
+    for peer in (1, 4):
         info = pair_info(ring.mask_context, 11, IDS[peer])
         seed = Agreement(mask_key(3)).derive(public_key(mask_key(peer)), salt=session, info=info)
-        apply_masks(expected, **{sign: [seed]})
+        apply_masks(expected, plus=[seed] if peer < 3 else [], minus=[seed] if peer > 3 else [])
     assert all((a == b).all() for a, b in zip(residues, expected, strict=True))
 
 
