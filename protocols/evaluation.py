@@ -35,7 +35,7 @@ Facts: TypeAlias = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Scores(Query):
-    """How many of your held-out samples does this model get right, and what is its loss?"""
+    """Asks for the number of correct held-out samples and the loss of this model."""
 
     kind: ClassVar[str] = "scores"
     model: Vector
@@ -43,7 +43,7 @@ class Scores(Query):
 
 @dataclass(frozen=True)
 class ErrorHistogram(Query):
-    """In which bin is the error of this model, on your held-out samples?"""
+    """Asks for the bin of this model's error on each client's held-out samples."""
 
     kind: ClassVar[str] = "errors"
     model: Vector
@@ -163,7 +163,7 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """What a client with this score adds. Without held-out samples, that is nothing."""
+        """Return what a client with this score adds: nothing if it has no held-out samples."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -186,7 +186,7 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """One conversation for each sum, each with its own facts."""
+        """Yield one part of a round for each sum, each with its own facts."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -216,7 +216,7 @@ M = TypeVar("M")
 
 
 class _ScoreCache:
-    """One client's score of the model that it was asked about last: two questions, one evaluation."""
+    """One client's score of the last model it was asked about, so that two queries take one evaluation."""
 
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
@@ -231,9 +231,9 @@ class _ScoreCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Algorithm[ModelState, NoMemory]):
-    """A model is evaluated, and stays as it is. What comes out is among the facts of the round.
+    """Evaluates a model without changing it. The results are among the facts of the round.
 
-    `measures`  what is asked. There are no personal models here.
+    `measures`  what is evaluated. There are no personal models here.
     """
 
     measures: EvaluationMetrics
@@ -273,11 +273,11 @@ class EvaluationClient(ClientRound[NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
-    """`algorithm`, whose model is evaluated after every round. What comes out is among the round's facts.
+    """Runs `algorithm` and evaluates its model after every round; the results are facts of the round.
 
-    If the evaluation fails, the round stands all the same, and its facts say so.
+    If the evaluation fails, the round still counts, and its facts say so.
 
-    `measures`  what is asked, of the common model or of each client's own.
+    `measures`  what is evaluated, of the common model or of each client's own.
     """
 
     dim: int = field(init=False)
@@ -303,7 +303,7 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
 
     @property
     def privacy(self) -> PrivacyBudget | None:
-        """That of the evaluation, which the algorithm's own comes on top of."""
+        """The budget of the evaluation. The algorithm's own budget is separate."""
         return self.measures.privacy
 
     @cached_property
@@ -364,7 +364,7 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
         return self._inner.answer(query)
 
     def memory(self) -> M:
-        """What the algorithm's own round leaves, made once; nothing new for who only joined to evaluate."""
+        """Return the memory of the algorithm's own round, made once; None if only evaluation was joined."""
         if not self._takes_part:
             return self._before
         if self._after is None:

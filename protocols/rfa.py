@@ -35,7 +35,7 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """How would you change this model? Asked once, before the steps, if they start at the mean."""
+    """Asks for the update of this model, once before the steps, if they start at the mean."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -43,9 +43,9 @@ class Mean(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class RFA(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model, which moves to the geometric median of what they come to.
+    """Clients train from the common model, which moves to the geometric median of the resulting models.
 
-    `privacy`    makes every sum differentially private, at a public step; None for exact sums.
+    `privacy`    makes every sum differentially private, with a public step; None for exact sums.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
@@ -117,7 +117,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
-        """How much a client counts, from 0 to 1."""
+        """Return the weight of a client, from 0 to 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -136,7 +136,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return Outcome(ModelState(as_vector(model)), self._facts(reached, moved, rejected=rejected))
 
     def _begin(self, model: Vector) -> Steps[Vector]:
-        """The point of the first step."""
+        """Return the point of the first step."""
         if self.start_at == MODEL:
             return model
         total = yield Mean(model)
@@ -168,7 +168,7 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """It trains once, from the first point that it receives; all sums are over the resulting model."""
+    """Trains once, from the first point that it receives; all sums are over the resulting model."""
 
     _trained: Vector | None = None
 

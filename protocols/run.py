@@ -16,7 +16,7 @@ S = TypeVar("S")
 
 
 class SumChannel(Protocol):
-    """How queries reach clients and totals come back."""
+    """Carries queries to clients and returns totals."""
 
     def begin(self, round_info: RoundInfo) -> None:
         """Begin a round. Raises `SumFailed` if there are too few clients."""
@@ -61,7 +61,7 @@ class _Saved:
 
 
 class Run(Generic[S]):
-    """The server's side. `state` and `round_info` are all it has; both are values, and both are saved.
+    """The server's side. Its whole state is `state` and `round_info`; both are values, and both are saved.
 
     `round` returns a `RoundReport`; it does not raise when a sum fails. Raises `TypeError` or
     `ParameterError` for a state that is not the algorithm's.
@@ -131,7 +131,7 @@ class Run(Generic[S]):
             )
 
     def save(self) -> bytes:
-        """Return all that a restart needs; call it between two rounds."""
+        """Return all that a restart needs. Call it between two rounds."""
         return pack(_Saved(self.round_info, pack(self.state)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Simplicial-FL, or Delta-FL: the tail of the clients, by their losses, is what the model is trained for.
+"""Simplicial-FL, or Delta-FL: trains the model for the tail of the clients with the largest losses.
 
 "A Superquantile Approach to Federated Learning with Heterogeneous Devices", "Federated Learning with
 Superquantile Aggregation for Heterogeneous Data"; the private variant as in "Differentially Private Federated
@@ -38,7 +38,7 @@ _WEIGHT_BITS: Final = 64  # one number, by which all others are divided
 
 @dataclass(frozen=True)
 class LossHistogram(Query):
-    """In which bin is your loss of this model?"""
+    """Asks for the bin of each client's loss of this model."""
 
     kind: ClassVar[str] = "losses"
     model: Vector
@@ -46,7 +46,7 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """How would you change this model, if you are in the tail?"""
+    """Asks for the updates of the clients in the tail."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
