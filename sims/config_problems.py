@@ -140,7 +140,7 @@ def _places(details: Sequence[ErrorDetails], kind: str) -> list[Place]:
 
 
 def _key(place: Place) -> str:
-    """`server.listen`, or `sum#2.part#1.bits` for what is in the second [[sum]]."""
+    """Return a key as `server.listen`, or `sum#2.part#1.bits` inside the second [[sum]]."""
     steps = [f"#{step + 1}" if isinstance(step, int) else f".{step}" for step in place]
     return "".join(steps).removeprefix(".")
 

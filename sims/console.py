@@ -13,7 +13,7 @@ import rich.progress
 
 
 class Console(rich.console.Console):
-    """Rich's, except that a closed pipe ends every command in the same way, with or without tables."""
+    """Rich's console, except that a closed pipe ends every command in the same way."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
@@ -25,23 +25,23 @@ _INTERVAL: Final = 0.2  # seconds between two drawings
 
 
 def quiet(_text: str, _done: int, _of: int) -> None:
-    """For pipes and files."""
+    """Show no progress: for pipes and files."""
 
 
 def labelled(progress: OnProgress, label: str) -> OnProgress:
-    """Tells before every text what it is a part of."""
+    """Prefix every text of a progress display with a label."""
     return lambda text, done, of: progress(f"{label}: {text}", done, of)
 
 
 @contextmanager
 def bar() -> Iterator[OnProgress]:
-    """A bar on standard error that is gone when the work is done."""
+    """Show a bar on standard error that disappears when the work is done."""
     if not sys.stderr.isatty():
         yield quiet
         return
     columns = (rich.progress.TextColumn("{task.description:<14}"), rich.progress.BarColumn())
     counts = (rich.progress.MofNCompleteColumn(), rich.progress.TimeElapsedColumn())
-    # A thread that draws would take its time from what is being measured.
+    # A drawing thread would take time from the measured work.
     console = Console(stderr=True)
     with rich.progress.Progress(
         *columns, *counts, console=console, transient=True, auto_refresh=False

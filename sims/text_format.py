@@ -1,4 +1,4 @@
-"""Numbers, counts and sentences as a person reads them in texts, tables and pages."""
+"""Formats numbers, counts and sentences for texts, tables and pages."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 def counted(number: int, noun: str) -> str:
-    """The number with its noun: 1 sum, 3 sums."""
+    """Format a number with its noun: 1 sum, 3 sums."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -20,17 +20,17 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def percent(share: float | None) -> str:
-    """0.912 is 91.2 %."""
+    """Format 0.912 as 91.2 %."""
     return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f}{_SPACE}%"
 
 
 def hundredths(value: float | None) -> str:
-    """91.2 is 91.2 %, for what is in hundredths already."""
+    """Format 91.2 as 91.2 %, for values that are already in hundredths."""
     return percent(None if value is None else value / 100)
 
 
 def size(count: float | None) -> str:
-    """Bytes in the unit that leaves at most three digits before the point."""
+    """Format bytes in the unit that leaves at most three digits before the point."""
     if count is None:
         return MISSING
     power = 0
@@ -40,7 +40,7 @@ def size(count: float | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Whole numbers as they are, others to four digits."""
+    """Format whole numbers as they are, others to four digits."""
     if value is None or not math.isfinite(value):
         return MISSING
     if float(value).is_integer() and abs(value) < 1e15:
@@ -49,7 +49,7 @@ def plain(value: float | None) -> str:
 
 
 def short(value: float | None) -> str:
-    """To three digits, where more would be in the way."""
+    """Format to three digits."""
     return (
         MISSING
         if value is None or not math.isfinite(value)
@@ -60,12 +60,12 @@ def short(value: float | None) -> str:
 
 
 def delta(value: float | None) -> str:
-    """1e-5 with a minus sign, at which no line breaks."""
+    """Format 1e-5 with a minus sign at which no line breaks."""
     return MISSING if value is None else f"{value:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
 def duration(seconds: float | None) -> str:
-    """In minutes where seconds are too many to picture."""
+    """Format seconds, or minutes if they are many."""
     if seconds is None:
         return MISSING
     if seconds < 120:
@@ -78,13 +78,13 @@ def _three(value: float) -> str:
 
 
 def sentence_of(text: str) -> str:
-    """With a capital and a full stop."""
+    """Add a capital and a full stop."""
     text = text[:1].upper() + text[1:]
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def values_of(cell: Mapping[str, Any]) -> list[str]:
-    """What was swept, one by one: a label says enough by itself, and a number needs its name."""
+    """Return the swept values of a cell: a label alone, or a number with its name."""
     return [
         value if isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
         for key, value in cell.items()

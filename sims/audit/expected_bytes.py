@@ -2,9 +2,9 @@
 
 `Sizes` is section 15 of docs/protocol.md as arithmetic: the length of every message. No message is encoded
 here, so a comparison with counted bytes tests both the documentation and the program. The other inputs are
-counts of what happened: frames per stage, survivors, clients that revealed. In most stages all frames have
-one kind. Where two kinds are possible (clients that decline, clients that leave), some number of each must
-explain the bytes.
+counts of events: frames per stage, survivors, clients that revealed. In most stages all frames have one kind.
+If two kinds are possible (clients that decline, clients that leave), some number of each must explain the
+bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
-    """Bytes up and down of a session's set-up. Unknown (None) if the set-up failed."""
+    """Return the bytes up and down of a session's set-up; None if the set-up failed."""
     if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
     dealt = session.frames_up.get("share", 0)
@@ -53,9 +53,9 @@ def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
 
 
 def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
-    """Bytes of key lists and deliveries. A client that was sent the keys may die before its delivery.
+    """Return the bytes of key lists and deliveries. A client may die between the two.
 
-    None on a ring if a client has not dealt shares: then it matters which neighbours it had.
+    None on a ring if a client has not dealt shares: then the result depends on its neighbours.
     """
     frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
     if sizes.is_ring and not all_dealt:
@@ -69,7 +69,7 @@ def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int 
 
 @dataclass(frozen=True)
 class ExpectedSum:
-    """A sum that was asked, as the ledger and the log record it, with the bytes it should take."""
+    """A sum that was asked, according to the ledger and the log, with the bytes it should take."""
 
     asked: Row
     logged: SumRecord
@@ -120,14 +120,14 @@ class ExpectedSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """(asked, survived, clients with that many) around each client. On a ring, the server counts them."""
+        """Return (asked, survived, clients with that many) around each client; on a ring, by the log."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
 
     @property
     def _surplus(self) -> int:
-        """Components of every survivor's noise that are removed."""
+        """Return the number of components of every survivor's noise that are removed."""
         promise = promise_of(self.asked["promise"])
         return 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
 
@@ -148,7 +148,7 @@ class ExpectedSum:
 
     @property
     def _query(self) -> int:
-        """Its payload is the algorithm's, and as long as the ledger says."""
+        """Return the bytes of the query. Its payload is the algorithm's, of the length in the ledger."""
         asked, sizes = self.asked, self.sizes
         fixed = (asked["sum index"], asked["round"], asked["kind"])
         payload = max(asked["broadcast bytes"] - sizes.query(*fixed, 0), 0)
@@ -159,7 +159,7 @@ class ExpectedSum:
         )
 
     def _down(self, stage: str, length: int) -> int:
-        """Bytes of one stage. A failed sum is closed by another frame, in the stage in which it failed."""
+        """Return the bytes of one stage. The stage in which a sum failed has another frame."""
         frames = self.logged.frames_down
         failed = self.logged.failure is not None and stage == self._last
         return _settled(
@@ -178,7 +178,7 @@ class ExpectedSum:
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:
-    """Bytes of `frames` of the usual length, but for up to `most` of another, beside what is fixed."""
+    """Return the bytes of `frames` of the usual length, up to `most` of them of another, plus `fixed`."""
     possible = [fixed + (frames - k) * usual + k * other for k in range(min(frames, most) + 1)]
     if measured in possible:
         return measured
@@ -195,12 +195,12 @@ _HIDDEN_COUNT: Final = 8
 
 
 def blob(length: int) -> int:
-    """A byte string with its header."""
+    """Return the length of a byte string with its header."""
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 
 def number(value: int) -> int:
-    """An unsigned integer."""
+    """Return the length of an unsigned integer."""
     for most, length in ((7, 1), (8, 2), (16, 3), (32, 5)):
         if value < 1 << most:
             return length
@@ -212,24 +212,24 @@ def bitmap(members: int) -> int:
 
 
 def packed(parts: Iterable[Mapping[str, Any]]) -> int:
-    """The vector of a masked input, from the parts as a ledger describes them."""
+    """Return the length of the vector of a masked input, from the parts as a ledger describes them."""
     return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
 
 
 def _width(part: Mapping[str, Any]) -> int:
-    """Noisy vectors of a bounded norm are rotated, for which they are padded to a power of two."""
+    """Return the padded size: noisy vectors of a bounded norm are rotated and padded to a power of two."""
     size: int = part["size"]
     rotated = part["noise"] is not None and part["bound"]["type"] == "L2"
     return 1 << (size - 1).bit_length() if rotated else size
 
 
 def promise_of(described: Mapping[str, Any] | None) -> NoiseAssumptions | None:
-    """The promise of a sum's noise, from its description in a ledger."""
+    """Return the promise of a sum's noise, from its description in a ledger."""
     return None if described is None else NoiseAssumptions(**described)
 
 
 def variance_of(part: Mapping[str, Any]) -> Fraction | None:
-    """Of the noise of a part as a ledger describes it, in grid points squared."""
+    """Return the variance of the noise of a part as a ledger describes it, in grid points squared."""
     return None if part["noise"] is None else Fraction(part["noise"]["variance"])
 
 
@@ -279,7 +279,7 @@ class Sizes:
 
     @property
     def keys(self) -> int:
-        """`KeyList`, or `Neighbours` on a ring."""
+        """The length of `KeyList`, or of `Neighbours` on a ring."""
         if not self.is_ring:
             return _HEADER + number(self.threshold) + blob(self.members * self._advert)
         records = (self.neighbours + 1) * (self._advert + _POSITION)
@@ -290,7 +290,7 @@ class Sizes:
         return _HEADER + blob(self.neighbours * self._envelope) + blob(self._sig)
 
     def delivery(self, dealt: int) -> int:
-        """With the envelopes of `dealt` neighbours."""
+        """Return the length with the envelopes of `dealt` neighbours."""
         return _HEADER + blob(dealt * self._parcel)
 
     # --- a sum ---
@@ -313,12 +313,12 @@ class Sizes:
         return _HEADER + number(index) + blob((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """With shares for `roster` asked neighbours, and `surplus` seeds of each of `survivors`."""
+        """Return the length with shares for `roster` clients, and `surplus` seeds for each survivor."""
         dealers = blob(bitmap(self.neighbours + 1))
         return _HEADER + number(index) + dealers + blob(_SHARE * (roster + surplus * survivors))
 
     def short(self, index: int) -> int:
-        """`Decline` and `GroupClosed`."""
+        """Return the length of `Decline` and `GroupClosed`."""
         return _HEADER + number(index)
 
     @property

@@ -79,7 +79,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
 
 
 def fingerprint(key: bytes) -> str:
-    """A short form of a public key that two people can compare."""
+    """Return a short form of a public key that two people can compare."""
     return digest("fingerprint of a server's key", key).hex()[:_FINGERPRINT]
 
 
@@ -130,7 +130,7 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
 
 
 def _is_as_written(run: RunDirectory) -> bool:
-    """A text that means the same, such as one with other spaces, is not what was written, either."""
+    """Return whether the text is exactly what was written; other spaces are a change."""
     *earlier, last = read_heads(run)
     content = {**last.body(), "earlier": [each.body() for each in earlier]}
     return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
@@ -173,7 +173,7 @@ _SAME: Final = 1e-6  # clients add their costs as floats, in another order
 
 
 def settings_of(evidence: Evidence) -> Settings | None:
-    """The scenario as it was run; None if it is missing, or cannot be understood."""
+    """Return the scenario as it was run; None if it is missing or cannot be parsed."""
     try:
         tables = toml_tables(evidence.directory / SCENARIO)
         return Settings.model_validate({name: each for name, each in tables.items() if name != "name"})
@@ -182,7 +182,7 @@ def settings_of(evidence: Evidence) -> Settings | None:
 
 
 def misstatements(evidence: Evidence) -> Iterator[str]:
-    """What `run.json` and the scenario say that cannot be, one sentence each."""
+    """Return impossible claims of `run.json` and the scenario, one sentence each."""
     settings, path = settings_of(evidence), evidence.directory / SCENARIO
     if evidence.is_plain:
         if (evidence.directory / LEDGER).exists():

@@ -107,5 +107,5 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
 
 
 def _masked(logged: SumRecord | None) -> bool:
-    """Whether inputs were sent. Assume so for a sum that was cut off, which has no log."""
+    """Return whether inputs were sent. Assume so for an interrupted sum, which has no log."""
     return logged is None or logged.masked > 0

@@ -21,9 +21,9 @@ Key = tuple[str, int]  # a session's id, and the index of the sum in it
 
 @dataclass(frozen=True)
 class MatchedSum:
-    """One sum: as it was asked by the ledger, as it was logged, and what the ledger says was released.
+    """One sum: the query by the ledger, the sum by the log, and the release by the ledger.
 
-    Of a plain channel there is the log alone; of a round that was lost to a kill, the ledger alone.
+    A plain channel has only a log. A round that was lost to a kill is only in the ledger.
     """
 
     asked: Row | None
@@ -35,12 +35,12 @@ class MatchedSum:
 
     @property
     def round(self) -> int:
-        """Of the training, from 1."""
+        """The round of the training, from 1."""
         return self.number if self.logged is None else self.logged.training_round
 
     @property
     def extra(self) -> bool:
-        """Whether it was asked beside the training."""
+        """Whether it was asked besides the training."""
         return self.beside if self.logged is None else self.logged.part != TRAINING
 
     @property
@@ -53,7 +53,7 @@ class MatchedSum:
 
     @property
     def contributors(self) -> int | None:
-        """None if nothing was released."""
+        """The contributors; None if nothing was released."""
         if self.asked is None:
             return self._line.count
         return None if self.released is None else int(self.released["contributors"])
@@ -71,9 +71,9 @@ class MatchedSum:
 
 @dataclass(frozen=True)
 class Records:
-    """All sums in order, what does not agree, and how many the log does not know.
+    """All sums in order, the contradictions, and how many sums the log does not have.
 
-    A run that was killed has sums in its ledger of a round that was never over.
+    The ledger of a run that was killed has sums of a round that was never finished.
     """
 
     entries: tuple[MatchedSum, ...]
@@ -82,7 +82,7 @@ class Records:
 
 
 def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
-    """Every sum of either record. Without a ledger, the log is all there is."""
+    """Return every sum of either record. Without a ledger, only those of the log."""
     if reading is None:
         return Records(tuple(MatchedSum(None, row, None) for row in evidence.sums), (), 0)
     problems = list(_unfounded(evidence))
@@ -105,7 +105,7 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
 
 
 def _unfounded(evidence: Evidence) -> Iterator[str]:
-    """Lines that no run writes: the same sum twice, or a total of a sum that was never asked."""
+    """Return lines that no run writes: the same sum twice, or a total of a sum that was never asked."""
     often = Counter((row.session, row.index) for row in evidence.sums if row.index is not None)
     for row in evidence.sums:
         name = _name(row.training_round, row.kind)
@@ -116,7 +116,7 @@ def _unfounded(evidence: Evidence) -> Iterator[str]:
 
 
 def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[MatchedSum]:
-    """Every sum of the ledger; its line is taken out of `logged`."""
+    """Return every sum of the ledger; its line is removed from `logged`."""
     beside = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
     number = 0
     for asked, released in _paired(reading):
@@ -127,7 +127,7 @@ def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord])
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
-    """Every question with what was released of it. Repeated under a seed, a session has the id it had."""
+    """Yield every query with its release. A session that was repeated under a seed has the same id."""
     found: list[tuple[LedgerRow, Row | None]] = []
     latest: dict[Key, int] = {}
     for row in reading.rows:
@@ -141,7 +141,7 @@ def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
 
 
 def _was_cut_off(place: int, evidence: Evidence) -> bool:
-    """Whether a row was written after the checkpoint from which the run went on: its line is gone."""
+    """Return whether a row was written after the checkpoint of a resumed run: its line is gone."""
     return any(
         row.ledger_rows is not None and (row.checkpoint_rows or 0) <= place < row.ledger_rows
         for row in evidence.resumed
@@ -162,7 +162,7 @@ def _logged(evidence: Evidence, reading: Reading) -> dict[Key, SumRecord]:
 
 
 def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
-    """By which the ledger knows a session; where the log does not say, they come in the same order."""
+    """Return the ids of sessions in the ledger; if the log has none, they are in the same order."""
     own = [row for row in evidence.sessions if row.failure is None]
     in_order = [row.body["session"] for row in reading.rows if row.body["entry"] == "session"]
     return {
@@ -174,7 +174,7 @@ def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
 def _in_order(
     evidence: Evidence, entries: list[MatchedSum], unasked: list[MatchedSum]
 ) -> tuple[MatchedSum, ...]:
-    """As in the ledger; a sum that was given up before anybody was asked is where the log has it."""
+    """Return sums in the order of the ledger; one that failed before any query is where the log has it."""
     if not unasked:
         return tuple(entries)
     places = {id(row): place for place, row in enumerate(evidence.sums)}

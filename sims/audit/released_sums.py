@@ -29,7 +29,7 @@ _BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
 
 
 def spec_of(row: Row) -> SumSpec:
-    """What was summed, from a description in a ledger or in `run.json`."""
+    """Return the spec of a sum, from a description in a ledger or in `run.json`."""
     return SumSpec(parts=tuple(map(_part, row["parts"])), promise=promise_of(row["promise"]))
 
 
@@ -52,9 +52,9 @@ def _bound(row: Row) -> Bound:
 
 
 def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
-    """Of the noise in a total, on each number of every part, in the part's unit.
+    """Return the standard deviations of the noise in a total, for each part in its own unit.
 
-    What contributors added, colluders among them, less what was removed again.
+    It is what contributors added, colluders included, minus what was removed again.
     """
     left = _left(spec.promise, roster, contributors)
     return tuple(
@@ -90,7 +90,7 @@ class PrivacyAccount:
         return sum_rho(spec, roster=roster, adjacency=self._adjacency)
 
     def epsilon(self, rho: float) -> float:
-        """Of a total of rho. Costs that are multiples of a rho alone add up to one such cost."""
+        """Return the epsilon of a total rho. Costs that are multiples of one rho add up to one such cost."""
         from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
 
         if rho not in self._known:
@@ -112,7 +112,7 @@ class BudgetAccounts:
 def releases(
     records: Records, described: Mapping[str, Row], budget_accounts: BudgetAccounts
 ) -> tuple[Release, ...]:
-    """All that were released, in order. `described` has kinds as `run.json` does, for what has no ledger."""
+    """Return all releases in order. `described` has the kinds of `run.json`, for sums without a ledger."""
     costs: dict[bool, list[float]] = {False: [], True: []}
     found: list[Release] = []
     for entry in records.entries:
@@ -175,9 +175,9 @@ def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
 
 
 def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[RoundRange, ...]:
-    """Rounds in a row in which as many sums of each kind were released; `extra` ones are beside the training.
+    """Return runs of rounds that released the same sums of each kind; `extra` ones are besides the training.
 
-    What they cost so far is that of the algorithm, where it has a sum in them.
+    Their cost so far is that of the algorithm, if it has a sum in them.
     """
     rounds: dict[int, list[Release]] = {}
     for release in found:

@@ -84,7 +84,7 @@ def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _wrapped(line: str) -> str:
-    """On a terminal, long lines are broken between words; a program gets them whole."""
+    """Break long lines between words on a terminal; keep them whole for a program."""
     if not sys.stdout.isatty() or not line:
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -111,7 +111,7 @@ def _delta(text: str) -> float:
 
 
 def _key(text: str) -> bytes:
-    """A public key, given as itself or as a file that has it."""
+    """Return a public key, given as text or as a file that holds it."""
     if HEX_KEY.fullmatch(text):
         return bytes.fromhex(text)
     try:

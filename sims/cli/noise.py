@@ -87,7 +87,7 @@ def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, tex
 
 
 def _positive(text: str) -> Fraction:
-    """A type for argparse: a number that is above zero as a float, too."""
+    """Parse a number for argparse that is above zero as a float, too."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
@@ -95,7 +95,7 @@ def _positive(text: str) -> Fraction:
 
 
 def _bits(text: str) -> int | None:
-    """A type for argparse."""
+    """Parse a number of bits for argparse."""
     return None if text == AUTO else whole(1, 64)(text)
 
 

@@ -59,7 +59,7 @@ def frames(setting: DemoSetting) -> int:
 
 
 def run_session(setting: DemoSetting, tick: Tick) -> DemoResult:
-    """Run the session. Raises `LocalError` where the setting cannot work."""
+    """Run the session. Raises `LocalError` if the setting cannot work."""
     return _DemoSession(setting, tick).run()
 
 
@@ -131,7 +131,7 @@ class _DemoSession:
     # --- sums ---
 
     def _sums(self) -> list[SumResult]:
-        """A mean, then the steps of a geometric median, each from where the last one ended."""
+        """Run a mean, then the steps of a geometric median, each from the result of the last one."""
         results = [self._sum(MEAN, b"")]
         centre = np.zeros(self._setting.dim)
         for _ in range(1, self._setting.sums):
@@ -159,7 +159,7 @@ class _DemoSession:
         )
 
     def _fail(self) -> SumFailed | None:
-        """One more sum, which too many leave: why nothing was released, or None if something was."""
+        """Run one more sum, which too many clients leave. Return why nothing was released, or None."""
         self._asking += 1
         try:
             self._session.ask(MEAN, b"once more", round_number=_ROUND + 1)
@@ -187,9 +187,9 @@ class _DemoSession:
     # --- what was seen ---
 
     def _residues(self, first: SumResult) -> tuple[dict[int, Residues], dict[int, Residues]]:
-        """The masked update of each contributor to the first sum, and the one behind the mask.
+        """Return the masked update of each contributor to the first sum, and the one behind the mask.
 
-        Clients round at random and keep the direction to themselves, so the latter is right to within one.
+        Clients round at random and keep the result secret, so the latter is correct to within one.
         """
         encoding = Encoding(self._table[MEAN], cohort=self._setting.clients)
         masked: dict[int, Residues] = {}
@@ -216,7 +216,7 @@ class _DemoSession:
         return StageTraffic(Counter(self._session.bytes_up), Counter(self._session.bytes_down))
 
     def _traffic(self, before: StageTraffic, times: int) -> StageTraffic:
-        """Bytes since `before`, per client and time."""
+        """Return the bytes since `before`, per client and time."""
         now, each = self._snapshot(), self._setting.clients * times
         up = Counter({stage: count // each for stage, count in (now.up - before.up).items()})
         down = Counter({stage: count // each for stage, count in (now.down - before.down).items()})
@@ -236,7 +236,7 @@ Absences: TypeAlias = Mapping[tuple[int, Stage], frozenset[int]]  # (sum, stage)
 
 
 def demo_table(dim: int, steps: int) -> Table:
-    """A mean of updates, and a geometric median: `steps` sums of one and the same private vector."""
+    """Return the sums: a mean of updates, and a geometric median, `steps` sums of the same private vector."""
     mean = SumSpec(
         parts=(
             Part(name="update", size=dim, bits=BITS, bound=LInf(1.0)),
@@ -264,7 +264,7 @@ class SimulatedClients:
         self.examples = self._rng.integers(1, _CAP, clients, endpoint=True)
 
     def answer(self, member: int, kind: str, payload: bytes) -> dict[str, Vector]:
-        """What a client adds to a sum. The payload of a median is its current centre."""
+        """Return what a client adds to a sum. The payload of a median is its current centre."""
         if kind == MEAN:
             examples = self.examples[member : member + 1]
             return {"update": self.vectors[member] * (examples / _CAP), "examples": examples}
@@ -273,12 +273,12 @@ class SimulatedClients:
         return {"influence": residual / distance, "weight": np.array([1 / distance])}
 
     def plain_sum(self, members: Collection[int], kind: str, payload: bytes) -> dict[str, Vector]:
-        """The same total in floating point, from the plain values of all clients."""
+        """Return the same total in floating point, from the plain values of all clients."""
         answers = [self.answer(member, kind, payload) for member in members]
         return {name: np.sum([answer[name] for answer in answers], axis=0) for name in answers[0]}
 
     def absences(self, sums: int, too_many: int) -> Absences:
-        """Who drops out where: in the mean, in the first and last step of the median, and at the end.
+        """Return who drops out where: in the mean, in the first and last step of the median, at the end.
 
         A drop-out in the middle of the median would end it, so there are none there.
         """
@@ -305,7 +305,7 @@ class SimulatedClients:
 
 
 def watch(setting: DemoSetting, console: Console) -> DemoResult:
-    """Run the demo behind a progress bar, where there is a terminal to draw one."""
+    """Run the demo with a progress bar if there is a terminal."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{setting.clients} clients, {setting.sums} sums", total=frames(setting))
         return run_session(setting, lambda: progress.advance(task))

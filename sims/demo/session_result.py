@@ -42,7 +42,7 @@ class Histogram:
 
     @classmethod
     def of(cls, residues: Residues, bits: int) -> Histogram:
-        """Buckets by the leading five of `bits` bits."""
+        """Count residues by the leading five of `bits` bits."""
         buckets = residues.astype(np.uint64) >> np.uint64(bits - BUCKETS.bit_length() + 1)
         return cls(tuple(int(n) for n in np.bincount(buckets.astype(np.int64), minlength=BUCKETS)))
 
@@ -52,18 +52,18 @@ class Histogram:
 
     @property
     def bars(self) -> str:
-        """One character per bucket, the fullest one as a full block."""
+        """Return one character per bucket; the fullest one is a full block."""
         most = max(self.counts)
         return "".join(_BARS[round(count / most * (len(_BARS) - 1))] for count in self.counts)
 
     @property
     def chi_square(self) -> float:
-        """Distance from equal counts; about `BUCKETS - 1` for uniform residues."""
+        """The distance from equal counts; about `BUCKETS - 1` for uniform residues."""
         return float(chisquare(self.counts).statistic)
 
     @property
     def p_value(self) -> float:
-        """How often uniform residues would be at least that far off."""
+        """The probability that uniform residues are at least that far off."""
         return float(chisquare(self.counts).pvalue)
 
 
@@ -94,7 +94,7 @@ class MaskedExample:
 
 @dataclass(frozen=True, eq=False)
 class SumResult:
-    """One sum: who was in it, what came out, and how far that is from the plain sum."""
+    """One sum: its contributors, its total, and the distance from the plain sum."""
 
     kind: str
     total: Total
@@ -111,7 +111,7 @@ class SumResult:
 
     @property
     def exact(self) -> bool:
-        """Each contributor rounds by less than one step, so the total is off by less than this many."""
+        """Whether the error is less than one step per contributor, the most that rounding can cause."""
         return self.steps < len(self.contributors)
 
 
@@ -125,7 +125,7 @@ class StageTraffic:
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """Everything the demo has to tell."""
+    """All results of the demo."""
 
     setting: DemoSetting
     session_plan: Preflight
@@ -143,7 +143,7 @@ class DemoResult:
 
     @property
     def as_promised(self) -> bool:
-        """Totals are right, the failed sum released nothing, and the cheating was refused."""
+        """Whether totals are right, the failed sum released nothing, and the cheating was refused."""
         totals = all(each.exact for each in self.sums)
         return totals and self.failure is not None and self.refusal is not None
 
@@ -234,7 +234,7 @@ def _row(number: int, each: SumResult) -> tuple[str, ...]:
 
 
 def _names(members: Collection[int]) -> str:
-    """A few of the clients' numbers, and how many more there are."""
+    """Return a few of the clients' numbers, and how many more there are."""
     more = f" +{len(members) - _NAMED}" if len(members) > _NAMED else ""
     return " ".join(map(str, sorted(members)[:_NAMED])) + more or "-"
 

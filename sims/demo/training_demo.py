@@ -24,10 +24,10 @@ _TRIES: Final = 1000
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What came of one algorithm. Accuracies are those of honest clients, on their own test samples.
+    """The outcome of one algorithm. Accuracies are those of honest clients, on their own test samples.
 
-    `tail`  what the private histogram says: of all clients, nine in ten have at most this error. None if
-            nothing was released.
+    `tail`  the error that nine in ten clients do not exceed, by the private histogram. None if nothing was
+            released.
     """
 
     label: str
@@ -46,7 +46,7 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """Who plays: the same for all algorithms."""
+    """The setting, which is the same for all algorithms."""
 
     clients: int
     malicious: int
@@ -69,7 +69,7 @@ def free_directory(parent: Path) -> Path:
 
 
 def runs_in(directory: Path) -> list[RunDirectory]:
-    """In the order in which they were run."""
+    """Return the runs in the order of their start."""
     return sorted(find_runs(directory), key=lambda run: str(run.facts()["started"]))
 
 
@@ -97,7 +97,7 @@ def outcome(run: RunDirectory) -> TrainingOutcome:
 
 
 def _accuracy(measured: Mapping[str, Any], what: str) -> float:
-    """Of honest clients, if some attack."""
+    """Return the accuracy, of honest clients if some attack."""
     return float(measured.get(f"{what}_benign", measured[what])["mean_accuracy"])
 
 

@@ -34,7 +34,7 @@ _PILE: Final = 1 << 20  # of whole numbers in the law at once: beyond it, the no
 
 @dataclass(frozen=True)
 class NoiseFinding:
-    """Of one part: what was promised, what was found, and how surprising that is."""
+    """The noise of one part: promised, measured, and the probabilities of such results."""
 
     part: str
     samples: int
@@ -48,7 +48,7 @@ class NoiseFinding:
         return self.variance / self.expected
 
     def holds(self, alarm: float) -> bool:
-        """Whether neither test is as surprising as `alarm`, the rate of false ones."""
+        """Return whether no test is less likely than `alarm`, the rate of false alarms."""
         return min(self.variance_p, self.chi_square_p) >= alarm / 2
 
 
@@ -70,7 +70,7 @@ def conform(rehearsal: UnmaskedSums, *, sums: int = 1, progress: OnProgress = qu
 
 
 def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding:
-    """Hold whole numbers against a discrete Gaussian of this variance."""
+    """Compare whole numbers with a discrete Gaussian of this variance."""
     measured = float(np.square(values.astype(np.float64)).mean())  # the mean is known: it is zero
     return NoiseFinding(
         part=name,
@@ -83,7 +83,7 @@ def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding
 
 
 def _variance_p(ratio: float, samples: int) -> float:
-    """Two-sided: the sum of squares over the variance is chi-square."""
+    """Return a two-sided p-value: the sum of squares over the variance is chi-square."""
     below = chi2.cdf(ratio * samples, samples)
     above = chi2.sf(ratio * samples, samples)
     return float(min(1.0, 2 * min(below, above)))
@@ -102,7 +102,7 @@ def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
 
 
 def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
-    """Chances of a value up to and including each edge."""
+    """Return the probabilities of a value up to and including each edge."""
     reach = math.ceil(_TAIL * sigma)
     if 2 * reach > _PILE:
         return np.asarray(norm.cdf((edges + 0.5) / sigma))
@@ -113,7 +113,7 @@ def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What the scores prove, at the given confidence and delta. Adjacency is zero-out."""
+    """The lower bound that the scores prove, at the given confidence and delta. Adjacency is zero-out."""
 
     runs: int
     false_positives: float  # upper bounds of both rates
@@ -126,7 +126,7 @@ class LowerBound:
 def lower_bound(
     present: NDArray[Any], absent: NDArray[Any], *, threshold: float, delta: float, confidence: float
 ) -> LowerBound:
-    """From the scores with and without the canary. Half of what may go wrong is spent on each rate."""
+    """Return the bound from the scores with and without the canary. Each rate gets half of the error."""
     error = (1 - confidence) / 2
     positives = _most(int(np.count_nonzero(absent >= threshold)), len(absent), error)
     negatives = _most(int(np.count_nonzero(present < threshold)), len(present), error)
@@ -144,7 +144,7 @@ def lower_bound(
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon of noise that moves by `mu` standard deviations ("Gaussian Differential Privacy")."""
+    """Return the epsilon of noise that moves by `mu` deviations ("Gaussian Differential Privacy")."""
     if _delta(0.0, mu) <= delta:
         return 0.0
     # Of delta's two terms, the first alone would be delta 1 below this: epsilon is less.
@@ -160,7 +160,7 @@ def _delta(epsilon: float, mu: float) -> float:
 
 
 def _most(count: int, runs: int, error: float) -> float:
-    """The largest rate that explains `count` of `runs`, except with probability `error`."""
+    """Return the largest rate that explains `count` of `runs`, except with probability `error`."""
     return 1.0 if count == runs else float(beta.ppf(1 - error, count + 1, runs - count))
 
 

@@ -42,7 +42,7 @@ _CANARY_SCALE: Final = 1000.0  # so fine a grid that rounding hides nothing
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseTrial:
-    """What to measure."""
+    """The settings of a trial."""
 
     clients: int
     size: int
@@ -70,7 +70,7 @@ class NoiseTrial:
 
 @dataclass(frozen=True)
 class NoiseTrialResult:
-    """What was found. Each of the two verdicts is wrong about honest noise at most once in 10,000 audits."""
+    """The result. Each of the two verdicts is wrong about honest noise at most once in 10,000 audits."""
 
     trial: NoiseTrial
     finding: NoiseFinding
@@ -90,7 +90,7 @@ class NoiseTrialResult:
 
     @property
     def closeness(self) -> float | None:
-        """The bound as a part of epsilon; None where delta is so large that epsilon is zero."""
+        """The bound as a part of epsilon; None if delta is so large that epsilon is zero."""
         return self.bound.epsilon_gaussian / self.epsilon if self.epsilon else None
 
     @property
@@ -99,7 +99,7 @@ class NoiseTrialResult:
 
 
 def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
-    """Raises `SpecError` where more clients drop out than may."""
+    """Run the trial. Raises `SpecError` if more clients drop out than the noise allows."""
     return NoiseTrialResult(
         trial=trial,
         finding=_conformance(trial, progress),
@@ -144,7 +144,7 @@ def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
 
 
 def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
-    """With the confidence that both bounds hold, where there are two."""
+    """Return the bound. If there are two, both hold together with the stated confidence."""
     confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
     return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 
@@ -168,7 +168,7 @@ def unmasked_scores(
     seed: bytes = bytes(SEED_BYTES),
     progress: OnProgress = quiet,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(with the canary, without), each of `runs` sums that are encoded, added and decoded."""
+    """Return scores with and without the canary, each of `runs` sums that are encoded, added and decoded."""
     rehearsal = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
     return _both(spec, runs, progress, lambda vector: rehearsal.run(vector)[0][PART][0])
 
@@ -176,7 +176,7 @@ def unmasked_scores(
 def secure_scores(
     spec: SumSpec, *, clients: int, runs: int, progress: OnProgress = quiet
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The same through a server and clients, each sum a session of its own."""
+    """Return the same through a server and clients, with a session for each sum."""
 
     def total(vector: Callable[[int], dict[str, NDArray[np.float64]]]) -> float:
         server, machines = local_machines(

@@ -31,7 +31,7 @@ _SEEDS_AT_ONCE: Final = 1024
 
 
 class Fault(StrEnum):
-    """What goes wrong on the clients' side."""
+    """A fault on the clients' side."""
 
     NONE = "none"
     HALVED = "halved"  # all clients draw noise of half the standard deviation
@@ -41,7 +41,7 @@ class Fault(StrEnum):
 
 
 class Seeds:
-    """Fresh seeds from one: what is rehearsed can be repeated, and no two sums share anything."""
+    """Derives new seeds from one: a trial can be repeated, and no two sums share a seed."""
 
     def __init__(self, seed: bytes) -> None:
         self._stream = KeyStream(seed)
@@ -81,7 +81,7 @@ class UnmaskedSums:
         self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
 
     def variance(self, part: Part) -> float:
-        """Of the noise on the total of a part, in grid points squared, if all clients follow the protocol."""
+        """Return the variance of an honest total's noise in a part, in grid points squared."""
         assert self.spec.promise is not None
         if part.noise is None:
             return 0.0
@@ -106,7 +106,7 @@ class UnmaskedSums:
                 assert_never(self._fault)
 
     def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
-        """One sum: the total, and the residues behind it."""
+        """Run one sum; return the total and its residues."""
         total = list(self._honest.zeros())
         last: list[bytes] = []
         for member, encoding in enumerate(self._encodings):
@@ -128,7 +128,7 @@ class UnmaskedSums:
 
 
 def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The residues of a total as whole numbers around zero."""
+    """Return the residues of a total as whole numbers around zero."""
     shift = 64 - part.bits
     wide = residues.astype(np.uint64)
     ring.reduce(wide, part.bits)
@@ -174,7 +174,7 @@ def audited_spec(
     least_scale: float = 1.0,
     clients: int | None = None,
 ) -> SumSpec:
-    """A vector of norm 1 with noise whose standard deviation is `multiplier` times one client's reach.
+    """Return a vector of norm 1 with noise whose standard deviation is `multiplier` times one client's reach.
 
     The grid is so fine that all components of the noise are well above it, for `clients` in the roster.
     """

@@ -1,22 +1,22 @@
 """The probability that sums are released, if clients are lost independently of each other.
 
-Every client is lost while it trains, before it sends anything, with probability p, and within each sum with
-probability q; who is lost stays away for the rest of the round. Sums of one group are over the same clients
-every time, so no client may be lost between its first sum and its last. At the end of a group some may be,
-as long as `least` stay.
+Each client is lost while it trains, before it sends anything, with probability p, and within each sum with
+probability q. A lost client stays away for the rest of the round. Sums of one group are over the same clients
+every time, so no client may be lost between its first sum and its last. At the end of a group some may be, as
+long as `least` stay.
 
-A client that is lost within a sum may go before its input has arrived, and then it is not in the sum; or
-after, and then others have to make up for it. The model here is the second, but with what the first one
-needs: as many as a total needs inputs have to stay until the end, even where fewer could unmask it. That is
-never more likely than what happens with either kind of loss.
+A client that is lost within a sum may leave before its input has arrived, and is then not in the sum; or
+after, and then others have to make up for it. This model assumes the second, but with the requirement of the
+first: as many clients as a total needs inputs must stay until the end, even if fewer could unmask it. That is
+never more likely than the true outcome with either kind of loss.
 
 So each client is either there at the end of all groups, with the weight
 
     A = (1 - p) * product over groups of (1 - q)^sums
 
-or was lost where that does no harm: in training, or in the last sum of some group, with the weight B, which
-is the sum of all that. Of n clients at least m have to be left in the end, and then there were enough before,
-too. This happens with the probability of the sum over a >= m of C(n, a) A^a B^(n - a).
+or was lost where that does no harm: in training, or in the last sum of some group. The total weight of these
+cases is B. Of n clients at least m must be left at the end; then there were enough before, too. This happens
+with the probability of the sum over a >= m of C(n, a) A^a B^(n - a).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from protocols.serialisation import Vector
 
 
 class CompletionProbability:
-    """Of `clients` clients, of whom each is lost with the probabilities `training` and `in_sum`."""
+    """For `clients` clients, each lost with the probabilities `training` and `in_sum`."""
 
     def __init__(self, clients: int, *, training: Fraction, in_sum: Fraction) -> None:
         self._clients = clients
@@ -48,7 +48,7 @@ class CompletionProbability:
         return self._at_least(least, stays, lost)
 
     def _at_least(self, least: int, stays: float, lost: float) -> float:
-        """Sum over a >= least of C(n, a) stays^a lost^(n - a)."""
+        """Return the sum over a >= least of C(n, a) stays^a lost^(n - a)."""
         if stays <= 0:
             return 0.0
         if lost <= 0:
@@ -59,7 +59,7 @@ class CompletionProbability:
 
 
 def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01) -> int:
-    """The fewest drop-outs which are exceeded with at most that probability."""
+    """Return the fewest drop-outs which are exceeded with at most that probability."""
     stays = float(1 - lost)
     if not lost or not stays:
         return clients if lost else 0
@@ -70,6 +70,6 @@ def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01
 
 
 def _log_ways(clients: int) -> Vector:
-    """The logarithms of the binomial coefficients, from none of all to all."""
+    """Return the logarithms of the binomial coefficients, from none of all to all."""
     factorials = np.fromiter(map(lgamma, range(1, clients + 2)), np.float64, clients + 1)
     return np.asarray(factorials[-1] - factorials - factorials[::-1])

@@ -46,9 +46,9 @@ class PartCost:
 
 @dataclass(frozen=True)
 class SumCost:
-    """One kind of sum. Bits are those of one client's numbers, bytes up all that it sends for one such sum.
+    """One kind of sum. Bits are those of one client's numbers, bytes up all that it sends for one sum.
 
-    `broadcast_bytes` are those of the longest query of the kind, which every client is sent. Over fewer than
+    `broadcast_bytes` are those of the longest query of the kind, which every client receives. Over fewer than
     `least_clients` nothing is released.
     """
 
@@ -68,10 +68,10 @@ class SumCost:
 
 @dataclass(frozen=True)
 class GroupCost:
-    """Sums over the same clients: the chance that all of them are released, and how many are on average.
+    """Sums over the same clients: the probability that all are released, and how many are on average.
 
-    Either presumes that all sums of the groups before it are released. With fewer than `needed`, the round
-    is given up.
+    Both assume that all sums of the groups before it are released. With fewer than `needed`, the round is
+    given up.
     """
 
     name: str
@@ -83,10 +83,10 @@ class GroupCost:
 
 @dataclass(frozen=True)
 class CostPlan:
-    """All bytes are those that one client sends, but for the broadcast, which it is sent.
+    """All bytes are those that one client sends, except for the broadcast, which it receives.
 
-    `round_completes` is the chance that a round has all the sums without which it would be given up.
-    On a ring, that holds if no more than `margin` clients are lost.
+    `round_completes` is the probability that a round has all the sums without which it is given up. On a
+    ring, that holds if at most `margin` clients are lost.
     """
 
     clients: int
@@ -113,7 +113,7 @@ _UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sum
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a run is planned for. The drop-out of its sessions follows from the two rates."""
+    """The conditions of a run. The drop-out of its sessions follows from the two rates."""
 
     params: SessionParams = _UNCONDITIONAL
     dropout_training: Fraction = Fraction(0)
@@ -121,12 +121,12 @@ class Conditions:
 
     @property
     def dropout(self) -> Fraction:
-        """What a threshold has to allow for: losses in training and in one sum."""
+        """The drop-out that a threshold must allow for: losses in training and in one sum."""
         return 1 - (1 - self.dropout_training) * (1 - self.dropout_sum)
 
 
 def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
-    """Raises `ParameterError` with all problems if it cannot work."""
+    """Return the plan. Raises `ParameterError` with all problems if it cannot work."""
     algorithm.check_trust(conditions.params.trust)
     if algorithm.table is None:
         return _alone(algorithm, conditions.params.trust)
@@ -166,7 +166,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
 
 
 def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
-    """Of clients that are never asked for anything."""
+    """Return the plan of clients that are never asked for anything."""
     return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
         ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
@@ -212,7 +212,7 @@ def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumCost:
 
 
 def _least_with_noise(spec: SumSpec, clients: int) -> int:
-    """The fewest clients whose noise suffices: with more drop-outs than planned there is too little."""
+    """Return the fewest clients whose noise suffices: with more drop-outs than planned it does not."""
     promise = spec.promise
     return 0 if promise is None else max(clients - promise.dropouts, promise.least_roster)
 
@@ -268,7 +268,7 @@ def _round_completes(
     groups: list[GroupCost],
     completion: CompletionProbability,
 ) -> float:
-    """Groups that come after all that is needed do not matter; of the last needed one, some sums do.
+    """Ignore groups after all that is needed; of the last needed group, only some sums count.
 
     Groups before that one count with all their sums, which is more than they may need.
     """
@@ -281,7 +281,7 @@ def _round_completes(
 
 
 def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:
-    """What the sums up to the last one of that group need."""
+    """Return what the sums up to the last one of that group need."""
     if algorithm.needs_all_clients:
         return algorithm.clients
     last = max(place for place, each in enumerate(sums) if each.group == group)
@@ -302,7 +302,7 @@ _EXAMPLES: Final[dict[object, object]] = {int: 0, float: 0.0, str: "", bool: Fal
 
 
 def query_bytes(each: Sum, dim: int) -> list[int]:
-    """The payload bytes of all queries of that kind in the first round."""
+    """Return the payload bytes of all queries of that kind in the first round."""
     lengths = []
     for number in range(each.spec.times):
         left_out = {name for name, times in each.seldom.items() if number >= times}

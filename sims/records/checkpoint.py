@@ -38,7 +38,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `done` rounds of the run with that `digest`."""
+    """The state after `done` rounds of the run with that `digest`."""
 
     digest: str
     done: int
@@ -54,7 +54,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, run: RunDirectory, *, digest: str) -> Checkpoint:
-        """Raises `ConfigError` if it is damaged, or that of another run."""
+        """Read a checkpoint. Raises `ConfigError` if it is damaged, or that of another run."""
         path = run / CHECKPOINT
         data = read_file(path, f"the run cannot go on: {_REMEDY}")
         start = len(_MAGIC) + hashlib.sha256().digest_size

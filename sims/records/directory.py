@@ -25,7 +25,7 @@ RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """What is kept of one simulation, in the directory `path`."""
+    """The files of one simulation, in the directory `path`."""
 
     path: Path
 
@@ -39,11 +39,11 @@ class RunDirectory:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a run in it, finished or not."""
+        """Return whether it holds a run, finished or not."""
         return (self / RUN).is_file()
 
     def facts(self) -> dict[str, Any]:
-        """What `run.json` says. Raises `ConfigError` if there is no run here, or a newer one."""
+        """Return the content of `run.json`. Raises `ConfigError` if there is no run here, or a newer one."""
         if not self.exists:
             raise ConfigError(f"{self.path} is not the directory of a run: there is no {RUN} in it")
         facts = self.read_json(RUN)
@@ -56,7 +56,7 @@ class RunDirectory:
         return str(self.facts().get("status"))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file of this run."""
+        """Return the JSON object in a file of this run."""
         path = self / name
         data = read_file(path, "the run has not come so far, or the file was removed")
         found = json_object(data)
@@ -70,7 +70,7 @@ class RunDirectory:
     # --- writing ---
 
     def make(self) -> None:
-        """The directory itself, if there is none. Raises `ConfigError` if it holds anything else."""
+        """Make the directory if it does not exist. Raises `ConfigError` if it holds anything else."""
         with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
             strangers = sorted(set(os.listdir(self.path)) - {*RUN_FILES, *map(draft_of, RUN_FILES), LOCK})
@@ -87,7 +87,7 @@ class RunDirectory:
                     (self / name).unlink()
 
     def remove(self) -> None:
-        """The directory itself as well, if it holds nothing else."""
+        """Clear the directory, and remove it if it holds nothing else."""
         self.clear()
         with disk_errors(self.path, "removed"):
             (self / LOCK).unlink(missing_ok=True)
@@ -115,7 +115,7 @@ class RunDirectory:
 
 
 def find_runs(path: Path) -> list[RunDirectory]:
-    """The run in `path`, or all runs in the directories in it. Raises `ConfigError` if there is none."""
+    """Return the run in `path`, or all runs in its directories. Raises `ConfigError` if there is none."""
     if not path.is_dir():
         raise ConfigError(f"{path} is no directory; give that of a run, such as results/NAME")
     if RunDirectory(path).exists:
@@ -136,7 +136,7 @@ def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
-    """Put `data` in the place of what was at `path`, all of it or nothing. Raises `ConfigError`."""
+    """Replace the file at `path` by `data`, as a whole or not at all. Raises `ConfigError`."""
     draft = path.with_name(draft_of(path.name))
     with disk_errors(path):
         try:
@@ -155,14 +155,14 @@ def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = Tr
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """All of it: a write may take less than it is given."""
+    """Write all of it: a write may take less than it is given."""
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """What these bytes say, or None if that is no object of JSON."""
+    """Return the JSON object in these bytes, or None if there is none."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -171,7 +171,7 @@ def json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_file(path: Path, remedy: str) -> bytes:
-    """What is in it. Raises `ConfigError`, which says `remedy` where there is no such file."""
+    """Return the content. Raises `ConfigError`, with `remedy` if the file does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def read_file(path: Path, remedy: str) -> bytes:
 
 
 class LinesFile:
-    """Open for adding lines. A line is written as a whole, and is safe once `sync` has returned."""
+    """A file open for adding lines. A line is written as a whole, and is safe once `sync` has returned."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -192,14 +192,14 @@ class LinesFile:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """An empty one, whatever was there before."""
+        """Make an empty file, and remove an earlier one."""
         file = cls(path)
         file._cut(0)
         return file
 
     @classmethod
     def resume(cls, path: Path, count: int) -> Self:
-        """One with its first `count` lines; what came after them is gone."""
+        """Open a file with its first `count` lines, and remove the rest."""
         kept = _first(path, read_file(path, _LOST), count)
         file = cls(path)
         file._cut(len(kept))
@@ -211,7 +211,7 @@ class LinesFile:
             os.ftruncate(self._handle, size)
 
     def add(self, content: Mapping[str, Any]) -> None:
-        """One more line, at once. A disk that takes a part of it only is left without that part."""
+        """Add one line. If the disk takes only a part of it, that part is removed."""
         with disk_errors(self._path):
             size = os.fstat(self._handle).st_size
             try:
@@ -233,7 +233,7 @@ _LOST = "it is lost, so this run cannot go on: --restart begins anew"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All of them but a torn last one; none if there is no such file. Raises `ConfigError` for other text."""
+    """Return all lines but a torn last one; none without a file. Raises `ConfigError` for other text."""
     if not path.exists():
         return []
     content = read_file(path, "")

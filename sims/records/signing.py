@@ -26,12 +26,12 @@ _SIGNATURE_BYTES: Final = 64
 
 
 class AlteredLedger(ConfigError):
-    """A ledger that is not the one that was signed."""
+    """The ledger is not the one that was signed."""
 
 
 @dataclass(frozen=True)
 class SignedHead:
-    """A head, and who vouches for it."""
+    """A head, and the key that signed it."""
 
     head: Head
     key: bytes
@@ -39,7 +39,7 @@ class SignedHead:
 
     @classmethod
     def make(cls, head: Head, *, run: str, identity: Identity) -> SignedHead:
-        """`run` is the digest of its settings."""
+        """Sign a head. `run` is the digest of its settings."""
         return cls(head, identity.public, identity.sign(_PURPOSE, *_fields(run, head)))
 
     def check(self, run: str) -> None:
@@ -63,7 +63,7 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the signatures on a ledger say."""
+    """The result of verifying the signatures on a ledger."""
 
     keys: tuple[bytes, ...]  # who signed, in order; the last one signed last
     unsigned: int  # rows that came after the last signature
@@ -80,7 +80,7 @@ def _kept(run: RunDirectory) -> list[SignedHead]:
 
 
 def read_heads(run: RunDirectory) -> list[SignedHead]:
-    """All that are kept, the newest last. Raises `ConfigError` if the file is missing, or none of ours."""
+    """Return all heads, the newest last. Raises `ConfigError` if the file is missing or not ours."""
     content = run.read_json(LEDGER_HEAD)
     earlier = content.get("earlier", [])
     if not isinstance(earlier, list):
@@ -110,12 +110,11 @@ def _hex(text: str, size: int) -> bytes:
 
 
 def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | None = None) -> Verified:
-    """Check all signatures on the ledger's `rows`, as `secagg.ledger.read_ledger` gives them.
+    """Check all signatures on the ledger's `rows`, as `secagg.ledger.read_ledger` returns them.
 
-    `digest` is that of the run, as its `run.json` has it. `key` is the public key that the last signature has
-    to be of, if it is known. Without it, an attacker who altered everything may have signed that
-    with another key. Raises `AlteredLedger` where something does not fit, and `ConfigError` where
-    there is nothing to check.
+    `digest` is that of the run, in its `run.json`. `key` is the public key of the last signature, if it is
+    known. Without it, an attacker who altered everything may have signed that with another key. Raises
+    `AlteredLedger` if something does not match, and `ConfigError` if there is nothing to check.
     """
     heads, hashes = read_heads(run), list(_hashes(rows))
     for signed in heads:
@@ -136,7 +135,7 @@ def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | 
 
 
 def _hashes(rows: Sequence[Row]) -> Iterator[bytes]:
-    """Of the chain after each number of rows, from none on."""
+    """Return the hashes of the chain after each number of rows, from none on."""
     head = START
     yield head.hash
     for row in rows:

@@ -126,7 +126,7 @@ NOTHING: Final = Markup("")
 
 
 def element(tag: str, /, *children: Child, **attributes: Value) -> Markup:
-    """An element. Underscores at the end of an attribute's name go, others become hyphens.
+    """Return an element. Underscores at the end of an attribute's name are removed, others become hyphens.
 
     An attribute that is None or False is left out, and one that is True has no value.
     """

@@ -1,4 +1,4 @@
-"""Scenario files: what is simulated, in TOML, with everything that is wrong said at once.
+"""Scenario files: what is simulated, in TOML. All problems are reported at once.
 
 scenario = load(Path("robust.toml"))
 scenario.variants  # one for each cell of its sweep, or one alone

@@ -121,7 +121,7 @@ def _changes_messages(kind: str) -> bool:
 
 
 def _check_processes(settings: Settings, problems: Problems) -> None:
-    """Refuse what needs all clients in one process."""
+    """Add problems for settings that need all clients in one process."""
     if settings.channel.kind != "processes":
         return
     attack = settings.attack

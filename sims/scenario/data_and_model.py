@@ -1,4 +1,4 @@
-"""The data, partition and model of a scenario: do they fit together, and are their files there?"""
+"""The data, partition and model of a scenario: checks that they fit together and that their files exist."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _looked_for(settings: Settings) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
-    """Return why it cannot be read, or an empty text. The same for all cells of a sweep."""
+    """Return why it cannot be read, or an empty text. The result is the same for all cells of a sweep."""
     try:
         look(kind, directory, dict(wanted))
     except DataError as error:

@@ -140,7 +140,7 @@ def _name(name: object, problems: Problems) -> str:
 
 
 def _quick(document: Document, problems: Problems, *, quick: bool) -> Assignments:
-    """What is set for a quick run. The table is taken out of the document in any case."""
+    """Remove the table of quick settings from the document, and return it if `quick` is set."""
     table = document.pop("quick", {})
     if not isinstance(table, Mapping):
         problems.add("quick", f"must be a table, not {shown(table)}")
@@ -166,7 +166,7 @@ def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems)
 
 
 def _varied(found: Sequence[Axis], fixed: Assignments, *, quick: bool) -> tuple[Axis, ...]:
-    """The axes with what is fixed in place of what they vary, so that cells are called what they are."""
+    """Return the axes with fixed values in place of those they vary, so that cells have correct names."""
     return tuple(Axis(axis.name, _left(axis.choices[:1] if quick else axis.choices, fixed)) for axis in found)
 
 

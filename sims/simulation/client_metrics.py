@@ -1,7 +1,7 @@
 """Scores of models on clients' data, measured by an observer that sees every client.
 
-Numbers are rounded, so that files of them stay small and a last bit makes no difference between two of them.
-What is not finite is None: a model may diverge, and that is a result as well.
+Numbers are rounded, so that files stay small and do not differ in the last bit. Numbers that are not finite
+are None: a model may diverge, and that is a result as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What clients of a scenario learn with: their model, how they train it, and what attacks make of them.
+"""The learners of a scenario's clients: their model, their training, and the effect of attacks.
 
-The same is made here for all clients in one process, and for some of them in a process of theirs.
+The same code makes all clients in one process, or some of them in a worker process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def training_of(settings: Settings, federation: Federation) -> Training:
 
 
 def first_module(settings: Settings, federation: Federation) -> nn.Module:
-    """The first model. What it takes in and gives out is as the data has it, unless it is set."""
+    """Return the first model. Its inputs and outputs follow from the data unless they are set."""
     kind = settings.model.kind
     shape = next(iter(federation.clients.values())).train.x.shape[1:]
     follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}

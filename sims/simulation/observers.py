@@ -73,9 +73,9 @@ def training_loss() -> Observer:
 
 
 def centralised() -> Observer:
-    """The accuracy of a model that is trained on all data in one place, as a client trains in a round.
+    """Observe the accuracy of a model trained on all data in one place, as a client trains in a round.
 
-    It starts as the common model is after the first round.
+    It starts from the common model after the first round.
     """
     known: list[Any] = []  # the trainer, and its model so far
 
@@ -92,11 +92,11 @@ def centralised() -> Observer:
 
 
 def local_accuracy() -> Observer:
-    """Of every client's model as it last left local training, on that client's own test samples.
+    """Observe the accuracy of every client's last locally trained model, on that client's own test samples.
 
-    It is what FedBC's authors call local accuracy, of algorithms without personal models as well. Trainings
-    are seen from the second round on; without any, it is the common model. The mean over clients, and that
-    over their samples, in every fiftieth round.
+    FedBC's authors call it local accuracy, also for algorithms without personal models. Trainings are seen
+    from the second round on; before, it is the common model. It is the mean over clients and over their
+    samples, in every fiftieth round.
     """
 
     def observe(number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -121,10 +121,10 @@ _COSINE_DIGITS: Final = 4
 
 
 def agreement() -> Observer:
-    """The mean cosine between clients' honest updates and their mean, weighted by samples.
+    """Observe the mean cosine between clients' honest updates and their mean, weighted by samples.
 
-    From 0, where they cancel, to 1, where all are the same. It is the pull of one unit vector for each client
-    along their common way, and so what a geometric median has to set against clients who all pull the other
+    It is from 0, if they cancel, to 1, if all are equal. It is the pull of one unit vector for each client
+    along their common direction: the pull that a geometric median has against clients that all pull the other
     way. Trainings are seen from the second round on.
     """
     models: list[Array] = []
@@ -165,9 +165,9 @@ def optimality_gap() -> Observer:
 
 
 def ergodic_gap() -> Observer:
-    """Of the mean of all rounds' models, each weighted by the size of its step, where the algorithm keeps it.
+    """Observe the gap of the mean of all rounds' models, each weighted by its step size, if it is kept.
 
-    It is what a splitting scheme would have for its model if it were told to be `ergodic`.
+    A splitting scheme has it as its model if it is set to `ergodic`.
     """
     return _gap(lambda run: getattr(run.state, "average", None))
 
@@ -204,11 +204,11 @@ _LINE_EVERY: Final = 10  # rounds; a line evaluates all data eleven times
 
 
 def jumps() -> Observer:
-    """The lengths of the jumps, mean and deviation over clients; and in every tenth round the losses on what
-    they train on, from their own models to the common one, mean over clients.
+    """Observe the lengths of the jumps, mean and deviation over clients, and in every tenth round the
+    training losses from their own models to the common one, mean over clients.
 
-    A client that keeps a model of its own goes on from that, and does not jump. For others, who all have to
-    take part and train plainly from the common model, the last training is done once more.
+    A client that keeps its own model continues from that, and does not jump. For others, which must all take
+    part and train plainly from the common model, the last training is repeated.
     """
     last: list[Array] = []
 
@@ -235,7 +235,7 @@ def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
 
 
 def _once_more(crowd: Crowd, start: Array | None) -> dict[int, Array]:
-    """The models of the last training from `start`: a training is known by its number."""
+    """Return the models of the last training from `start`: its number identifies a training."""
     assert start is not None
     for member in crowd.values():
         member.calls -= 1

@@ -12,7 +12,7 @@ from sims.simulation.spending import Spending
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """`done` rounds are over. The rest is of the round and the sum in the making, as far as there is any."""
+    """`done` rounds are over. The other fields describe the current round and sum, if any."""
 
     done: int
     rounds: int
@@ -28,7 +28,7 @@ class Progress:
         return ", ".join(filter(None, (self._where(), *self._facts())))
 
     def _where(self) -> str:
-        """Round, sum within the round, stage."""
+        """Return round, sum within the round, and stage."""
         if self.done == self.rounds or not self.stage:
             return f"round {self.done} of {self.rounds} over"
         which = "set-up" if self.sum is None else f"sum {self.sum} ({self.kind})"

@@ -43,7 +43,7 @@ class Results:
             self.path.touch()
 
     def read(self) -> dict[str, Record]:
-        """All of them, by the digests of their cells."""
+        """Return all results, by the digests of their cells."""
         with _os_errors(self.path), self._locked():
             return {each.digest: each for each in self._records()}
 
@@ -98,7 +98,7 @@ class Results:
 
 
 def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """All results in a file, in its order. Raises `ConfigError` for a line that is none.
+    """Return all results in a file, in its order. Raises `ConfigError` for an invalid line.
 
     `needed`  keys that every result has.
     """
@@ -112,7 +112,7 @@ def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
 
 
 def _record(content: Any, needed: Collection[str]) -> Record:
-    """Raises `ValueError` or `TypeError` for what is none."""
+    """Parse a record. Raises `ValueError` or `TypeError` if it is none."""
     record = Record(**content)
     tables = (record.cell, record.settings, record.result)
     if not isinstance(record.digest, str) or not all(isinstance(each, dict) for each in tables):

@@ -24,7 +24,7 @@ _INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What came of a sweep. `records` and `failures` are by the digests of cells."""
+    """The outcome of a sweep. `records` and `failures` are by the digests of cells."""
 
     cells: tuple[Variant, ...]
     records: Mapping[str, Record]
