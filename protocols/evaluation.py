@@ -119,14 +119,10 @@ class EvaluationMetrics:
         return tuple(found)
 
     def _sum(self, query: type[Query], parts: tuple[Part, ...], reveals: str) -> Sum:
-        return Sum(query=query, spec=self._spec(parts), reveals=reveals + self._noise, binds=False)
-
-    @property
-    def _noise(self) -> str:
-        return "" if self.privacy is None else ", with noise"
-
-    def _spec(self, parts: tuple[Part, ...]) -> SumSpec:
-        return SumSpec(parts=parts, promise=None if self.privacy is None else self.privacy.promise)
+        if self.privacy is None:
+            return Sum(query=query, spec=SumSpec(parts=parts), reveals=reveals, binds=False)
+        spec = SumSpec(parts=parts, promise=self.privacy.promise)
+        return Sum(query=query, spec=spec, reveals=f"{reveals}, with noise", binds=False)
 
     def _score_parts(self, clients: int) -> tuple[Part, ...]:
         if self.privacy is not None:

@@ -135,7 +135,4 @@ class QFFLClient(TrainingClient[QFFL, NoMemory]):
         update = clipped(update, algorithm.averaging.limit)
         share = algorithm.averaging.weight(learner.samples)
         stiffness = algorithm.stiffness(loss, float(np.linalg.norm(update)))
-        return {
-            UPDATE: share * algorithm.weight(loss) * update,
-            STIFFNESS: np.array([share * stiffness]),
-        }
+        return {UPDATE: share * algorithm.weight(loss) * update, STIFFNESS: np.array([share * stiffness])}

@@ -186,7 +186,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         if not self.tail.is_all:
             total = yield LossHistogram(state.model)
             try:
-                cut = self.tail.cut(total[HISTOGRAM], self._count(total))
+                count = total.count if self.known_count and not self.weighted else None
+                cut = self.tail.cut(total[HISTOGRAM], count)
             except ValueError:
                 return Outcome(state, {"stopped": "the histogram holds too little to find a tail"})
         total = yield TailUpdate(state.model, cut.level, cut.share)
@@ -195,9 +196,6 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         if weight <= 0:
             return Outcome(state, facts | {"stopped": "nobody is in the tail"})
         return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
-
-    def _count(self, total: Total) -> float | None:
-        return total.count if self.known_count and not self.weighted else None
 
     def _weight(self, total: Total) -> float:
         """Return the weight of all clients together, in clients or samples."""

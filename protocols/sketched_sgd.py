@@ -182,10 +182,7 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
         step = np.zeros(self.dim)
         step[used] = self.server_rate * kept[used]
         kept[used] = 0.0
-        facts: dict[str, Fact] = {
-            "moved": float(np.linalg.norm(step)),
-            "kept": float(np.linalg.norm(kept)),
-        }
+        facts: dict[str, Fact] = {"moved": float(np.linalg.norm(step)), "kept": float(np.linalg.norm(kept))}
         return Outcome(SketchState(as_vector(state.model + step), as_vector(kept)), facts)
 
     def _mean(self, total: Total, name: str) -> Vector:
@@ -231,10 +228,7 @@ class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
         if not algorithm.weighted:
             return {name: values}
         samples = min(self._learner.samples, algorithm.cap)
-        return {
-            name: values * share_of(samples, algorithm.cap),
-            WEIGHT: np.array([samples], np.uint64),
-        }
+        return {name: values * share_of(samples, algorithm.cap), WEIGHT: np.array([samples], np.uint64)}
 
 
 def _checked(places: Vector, dim: int) -> NDArray[np.intp]:

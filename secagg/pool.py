@@ -32,17 +32,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from secagg.errors import ParameterError
-from secagg.expansion import (
-    Range,
-    Seeds,
-    Slice,
-    divided,
-    joined,
-    masks_in,
-    portions,
-    seeds_between,
-    slices,
-)
+from secagg.expansion import Range, Seeds, Slice, divided, joined, masks_in, portions, seeds_between, slices
 from secagg.masking import Removal, seeds_of, take_off
 from secagg.masks import apply_masks
 from secagg.pool_worker import (

@@ -36,11 +36,8 @@ class NoisyReals:
         self._bound = bound
         self._rotation = rotation
         self.scale = noise.scale
-
-    @property
-    def _factor(self) -> float:
-        """Grid points per unit of the rotated vector."""
-        return self.scale * (self._rotation.factor if self._rotation else 1.0)
+        # Grid points per unit of the rotated vector.
+        self._factor = noise.scale * (rotation.factor if rotation else 1.0)
 
     def encode(self, array: NDArray[Any], stream: KeyStream) -> tuple[Residues, float]:
         clipped, factor = clip(array, self._bound)

@@ -40,17 +40,11 @@ _MOST_ORDER: Final = math.log(1e12)
 
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
     """Return the epsilon of all `costs` together; a float is a rho."""
-    events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
-    return _best(events, arguments.probability(delta, "delta"), _parsed(orders))[0]
-
-
-def _checked(cost: Cost) -> Cost:
-    """Reject a negative cost, which would reduce the others."""
-    return Cost(*(arguments.real(number, "a cost", 0.0, math.inf) for number in cost))
-
-
-def _parsed(orders: Orders) -> Orders:
-    return arguments.one_of(Orders, orders, "orders")
+    given = (cost if isinstance(cost, Cost) else Cost(cost) for cost in costs)
+    # A negative cost would reduce the others.
+    events = Counter(Cost(*(arguments.real(one, "a cost", 0.0, math.inf) for one in cost)) for cost in given)
+    orders = arguments.one_of(Orders, orders, "orders")
+    return _best(events, arguments.probability(delta, "delta"), orders)[0]
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +54,7 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
     Epsilon is the minimum of many straight lines in rho, hence concave, and its slope is the best order. On
     such a function, Newton's method stays below the solution after its first step. A bracket ensures it.
     """
-    delta, orders = arguments.probability(delta, "delta"), _parsed(orders)
+    delta, orders = arguments.probability(delta, "delta"), arguments.one_of(Orders, orders, "orders")
     low, high = 0.0, 1.0
     while _of_rho(high, delta, orders)[0] < epsilon:
         low, high = high, 2 * high

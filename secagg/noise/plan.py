@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from secagg.errors import ParameterError
-from secagg.noise.accounting import Cost, most_norm1, part_rho, promised_tau, renyi_costs
+from secagg.noise.accounting import most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.spec import Bound, Part, SumSpec
@@ -120,11 +120,8 @@ class Plan:
             raise ParameterError("epsilon means nothing without delta")
         from secagg.noise.conversion import epsilon
 
-        return min(epsilon([cost] * sums, delta=delta, orders=orders) for cost in self._costs)
-
-    @property
-    def _costs(self) -> tuple[Cost, ...]:
-        return renyi_costs(*self._moved, self.variance, self.width, self.tau)
+        costs = renyi_costs(*self._moved, self.variance, self.width, self.tau)
+        return min(epsilon([cost] * sums, delta=delta, orders=orders) for cost in costs)
 
     @property
     def _moved(self) -> tuple[float, float]:

@@ -138,10 +138,7 @@ class ExpectedSum:
         lengths = {"mask": self._query}
         if sizes.signed:
             signers = self.logged.frames_up.get("confirm", 0)
-            lengths |= {
-                "confirm": sizes.survivors(index),
-                "reveal": sizes.confirmations(index, signers),
-            }
+            lengths |= {"confirm": sizes.survivors(index), "reveal": sizes.confirmations(index, signers)}
         else:
             lengths |= {"reveal": sizes.survivors(index)}
         return {stage: self._down(stage, length) for stage, length in lengths.items()}

@@ -108,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
         plan = _plan(args)
     except (LocalError, ImportError) as error:  # the latter without dp-accounting
         if args.json:
-            print(json.dumps(_problem(error), indent=2))
+            bits = getattr(error, "bits_needed", None)
+            print(json.dumps({"ok": False, "problem": str(error), "bits_needed": bits}, indent=2))
         raise UserError(f"secagg noise: {error}") from None
     print(json.dumps(_as_json(plan, args), indent=2) if args.json else "\n".join(_lines(plan, args)))
     return 0
@@ -126,10 +127,6 @@ def _plan(args: argparse.Namespace) -> "Plan":
     return calibrate_vector(
         promise=promise, goal=goal, size=args.dim, clip=args.clip, bits=args.bits, stddevs=args.stddevs
     )
-
-
-def _problem(error: Exception) -> dict[str, Any]:
-    return {"ok": False, "problem": str(error), "bits_needed": getattr(error, "bits_needed", None)}
 
 
 def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:

@@ -93,12 +93,12 @@ def listing(commands: Subparsers) -> str:
     known = {name for names in grouped.values() for name in names}
     grouped["more"] = [name for name in helps if name not in known]
     column = _INDENT + 2 + max(map(len, helps), default=0)
-    blocks = [_block(title, names, helps, column) for title, names in grouped.items() if names]
+    blocks = [
+        "\n".join([f"{title}:", *(_line(name, helps[name], column) for name in names)])
+        for title, names in grouped.items()
+        if names
+    ]
     return "\n\n".join([*blocks, "secagg COMMAND --help says more about each."])
-
-
-def _block(title: str, names: list[str], helps: dict[str, str], column: int) -> str:
-    return "\n".join([f"{title}:", *(_line(name, helps[name], column) for name in names)])
 
 
 def _line(name: str, text: str, column: int) -> str:

@@ -15,12 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy.stats import chisquare
 
-from secagg import (
-    Preflight,
-    Stage,
-    Total,
-    Trust,
-)
+from secagg import Preflight, Stage, Total, Trust
 from secagg.errors import GroupChanged, SumFailed
 from secagg.ring import Residues
 

@@ -71,12 +71,9 @@ class Verified:
 
 def write_head(run: RunDirectory, signed: SignedHead) -> None:
     """Keep this head, and the last one of every other signer before it."""
-    earlier = [each for each in _kept(run) if each.key != signed.key]
+    kept = read_heads(run) if (run / LEDGER_HEAD).exists() else []
+    earlier = [each for each in kept if each.key != signed.key]
     run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
-
-
-def _kept(run: RunDirectory) -> list[SignedHead]:
-    return read_heads(run) if (run / LEDGER_HEAD).exists() else []
 
 
 def read_heads(run: RunDirectory) -> list[SignedHead]:

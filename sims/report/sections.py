@@ -176,7 +176,9 @@ def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
     places = max(12, detail.places // max(1, len(runs) // 4))
     found = plots(runs)
     drawn = (figure(each, places=places) for each in found if each.drawn)
+    # Plots without data, each with the reason.
     missing = [figure(each, places=places) for each in found if not each.drawn]
+    last = element("div", missing, class_="figures missing") if missing else None
     hint = element(
         "p",
         "Point at a plot, or move to it with Tab and then with the arrow keys, to read values. Names below a "
@@ -185,14 +187,7 @@ def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
         hidden=True,
     )
     table = tabulated(compared(runs)) if len(runs) > 1 else None
-    return _section(
-        "course", "What happened", hint, element("div", drawn, class_="figures"), _row(missing), table
-    )
-
-
-def _row(missing: Sequence[Markup]) -> Markup | None:
-    """Return the plots without data, each with the reason."""
-    return element("div", missing, class_="figures missing") if missing else None
+    return _section("course", "What happened", hint, element("div", drawn, class_="figures"), last, table)
 
 
 # --- the audit ---

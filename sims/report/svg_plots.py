@@ -147,12 +147,7 @@ def _short(value: float) -> str:
 
 
 def _drawn(plot: Plot, series: Series, x: Scale, y: Scale) -> Markup:
-    return element(
-        "g",
-        _shape(plot, series, x, y),
-        class_=f"series {series.style}",
-        data_series=series.name,
-    )
+    return element("g", _shape(plot, series, x, y), class_=f"series {series.style}", data_series=series.name)
 
 
 def _shape(plot: Plot, series: Series, x: Scale, y: Scale) -> Iterable[Markup]:

@@ -22,14 +22,7 @@ from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Stage
 from secagg.spec import Table, Total
-from sims.records.sums import (
-    SET_UP,
-    SessionRecord,
-    StageRecord,
-    SumRecord,
-    SumStats,
-    TrafficMeter,
-)
+from sims.records.sums import SET_UP, SessionRecord, StageRecord, SumRecord, SumStats, TrafficMeter
 from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
 from sims.runtime.session import SessionFactory, SessionPlan, SumSession
 from sims.runtime.setting import Setting, check_cohort, with_budget

@@ -15,12 +15,7 @@ from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
 from secagg.policy import Policy
 from secagg.spec import Table, Total
 from secagg.thresholds import Trust
-from sims.records.sums import (
-    SessionGraph,
-    SumRecord,
-    SumStats,
-    TrafficCounter,
-)
+from sims.records.sums import SessionGraph, SumRecord, SumStats, TrafficCounter
 from sims.runtime.client_state import SimulatedMemory
 from sims.runtime.setting import Setting
 

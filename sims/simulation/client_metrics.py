@@ -36,14 +36,10 @@ def measured(setup: SimulationSetup) -> dict[str, Scores]:
         if given.what in ("common", "both"):
             found[f"{prefix}common"] = _judged(crowd.scores(model, given.part))
         if given.what in ("personal", "both"):
-            memories = _memories(setup) if crowd is setup.crowd else {}
+            memories = setup.channel.memories() if crowd is setup.crowd else {}
             models = personal_models(setup.algorithm, crowd, memories, model)
             found[f"{prefix}personal"] = _judged(crowd.scores(models, given.part))
     return found
-
-
-def _memories(setup: SimulationSetup) -> dict[int, Any]:
-    return setup.channel.memories()
 
 
 def personal_models(

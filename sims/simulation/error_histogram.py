@@ -37,12 +37,7 @@ class PeriodicErrorHistogram:
 
     @classmethod
     def of(
-        cls,
-        settings: Settings,
-        *,
-        dim: int,
-        clients: int,
-        make: Callable[[AnyAlgorithm], ObservedChannel],
+        cls, settings: Settings, *, dim: int, clients: int, make: Callable[[AnyAlgorithm], ObservedChannel]
     ) -> PeriodicErrorHistogram | None:
         """Return None if the scenario has no tail."""
         section = settings.tail

@@ -114,10 +114,7 @@ class Simulation:
         open_ledger = no_ledger if writer is None else writer.open_ledger
         self.setup = SimulationSetup.of(settings, root, make_log=self._make_log, open_ledger=open_ledger)
         self._recorder = MetricsRecorder(
-            self.setup,
-            self._spendings["training"],
-            () if writer is None else writer.lines,
-            sent=_sent(saved),
+            self.setup, self._spendings["training"], () if writer is None else writer.lines, sent=_sent(saved)
         )
         self._done = 0
         self._lost = False
@@ -191,7 +188,8 @@ class Simulation:
 
     def _keep(self, line: Line) -> None:
         if self._writer is not None:
-            self._writer.keep(line, self._done, self._sides(), self._seconds())
+            sides = {part: self._saved(part, run) for part, run in self._runs().items()}
+            self._writer.keep(line, self._done, sides, self._seconds())
         self._report_progress(
             done=self._done,
             sum=None,
@@ -236,9 +234,6 @@ class Simulation:
         return {**found["training"], "tail": found.get("tail")}
 
     # --- checkpoints ---
-
-    def _sides(self) -> dict[str, Side]:
-        return {part: self._saved(part, run) for part, run in self._runs().items()}
 
     def _runs(self) -> dict[str, Run[Any]]:
         tail = self.setup.tail

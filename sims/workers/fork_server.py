@@ -227,8 +227,8 @@ def _set_up_worker(owner_pipe: int, parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)
     os_processes.exit_at_end_of(owner_pipe)
-    sys.unraisablehook = _unraisable
-    threading.excepthook = _thread_failed
+    sys.unraisablehook = _log_error
+    threading.excepthook = _log_error
     if "numpy.random" in sys.modules:  # The fork seeds Python's own generator anew.
         sys.modules["numpy.random"].seed()
     gc.enable()
@@ -276,14 +276,6 @@ def _describe_leaf(error: BaseException) -> str:
     return f"{name} at {os.path.basename(place.tb_frame.f_code.co_filename)}:{place.tb_lineno}"
 
 
-def _unraisable(hook: sys.UnraisableHookArgs) -> None:
-    _log_error(hook.exc_value)
-
-
-def _thread_failed(hook: threading.ExceptHookArgs) -> None:
-    _log_error(hook.exc_value)
-
-
-def _log_error(error: BaseException | None) -> None:
-    text = "an exception" if error is None else describe(error)
+def _log_error(hook: sys.UnraisableHookArgs | threading.ExceptHookArgs) -> None:
+    text = "an exception" if hook.exc_value is None else describe(hook.exc_value)
     print(f"worker {os.getpid()}: {text}, in a thread or finaliser", file=sys.stderr)
