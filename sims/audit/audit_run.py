@@ -21,7 +21,7 @@ from sims.audit.released_sums import (
     wrong_charges,
 )
 from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
-from sims.audit.run_files import Evidence, Row
+from sims.audit.run_files import Evidence
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.run_paths import SCENARIO
@@ -50,7 +50,8 @@ def audit_run(
 
 def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     evidence = Evidence.of(path)
-    settings = _settings(evidence)
+    scenario = evidence.directory / SCENARIO
+    settings = toml_tables(scenario) if scenario.exists() else {}
     found = examined(evidence, server_key)
     records = found.records
     chosen, remark = delta_of(evidence, settings, delta)
@@ -85,11 +86,6 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         remarks=tuple(remarks),
         tail=tail(evidence),
     )
-
-
-def _settings(evidence: Evidence) -> Row:
-    path = evidence.directory / SCENARIO
-    return toml_tables(path) if path.exists() else {}
 
 
 def _subject(evidence: Evidence) -> RunSummary:

@@ -113,7 +113,9 @@ class ExpectedSum:
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
-        surplus = self._surplus
+        promise = promise_of(self.asked["promise"])
+        # The components of every survivor's noise that are removed.
+        surplus = 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
         return sum(
             clients * self.sizes.reveal(self.index, asked, survived, surplus)
             for asked, survived, clients in around
@@ -124,12 +126,6 @@ class ExpectedSum:
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
-
-    @property
-    def _surplus(self) -> int:
-        """Return the number of components of every survivor's noise that are removed."""
-        promise = promise_of(self.asked["promise"])
-        return 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
 
     # --- down ---
 
@@ -158,7 +154,8 @@ class ExpectedSum:
     def _down(self, stage: str, length: int) -> int:
         """Return the bytes of one stage. The stage in which a sum failed has another frame."""
         frames = self.logged.frames_down
-        failed = self.logged.failure is not None and stage == self._last
+        last = max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
+        failed = self.logged.failure is not None and stage == last
         return _settled(
             self.logged.bytes_down.get(stage, 0),
             frames=frames.get(stage, 0),
@@ -166,12 +163,6 @@ class ExpectedSum:
             other=self.sizes.short(self.index),
             most=self.logged.invited if failed else 0,
         )
-
-    @property
-    def _last(self) -> str:
-        """The last stage that the sum reached."""
-        frames = self.logged.frames_down
-        return max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sims.cli.options import fraction
+from sims.cli.options import delta
 from sims.cli.registry import Subparsers, UserError, user_errors
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--delta",
-        type=_delta,
+        type=delta,
         metavar="NUMBER",
         help="at which epsilon is computed, above 0 and below 1; without, the scenario's (default None)",
     )
@@ -101,13 +101,6 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 # --- arguments --------------------------------------------------------------------------------------
-
-
-def _delta(text: str) -> float:
-    delta = fraction(text)
-    if not 0 < delta < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
-    return float(delta)
 
 
 def _key(text: str) -> bytes:

@@ -163,15 +163,21 @@ def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
+    surplus = "is removed" if args.removable else "remains"
+    padded = f", padded to {plan.width:,}" if plan.width != args.dim else ""
+    components = ""
+    if plan.least_sigma_over_granularity != plan.sigma_over_granularity:
+        components = f", in components from {plan.least_sigma_over_granularity:.6g} on"
     rows = {
-        "clients": _clients(args),
+        "clients": f"{args.clients:,}, of whom {args.dropouts:,} may drop out and {args.colluders:,} collude"
+        f"; surplus noise {surplus}",
         "least_roster": f"{counted(plan.least_roster, 'client')} must be there for a sum to begin",
-        "vector": _vector(plan, args),
+        "vector": f"{counted(args.dim, 'element')}{padded}; its norm is clipped to {args.clip:g}",
         "ring": f"{counted(plan.bits, 'bit')}; a total wraps beyond {args.stddevs:g} standard deviations",
         "granularity": f"{plan.granularity:.6g} is one grid point",
         "sensitivity": f"{plan.sensitivity:.6g} is the norm of a vector at most, after rounding",
         "sigma_local": f"{plan.sigma_local:.6g} is what every client adds: "
-        f"{plan.sigma_over_granularity:.6g} grid points{_components(plan)}",
+        f"{plan.sigma_over_granularity:.6g} grid points{components}",
         "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, as planned",
         "sigma_released": f"{plan.sigma_released:.6g} is what it holds if no client drops out",
         "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
@@ -193,22 +199,3 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 def _is_coarse(plan: "Plan") -> bool:
     """Return whether tau costs more as zCDP than as a part of epsilon."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE
-
-
-def _clients(args: argparse.Namespace) -> str:
-    surplus = "is removed" if args.removable else "remains"
-    return (
-        f"{args.clients:,}, of whom {args.dropouts:,} may drop out and {args.colluders:,} collude; "
-        f"surplus noise {surplus}"
-    )
-
-
-def _vector(plan: "Plan", args: argparse.Namespace) -> str:
-    padded = f", padded to {plan.width:,}" if plan.width != args.dim else ""
-    return f"{counted(args.dim, 'element')}{padded}; its norm is clipped to {args.clip:g}"
-
-
-def _components(plan: "Plan") -> str:
-    if plan.least_sigma_over_granularity == plan.sigma_over_granularity:
-        return ""
-    return f", in components from {plan.least_sigma_over_granularity:.6g} on"

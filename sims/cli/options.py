@@ -100,6 +100,14 @@ def proportion(text: str) -> Fraction:
     return share
 
 
+def delta(text: str) -> float:
+    """Parse a delta for argparse, above 0 and below 1 also as a float."""
+    number = float(fraction(text))
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
+    return number
+
+
 def number_or_proportion(text: str) -> int | Fraction:
     """Parse a whole number, or a proportion such as 0.1 or 1/10, for argparse."""
     try:

@@ -29,7 +29,6 @@ from secagg.masks import SEED_BYTES, KeyStream
 from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
 from secagg.question import content_digest
-from secagg.ring import Residues
 from secagg.spec import SumSpec, Total
 from secagg.thresholds import Trust
 from secagg.topology import plan
@@ -271,7 +270,7 @@ class _Adding:
         if (tamper := self._tamper.get(member)) is not None:
             sent = tampered(tamper, self.query.kind, self._encoding, sent)
         for part, residues in zip(self._accumulator, sent, strict=True):
-            _add(part, residues)
+            part += residues
         self._noise[position] = seeds
 
     def survivors(self) -> PositionSet:
@@ -287,7 +286,3 @@ class _Adding:
         return self._encoding.decode(
             self._accumulator, contributors=len(self._noise), invited=len(self.roster)
         )
-
-
-def _add(part: Residues, residues: Residues) -> None:
-    part += residues

@@ -167,12 +167,11 @@ def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems)
 
 def _varied(found: Sequence[Axis], fixed: Assignments, *, quick: bool) -> tuple[Axis, ...]:
     """Return the axes with fixed values in place of those they vary, so that cells have correct names."""
-    return tuple(Axis(axis.name, _left(axis.choices[:1] if quick else axis.choices, fixed)) for axis in found)
-
-
-def _left(choices: Sequence[Choice], fixed: Assignments) -> tuple[Choice, ...]:
-    changed = (choice.changed(fixed) for choice in choices)
-    return tuple({repr(choice): choice for choice in changed}.values())
+    axes = []
+    for axis in found:
+        changed = [choice.changed(fixed) for choice in (axis.choices[:1] if quick else axis.choices)]
+        axes.append(Axis(axis.name, tuple({repr(choice): choice for choice in changed}.values())))
+    return tuple(axes)
 
 
 def _variants(

@@ -39,13 +39,10 @@ def find(given: str | Path) -> Path:
         return path
     name = path.name.removesuffix(_ENDING)
     if name not in names():
-        raise ConfigError(f"there is no file {path}, nor a shipped scenario of that name; {_likely(name)}")
+        nearest_name = nearest(name, names())
+        hint = nearest_name if nearest_name.startswith("did") else "secagg scenarios lists those"
+        raise ConfigError(f"there is no file {path}, nor a shipped scenario of that name; {hint}")
     return DIRECTORY / f"{name}{_ENDING}"
-
-
-def _likely(name: str) -> str:
-    hint = nearest(name, names())
-    return hint if hint.startswith("did") else "secagg scenarios lists those"
 
 
 def described(name: str) -> Shipped:

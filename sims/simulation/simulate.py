@@ -227,7 +227,7 @@ class Simulation:
                 self._spendings[part],
                 self.setup.channels[part].spends(),
                 max_rho=algorithm.max_rho,
-                delta=_delta(self._settings, part),
+                delta=delta_of(self._settings, part),
             )
             for part, algorithm in self._algorithms().items()
         }
@@ -313,9 +313,3 @@ def _sent(saved: Checkpoint | None) -> dict[str, Counter[str]]:
     if saved is None:
         return {"bytes_up": Counter(), "bytes_down": Counter()}
     return {"bytes_up": Counter(saved.training.bytes_up), "bytes_down": Counter(saved.training.bytes_down)}
-
-
-def _delta(settings: Settings, part: str) -> float | None:
-    if part == "training":
-        return delta_of(settings)
-    return None if settings.tail is None else settings.tail.delta
