@@ -188,11 +188,14 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
     @cached_property
     def aggregation(self) -> Aggregation:
         steps = 1 if all(group.is_mean for group in self.penalties) else self.steps
-        layers = tuple(group.layer for group in self.penalties)
+        layers = [group.layer for group in self.penalties]
         if self.privacy is not None:
-            layers = tuple(_made_private(layer, self.privacy, steps) for layer in layers)
+            for number, layer in enumerate(layers):
+                inner, bits = layer.influence, layer.influence.bits
+                noisy = NoisyInfluence(inner=inner, privacy=self.privacy, sums=steps, bits=bits)
+                layers[number] = replace(layer, influence=noisy)
         return Aggregation(
-            layers=layers,
+            layers=tuple(layers),
             clients=self.clients,
             steps=steps,
             tolerance=self.tolerance,
@@ -218,11 +221,6 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
     def client(self, learner: Learner, memory: OwnModel) -> FedPlusClient:
         return FedPlusClient(self, learner, memory)
-
-
-def _made_private(layer: Layer, privacy: PublicStepBudget, sums: int) -> Layer:
-    influence = NoisyInfluence(inner=layer.influence, privacy=privacy, sums=sums, bits=layer.influence.bits)
-    return replace(layer, influence=influence)
 
 
 class FedPlusClient(TrainingClient[FedPlus, OwnModel]):

@@ -316,8 +316,10 @@ class Bisection:
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
         """Search the order statistics. Raises `SumFailed` only if the first sum fails."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
-        brackets = [self._widest(rank, total.count) for rank in ranks(total.count)]
-        brackets = self._halved(brackets, total)
+        reach, none = np.full(self.dim, self.limit), np.zeros(self.dim, np.int64)
+        all_clients = np.full(self.dim, total.count)
+        widest = [Bracket(rank, -reach, reach, none, all_clients) for rank in ranks(total.count)]
+        brackets = self._halved(widest, total)
         for step in range(1, self.steps):
             try:
                 total = yield self._query(step, None, [bracket.middle for bracket in brackets])
@@ -330,10 +332,6 @@ class Bisection:
         lower, upper = (*map(as_vector, borders), None)[:2]
         assert lower is not None
         return Below(step, model, lower, upper)
-
-    def _widest(self, rank: int, clients: int) -> Bracket:
-        reach = np.full(self.dim, self.limit)
-        return Bracket(rank, -reach, reach, np.zeros(self.dim, np.int64), np.full(self.dim, clients))
 
     def _halved(self, brackets: list[Bracket], total: Total) -> list[Bracket]:
         halved = []

@@ -22,8 +22,8 @@ from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
-from protocols.queries import Fact, Outcome, Query, Round, Steps
-from protocols.robust_aggregation import GROUP, Aggregation, AggregationResult, Layer, Residuals
+from protocols.queries import Fact, Outcome, Query, Round
+from protocols.robust_aggregation import GROUP, Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import WeightedMean, share_of
 from secagg.errors import ParameterError
@@ -95,21 +95,18 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     @cached_property
     def aggregation(self) -> Aggregation:
-        return Aggregation(
-            layers=self._layers(),
-            clients=self.clients,
-            steps=self.steps,
-            tolerance=self.tolerance,
-            fast=self.fast,
-        )
-
-    def _layers(self) -> tuple[Layer, ...]:
         influence: Influence = GeometricMedian(
             nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
         )
         if self.privacy is not None:
             influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
-        return (Layer(0, self.dim, influence),)
+        return Aggregation(
+            layers=(Layer(0, self.dim, influence),),
+            clients=self.clients,
+            steps=self.steps,
+            tolerance=self.tolerance,
+            fast=self.fast,
+        )
 
     @cached_property
     def averaging(self) -> WeightedMean:
@@ -128,23 +125,17 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return Sum(query=Mean, spec=spec, reveals=reveals), self.aggregation.sum
 
     def round(self, state: ModelState) -> Round[ModelState]:
-        begin = yield from self._begin(state.model)
+        begin = state.model
+        if self.start_at == MEAN:
+            total = yield Mean(state.model)
+            begin = state.model + self.averaging.mean(total)
         reached = yield from self.aggregation.run(begin, first=int(self.start_at == MEAN))
         moved = float(np.linalg.norm(reached.point - state.model))
         rejected = self.reject is not None and moved >= self.reject
-        model = state.model if rejected else reached.point
-        return Outcome(ModelState(as_vector(model)), self._facts(reached, moved, rejected=rejected))
-
-    def _begin(self, model: Vector) -> Steps[Vector]:
-        """Return the point of the first step."""
-        if self.start_at == MODEL:
-            return model
-        total = yield Mean(model)
-        return model + self.averaging.mean(total)
-
-    def _facts(self, reached: AggregationResult, moved: float, *, rejected: bool) -> Mapping[str, Fact]:
         facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
-        return facts | {"rejected": "the step was too long"} if rejected else facts
+        if rejected:
+            facts["rejected"] = "the step was too long"
+        return Outcome(ModelState(as_vector(state.model if rejected else reached.point)), facts)
 
     def client(self, learner: Learner, memory: NoMemory) -> RFAClient:
         return RFAClient(self, learner, memory)

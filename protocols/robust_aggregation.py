@@ -183,11 +183,8 @@ class _Walk:
         plain = PlainStepping(self.point, rounding=rounding).next(influence, weight)
         self.plain_move = float(np.linalg.norm(plain - self.point))
         self.point = self._stepping.next(influence, weight)
-        self._choose_resort(plain, float(np.linalg.norm(influence)))
-
-    def _choose_resort(self, plain: Vector, pull: float) -> None:
-        """A fast step may be a wrong guess, except for coordinates, which are enclosed."""
+        # A fast step may be a wrong guess, except for coordinates, which are enclosed.
         if isinstance(self._stepping, PlainStepping) or self._influence.per_coordinate:
             self.resort = self.point
-        elif pull < self._least:
+        elif (pull := float(np.linalg.norm(influence))) < self._least:
             self.resort, self._least = plain, pull

@@ -121,15 +121,12 @@ class RSAClient(TrainingClient[RSA, OwnModel]):
         assert isinstance(query, Update)
         algorithm = self._algorithm
         penalty = PenaltyTerm(center=query.model, pull=algorithm.pull, power=1)
-        own = self._learner.train(self._first(query.model), Steering(penalty=penalty), steps=algorithm.steps)
+        start = query.model if self._memory.model is None else self._memory.model
+        own = self._learner.train(start, Steering(penalty=penalty), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
         # Infinity has a sign, too: with NaN, the participant of a diverged model declines.
         signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)
         return algorithm.signed_counts.contribution(signs)
-
-    def _first(self, common: Vector) -> Vector:
-        """Return the client's model from earlier rounds, or the common one in its first round."""
-        return common if self._memory.model is None else self._memory.model
 
 
 SIGNED_COUNTS: Final = "votes"
