@@ -355,7 +355,10 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         if isinstance(query, Scores | ErrorHistogram):
-            return self._examined.answer(query, self._own(query.model))
+            model = query.model
+            if self._personal is not None:
+                model = self._personal(self.memory(), model, self._learner)
+            return self._examined.answer(query, model)
         self._takes_part, self._after = True, None
         return self._inner.answer(query)
 
@@ -366,6 +369,3 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
         if self._after is None:
             self._after = self._inner.memory()
         return self._after
-
-    def _own(self, model: Vector) -> Vector:
-        return model if self._personal is None else self._personal(self.memory(), model, self._learner)

@@ -30,7 +30,7 @@ and the table is linear in the vector: the sum of the clients' sketches is the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -284,14 +284,12 @@ class CountSketch:
     def estimate(self, sketch: Vector) -> Vector:
         """Return estimates of all coordinates of the vector that was sketched."""
         table, found = sketch.reshape(self.rows, self.columns), np.empty(self.dim)
-        for block in self._blocks():
+        for start in range(0, self.dim, _BLOCK):
+            block = slice(start, start + _BLOCK)
             read = np.take_along_axis(table, self._places[:, block], axis=1)
             np.negative(read, out=read, where=self._signs[:, block])
             found[block] = np.median(read, axis=0)
         return found
-
-    def _blocks(self) -> Iterator[slice]:
-        return (slice(start, start + _BLOCK) for start in range(0, self.dim, _BLOCK))
 
     @cached_property
     def _drawn(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -88,7 +88,8 @@ class Problems:
     def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
         """Add every problem that pydantic found."""
         details = error.errors(include_url=False)
-        likely = {place: _likely(model, place) for place in _places(details, "extra_forbidden")}
+        unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
+        likely = {place: _likely(model, place) for place in unknown}
         meant = {(*place[:-1], name) for place, name in likely.items()}
         for detail in details:
             place = detail["loc"]
@@ -106,7 +107,7 @@ class Problems:
 
 
 class _About:
-    """Made by `Problems.about`."""
+    """Made by `Problems.about`. A class, so that type checkers know that it suppresses errors."""
 
     def __init__(self, problems: Problems, key: str) -> None:
         self._problems = problems
@@ -133,10 +134,6 @@ def nearest(name: str, names: Sequence[str]) -> str:
 def shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _places(details: Sequence[ErrorDetails], kind: str) -> list[Place]:
-    return [detail["loc"] for detail in details if detail["type"] == kind]
 
 
 def _key(place: Place) -> str:

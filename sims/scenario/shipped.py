@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,9 +86,5 @@ def _values(document: dict[str, Any], table: str, key: str) -> tuple[str, ...]:
         if name == f"{table}.{key}":
             found = values
         elif all(isinstance(each, dict) for each in values):
-            found += _cases(values, f"{table}.{key}")
+            found += [dict(flat(each)).get(f"{table}.{key}") for each in values]
     return tuple(dict.fromkeys(str(each) for each in found if each is not None))
-
-
-def _cases(values: Iterable[dict[str, Any]], key: str) -> list[Any]:
-    return [dict(flat(each)).get(key) for each in values]

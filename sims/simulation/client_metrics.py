@@ -78,7 +78,7 @@ def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
     """Summarise the scores of all clients. In a regression, there are no accuracies."""
     if not scores:
         return {}
-    table = ClientScores.of([_without_nan(each) for each in scores.values()])
+    table = ClientScores.of(scores.values())
     numbers = {"mean_loss": table.mean_loss, "pooled_loss": table.pooled_loss}
     if classes:
         numbers |= {
@@ -108,10 +108,6 @@ def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
 
 def only(scores: Scores, clients: Collection[int]) -> Scores:
     return {client: score for client, score in scores.items() if client in clients}
-
-
-def _without_nan(score: Score) -> Score:
-    return Score(score.correct, score.total, math.inf) if math.isnan(score.loss) else score
 
 
 def rounded(value: float, digits: int = _DIGITS) -> float | None:

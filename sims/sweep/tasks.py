@@ -146,7 +146,9 @@ class _TaskPool:
                 worker.take(*waiting.popleft())
             if not self._busy:
                 return
-            for connection in wait([*self._busy, *self._stop_connection()]):
+            # The request to stop is waited for until it has been read.
+            stop = () if self._stop_sent else (self._stopping.connection,)
+            for connection in wait([*self._busy, *stop]):
                 assert isinstance(connection, Connection)
                 if connection is self._stopping.connection:
                     self._stop()
@@ -156,10 +158,6 @@ class _TaskPool:
                     on_progress(self._busy[connection].index, message.steps)
                 else:
                     yield message
-
-    def _stop_connection(self) -> tuple[Connection, ...]:
-        """Return the connection to wait for, until the request has been read."""
-        return () if self._stop_sent else (self._stopping.connection,)
 
     def _stop(self) -> None:
         self._stop_sent = True
