@@ -95,18 +95,21 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     @cached_property
     def aggregation(self) -> Aggregation:
-        influence: Influence = GeometricMedian(
-            nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
-        )
-        if self.privacy is not None:
-            influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
         return Aggregation(
-            layers=(Layer(0, self.dim, influence),),
+            layers=self._layers(),
             clients=self.clients,
             steps=self.steps,
             tolerance=self.tolerance,
             fast=self.fast,
         )
+
+    def _layers(self) -> tuple[Layer, ...]:
+        influence: Influence = GeometricMedian(
+            nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
+        )
+        if self.privacy is not None:
+            influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
+        return (Layer(0, self.dim, influence),)
 
     @cached_property
     def averaging(self) -> WeightedMean:
